@@ -46,6 +46,7 @@ LLM: dict[str, Any] = {
     "context": {"own_outputs": True, "max_files": 3, "max_bytes": "100k"},
     "brief": {"limit": 5000, "head": "2k", "tail": 100},
     "structured_output": False,
+    "cache": {"ttl": "1h", "share": False},
     "secrets": "redact",
     "base_url": "http://localhost:1",
     "endpoint_alias": "here",

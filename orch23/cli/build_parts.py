@@ -17,7 +17,7 @@ from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Models, Safeguards
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
-from orch23.engine.conversation import Conversations, RequestBuilder
+from orch23.engine.conversation import Conversations, RequestBuilder, shared_systems
 from orch23.engine.dry_run import Preview
 from orch23.engine.egress import NetworkAccess
 from orch23.engine.ledger import Ledger
@@ -92,6 +92,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
         """
         request, session, sources = self.request, self.session, self.project.tools.sources
+        pipeline = self.project.pipeline
         executor, context, ledger = self._executor(local), self._provider_context(), self._ledger()
         conversations = Conversations(
             setting=context,
@@ -113,7 +114,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         )
         safeguards = Safeguards(
             secrets=self.secrets,
-            protected=own_file_patterns(self.project.pipeline),
+            protected=own_file_patterns(pipeline),
             begin_attempt=ledger.begin_attempt,
             network=network,
         )
@@ -128,7 +129,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 session=session,
                 executor=executor,
                 models=Models(
-                    requests=RequestBuilder(self.secrets, sources, self.project.pipeline.vars),
+                    requests=RequestBuilder(self.secrets, sources, pipeline.vars, shared_systems(pipeline)),
                     conversations=conversations,
                     validate=partial(validate_by_schema, sources),
                 ),

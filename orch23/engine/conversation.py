@@ -17,8 +17,8 @@ from orch23.engine.egress import guard_request
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Exchange, OnTruncated, Provider, RecordingMode, Request, Response
-from orch23.model.parsing import StrictJsonError, parse_json
-from orch23.model.pipeline import Stage
+from orch23.model.parsing import StrictJsonError, json_at, parse_json
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED, OFFLINE
 from orch23.providers.prices import Prices
@@ -29,6 +29,7 @@ from orch23.providers.registry import (
     grant_for,
     is_remote,
     make_provider,
+    max_output_tokens,
     preparation_of,
     readiness_errors,
     request_parameters,
@@ -46,11 +47,15 @@ if TYPE_CHECKING:
 
 
 class RequestBuilder(Struct, frozen=True):
-    """Builds the requests of stages: renders the prompt and checks it for secrets."""
+    """Builds the requests of stages: renders the prompt and checks it for secrets.
+
+    `systems` are the files of system texts that several stages of the pipeline use.
+    """
 
     secrets: Secrets
     sources: AuthorTexts
     variables: Mapping[str, Json]
+    systems: frozenset[str] = frozenset()
 
     def build(
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
@@ -68,8 +73,21 @@ class RequestBuilder(Struct, frozen=True):
         )
         if request is None:
             return None, problems
-        request = replace(request, api=api_version_of(step))
+        users = "stages" if request.system and step.system in self.systems else request.system_users
+        request = replace(request, api=api_version_of(step), system_users=users, cache=step.cache)
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
+
+
+def shared_systems(pipeline: Pipeline) -> frozenset[str]:
+    """Return the files of system texts that several stages of a pipeline use."""
+    users: dict[str, int] = {}
+    for node in pipeline.stages:
+        step = node.step if isinstance(node, Stage) else None
+        path = json_at(node.body, "llm", "system") if isinstance(node, ForeachStage) else None
+        path = step.system if is_llm(step) else path
+        if isinstance(path, str):
+            users[path] = users.get(path, 0) + 1
+    return frozenset(path for path, count in users.items() if count > 1)
 
 
 def _schema(step: "LLMStep", sources: AuthorTexts) -> Json:
@@ -141,7 +159,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         more = truncation_policy(self.call.step)
         response = self._once(request, deadline_s, listener)
         for _ in range(more.retries):
-            wider = with_more_tokens(request, response.stop, more)
+            wider = with_more_tokens(request, response.stop, more, self._most_tokens(request))
             if wider is None:
                 break
             # A truncated response stays recorded: a replay must find the same sequence of responses.
@@ -153,6 +171,9 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     def is_recorded(self, request: Request) -> bool:
         """Return whether the response comes from the transcripts: then nothing leaves the machine."""
         return self.recorded.find(request) is not None
+
+    def _most_tokens(self, request: Request) -> int | None:
+        return max_output_tokens(replace(self.call.step, model=request.model))
 
     def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
         listener.requested(request)
@@ -169,12 +190,16 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         return response
 
 
-def with_more_tokens(request: Request, stop: str, more: OnTruncated) -> Request | None:
-    """Return a truncated request with a higher token limit; None if its response is complete."""
+def with_more_tokens(request: Request, stop: str, more: OnTruncated, most: int | None = None) -> Request | None:
+    """Return a truncated request with a higher token limit, at most that of the model.
+
+    None if its response is complete, or the limit cannot be raised.
+    """
     limit = request.params.get("max_tokens")
     if stop != "max_tokens" or not isinstance(limit, int):
         return None
-    return replace(request, params={**request.params, "max_tokens": limit * more.factor})
+    higher = limit * more.factor if most is None else min(limit * more.factor, most)
+    return replace(request, params={**request.params, "max_tokens": higher}) if higher > limit else None
 
 
 class RecordedResponses(Struct, frozen=True, kw_only=True):
@@ -195,7 +220,8 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
         if known is None:
             return RecordedResponses(found=tuple(found), missing=request)
         found.append(known)
-        wider = with_more_tokens(request, known.stop, more)
+        most = max_output_tokens(replace(step, model=request.model))
+        wider = with_more_tokens(request, known.stop, more, most)
         if wider is None:
             break
         request = wider
@@ -234,7 +260,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
             transcripts=step.transcripts,
             unique_calls=self.once,
         )
-        params = request_parameters(self.setting, call)
+        model = stage.retry.model_of(attempt, step.model)
+        params = request_parameters(self.setting, CallContext(replace(step, model=model), stage.name, attempt))
         return RecordedConversation(recorded=recorded, meter=self.meter, call=call, params=params, used=used)
 
     def prepare(self, stages: Sequence[Stage]) -> None:

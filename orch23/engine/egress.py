@@ -173,15 +173,20 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
         return tuple(replace(message, content=secrets.redact(message.content)) for message in messages)
 
     messages = clean(request.messages)
-    # The stable part is what a provider caches. It must be a prefix of the redacted text, or nothing.
-    head = secrets.redact(request.messages[0].content[: request.stable]) if request.messages else ""
+
+    def length_of(count: int) -> int:
+        # What a provider caches must be a prefix of the redacted text, or nothing.
+        head = secrets.redact(request.messages[0].content[:count]) if request.messages else ""
+        return len(head) if messages and messages[0].content.startswith(head) else 0
+
     return replace(
         request,
         system=secrets.redact(request.system),
         messages=messages,
         identity=clean(request.identity),
         schema=parse_json(secrets.redact(_json(request.schema))),
-        stable=len(head) if messages and messages[0].content.startswith(head) else 0,
+        stable=length_of(request.stable),
+        family=length_of(request.family),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks, check_revision
 from orch23.execute.interpreters import (
@@ -60,7 +61,7 @@ class FactFinder(Struct):
             tools={name: self._tool(name, path) for name in stage.tools},
             endpoint=endpoint_of(step) if is_llm(step) else "",
             api=api_version_of(step) if is_llm(step) else "",
-            params=parameters_of(step) if is_llm(step) else {},
+            params=parameters_of(replace(step, model=stage.retry.model_of(1, step.model))) if is_llm(step) else {},
             plugins=self._plugins_of(stage),
             verify_plugins=self._plugins_of_verify(stage),
             checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),

@@ -260,8 +260,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             yield one if "--provider" in str(one.hint) else replace(one, hint=hint)
         if (unconfined := self._no_sandbox(step)) is not None:
             yield unconfined
-        models = stage.retry.escalate[: stage.retry.max + 1]
-        if self._is_capped(stage) and (unknown := unpriced_error(step, self.pipeline, *models)) is not None:
+        if self._is_capped(stage) and (unknown := unpriced_error(step, self.pipeline, *stage.retry.models)) is not None:
             yield unknown
 
     def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:

@@ -362,9 +362,8 @@ def _item_providers(plan: Plan, found: Mapping[str, "Expansion"], check: CheckPr
         items = found[node.name].stages if node.name in found and declared_llm_step(node) is None else ()
         for item in items:
             if is_llm(item.step):
-                yield from (
-                    replace(one, subject=item.name) for one in _provider(plan.pipeline, item.name, item.step, check)
-                )
+                found_wrong = _provider(plan.pipeline, item.name, item.step, item.retry.models, check)
+                yield from (replace(one, subject=item.name) for one in found_wrong)
 
 
 def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) -> LockFile:
@@ -420,13 +419,24 @@ def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
     for node in pipeline.stages:
         step = node.step if isinstance(node, Stage) else declared_llm_step(node)
         if is_llm(step):
-            problems += _provider(pipeline, node.name, step, tools.check_provider)
+            models = node.retry.models if isinstance(node, Stage) else _declared_escalation(node)
+            problems += _provider(pipeline, node.name, step, models, tools.check_provider)
     return list(dict.fromkeys(problems))  # a schema may serve several stages
 
 
-def _provider(pipeline: Pipeline, name: str, step: "LLMStep", check: CheckProvider) -> list[Diagnostic]:
+def _provider(
+    pipeline: Pipeline, name: str, step: "LLMStep", escalate: tuple[str, ...], check: CheckProvider
+) -> list[Diagnostic]:
     place = pipeline.locate("stages", name, "llm", "provider")
-    return [replace(one, location=one.location or place) for one in check(step)]
+    # The models of `retry.escalate` replace the step's own.
+    found = dict.fromkeys(one for model in escalate or (step.model,) for one in check(replace(step, model=model)))
+    return [replace(one, location=one.location or place) for one in found]
+
+
+def _declared_escalation(node: ForeachStage) -> tuple[str, ...]:
+    from orch23.resolve.stage_fields import declared_escalation  # noqa: PLC0415 - it loads the language of pipelines
+
+    return declared_escalation(node)
 
 
 def declared_llm_step(node: ForeachStage) -> "LLMStep | None":

@@ -14,6 +14,9 @@ RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
+SystemUsers: TypeAlias = Literal["", "attempts", "stages"]
+"""Who sends the system text of a request again."""
+
 ExchangeOutcome: TypeAlias = Literal[
     "pending", "accepted", "failed", "invalid", "refused", "truncated", "empty", "accepted_by_hand"
 ]
@@ -27,14 +30,23 @@ class Message(Struct, frozen=True):
     content: str
 
 
+class CachePolicy(Struct, frozen=True, omit_defaults=True):
+    """How the vendor's prompt cache is used: for how long, and whether for text that several stages share."""
+
+    ttl: Literal["5m", "1h"] = "5m"
+    share: bool = True
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """One request, ready to send. `identity` replaces the messages in the fingerprint.
 
     `identity` and `messages` differ only in the retry feedback. The messages have its excerpt; the identity has only
     its kind, command and failing ids, so a traceback that another Python words differently is not a new request. `api`
     is the interface of the endpoint with its version; `schema` is the reduced schema that is sent, or None. `stable` is
-    the number of leading characters of the first message that all attempts of the stage share: an adapter may mark them
-    for the prompt cache. It is not part of the fingerprint.
+    the number of leading characters of the first message that all attempts of the stage share, `family` the number of
+    those that all items of its foreach share. `system_users` are those who send the same system text: no one else, the
+    further attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt
+    cache. They are not part of the fingerprint.
     """
 
     provider: str
@@ -50,6 +62,14 @@ class Request(Struct, frozen=True, kw_only=True):
     # Two attempts can make the same request. The first response failed, so the second needs another one (ADR 6).
     sample: int = 0
     stable: int = 0
+    family: int = 0
+    system_users: SystemUsers = ""
+    cache: CachePolicy | None = None
+
+    @property
+    def writes_for_an_hour(self) -> bool:
+        """Return whether the request may write to the prompt cache for an hour, which costs most."""
+        return self.cache is not None and self.cache.ttl == "1h"
 
     def parts(self) -> dict[str, Json]:
         """Return the parts of the fingerprint by name."""
@@ -79,12 +99,16 @@ class OnTruncated(Struct, frozen=True, omit_defaults=True):
 
 
 class Usage(Struct, frozen=True):
-    """Tokens that a provider counted. `input_tokens` includes those of the prompt cache."""
+    """Tokens that a provider counted. `input_tokens` includes those of the prompt cache.
+
+    `cache_write_1h_tokens` are those of `cache_write_tokens` that are kept for an hour.
+    """
 
     input_tokens: NaturalNumber = 0
     output_tokens: NaturalNumber = 0
     cache_read_tokens: NaturalNumber = 0
     cache_write_tokens: NaturalNumber = 0
+    cache_write_1h_tokens: NaturalNumber = 0
 
     @property
     def total(self) -> int:

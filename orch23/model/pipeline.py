@@ -216,6 +216,11 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     no_progress: int | None = None
     escalate: tuple[str, ...] = ()
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models of `escalate` that an attempt can use."""
+        return self.escalate[: self.max + 1]
+
     def model_of(self, attempt: int, default: str) -> str:
         """Return the model of an attempt (from 1): the n-th of `escalate`, whose last one repeats, or the default."""
         models = self.escalate or (default,)
@@ -266,6 +271,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
     `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
+    `own_inputs` are the positions of the inputs that some other item of its foreach does not have.
     """
 
     name: str
@@ -298,6 +304,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     stop: StopConditions = StopConditions()
     pools: tuple[str, ...] = ()
     promote: str | None = None
+    own_inputs: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:

@@ -14,6 +14,7 @@ from orch23.model.llm import OnTruncated, Provider, Request
 from orch23.model.step import Grant
 
 if TYPE_CHECKING:
+    from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -163,6 +164,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     those on this machine now. `remote`: a call leaves the machine, or may. `consent` is the grant that the user must
     give before a call; None if none is needed. `prepare` loads what a call needs, while earlier stages run; None if
     that takes no time. `stored_at` returns the server that keeps a response after it was sent, empty if none does.
+    `facts` are those of the step's model at the step's server; None if nothing is known.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -183,6 +185,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     prepare: "Callable[[ProviderContext, LLMStep], None] | None" = None
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
     stored_at: "Callable[[LLMStep], str]" = field(default=lambda _: "")
+    # Only at the vendor's own server: another one may give the name of a model to any model of its own.
+    facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
 
 
 def nearest_hint(name: str, known: Sequence[str]) -> str:

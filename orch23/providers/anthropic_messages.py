@@ -2,7 +2,7 @@
 
 import importlib.util
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
-from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
+from orch23.model.llm import Provider, Request, Response, StopReason, Usage
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
@@ -23,6 +23,7 @@ from orch23.providers.anthropic_sdk import (
     warm_up_anthropic,
     whole_message,
 )
+from orch23.providers.cache_marks import cache_marks
 from orch23.providers.connections import (
     CONNECT_S,
     LEAST_S,
@@ -44,6 +45,7 @@ from orch23.providers.faults import (
     unknown_stop_error,
     unreachable_error,
 )
+from orch23.providers.model_facts import facts_of
 from orch23.providers.registry import server_grant
 from orch23.providers.server_replies import (
     IDENTITY_ENCODING,
@@ -71,10 +73,7 @@ API_VERSION = "2026-10-21"
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING_MODES = ("adaptive", "between_tools", "disabled")
 MIN_THINKING_TOKENS = 1024
-# The API caches no prefix under 1024 tokens, and ignores marks on shorter ones.
-MIN_CACHED_CHARACTERS = 2_000
 STALL_S = 120.0
-_CACHE_MARK: Mapping[str, Json] = {"cache_control": {"type": "ephemeral"}}
 _CONTEXT_FULL = "model_context_window_exceeded"
 _STOPS: Mapping[str, StopReason] = {
     "end_turn": "end",
@@ -85,11 +84,10 @@ _STOPS: Mapping[str, StopReason] = {
 
 
 class AnthropicMessages(Struct, frozen=True, kw_only=True):
-    """The provider. `shares_system`: other stages send the same system text, and so can use its cache."""
+    """The provider."""
 
     url: str
     key: str
-    shares_system: bool = False
     calls: OpenCalls = field(default_factory=OpenCalls)
     trust: TlsContexts = field(default_factory=TlsContexts)
     clients: ClientPool = field(default_factory=ClientPool)
@@ -148,9 +146,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         try:
             with (
                 self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client,
-                client.messages.stream(
-                    **stream_arguments(request, shares_system=self.shares_system), timeout=self._timeouts(until)
-                ) as stream,
+                client.messages.stream(**stream_arguments(request), timeout=self._timeouts(until)) as stream,
             ):
                 begun = True
                 message = whole_message(self.url, stream.response)
@@ -215,25 +211,22 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return anthropic.Timeout(min(left, self.stall_s), connect=min(left, CONNECT_S))
 
 
-def stream_arguments(request: Request, *, shares_system: bool = False) -> dict[str, Any]:
-    """Return the arguments of `messages.stream`: the request, with one mark for prompt caching where it helps."""
+def stream_arguments(request: Request) -> dict[str, Any]:
+    """Return the arguments of `messages.stream`: the request, with marks for the prompt cache where they pay."""
     params = request.params
-    # One mark only: for the text that all attempts share, else for the system text that items of a foreach share.
-    marked = _is_marked(request)
+    marks = cache_marks(request, facts_of("anthropic", request.model))
+    lifetime = {"ttl": "1h"} if request.writes_for_an_hour else {}
+    mark = {"cache_control": {"type": "ephemeral", **lifetime}}
     sent: dict[str, Any] = {
         "model": request.model,
         "max_tokens": params["max_tokens"],
         "messages": [
-            {
-                "role": message.role,
-                "content": _blocks(message, request.stable) if marked and not at else message.content,
-            }
+            {"role": message.role, "content": _content(message.content, marks.ends_in(request, at), mark)}
             for at, message in enumerate(request.messages)
         ],
     }
     if request.system:
-        shared = shares_system and not marked and len(request.system) >= MIN_CACHED_CHARACTERS
-        sent["system"] = [{"type": "text", "text": request.system, **_CACHE_MARK}] if shared else request.system
+        sent["system"] = _content(request.system, (len(request.system),) if marks.system else (), mark)
     config: dict[str, Json] = {"effort": params["effort"]} if "effort" in params else {}
     if request.schema is not None:
         config["format"] = {"type": "json_schema", "schema": request.schema}
@@ -244,18 +237,13 @@ def stream_arguments(request: Request, *, shares_system: bool = False) -> dict[s
     return sent
 
 
-def _is_marked(request: Request) -> bool:
-    """Return whether the first message is sent in two blocks. The API refuses a blank block."""
-    text, stable = request.messages[0].content, request.stable
-    head, tail = text[:stable], text[stable:]
-    long_enough = len(request.system) + stable >= MIN_CACHED_CHARACTERS
-    return long_enough and bool(head.strip()) and (not tail or bool(tail.strip()))
-
-
-def _blocks(message: Message, stable: int) -> list[dict[str, Any]]:
-    head: dict[str, Any] = {"type": "text", "text": message.content[:stable], **_CACHE_MARK}
-    tail = message.content[stable:]
-    return [head, {"type": "text", "text": tail}] if tail else [head]
+def _content(text: str, ends: Sequence[int], mark: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+    """Return a text as it is, or in blocks with a mark at each of these ends."""
+    if not ends:
+        return text
+    starts = (0, *ends)
+    blocks = [{"type": "text", "text": text[start:end], **mark} for start, end in zip(starts, ends, strict=False)]
+    return [*blocks, {"type": "text", "text": text[ends[-1] :]}] if ends[-1] < len(text) else blocks
 
 
 def make_anthropic_client(url: str, key: str, connection: ClientConnection, trust: TlsContexts) -> "Anthropic":
@@ -332,7 +320,14 @@ def _text_of(message: "SdkMessage | ParsedMessage[None]") -> str:
 def _usage(usage: "SdkUsage") -> Usage:
     """Return the usage. The API counts cached input separately; here it is part of the input."""
     read, written = token_count(usage.cache_read_input_tokens), token_count(usage.cache_creation_input_tokens)
-    return Usage(token_count(usage.input_tokens) + read + written, token_count(usage.output_tokens), read, written)
+    lasting = token_count(getattr(usage.cache_creation, "ephemeral_1h_input_tokens", None))
+    return Usage(
+        input_tokens=token_count(usage.input_tokens) + read + written,
+        output_tokens=token_count(usage.output_tokens),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        cache_write_1h_tokens=min(lasting, written),
+    )
 
 
 # ---- what is known without a call -------------------------------------------------------------------
@@ -346,7 +341,6 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     return AnthropicMessages(
         url=_url(asking.step),
         key=_key(setting.environ),
-        shares_system="@" in asking.stage,
         calls=setting.share(OpenCalls, OpenCalls),
         trust=setting.share(TlsContexts, TlsContexts),
         clients=setting.share(ClientPool, clients_of_run),
@@ -426,4 +420,5 @@ ADAPTER = Adapter(
     ready=lambda _step, environ, _root: _missing(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,
+    facts=lambda step: facts_of("anthropic", step.model) if _url(step) == ANTHROPIC_URL else None,
 )

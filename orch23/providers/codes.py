@@ -74,8 +74,8 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     UNSUPPORTED_PARAMETER: (
         "a parameter that the provider does not have",
-        "The provider cannot send this parameter, so it would have no effect. Remove it from `llm`, or use another "
-        "provider.",
+        "The provider cannot send this parameter, so it would have no effect, or the server would refuse its value. "
+        "Correct it, remove it from `llm`, or use another provider.",
     ),
     NO_LOCAL_MODEL: (
         "the local model is not installed",

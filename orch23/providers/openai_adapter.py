@@ -11,6 +11,7 @@ from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext
 from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.model_facts import facts_of
 from orch23.providers.openai_chat import ChatCompletions
 from orch23.providers.openai_client import (
     OPENAI_KEY,
@@ -49,21 +50,25 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         trust=setting.share(TlsContexts, TlsContexts),
         clients=setting.share(ClientPool, clients_of_run),
     )
+    is_vendor = url == OPENAI_URL
     if interface_of(step) == "chat":
         # The vendor has renamed the field; other servers know the old name.
         return ChatCompletions(
-            connection=connection, limit_field="max_completion_tokens" if url == OPENAI_URL else "max_tokens"
+            connection=connection,
+            limit_field="max_completion_tokens" if is_vendor else "max_tokens",
+            is_vendor=is_vendor,
         )
     if step.background is False:
         from orch23.providers.openai_streamed import StreamedResponses  # noqa: PLC0415 - only some stages need it
 
-        return StreamedResponses(connection=connection)
+        return StreamedResponses(connection=connection, is_vendor=is_vendor)
     return ResponsesApi(
         connection=connection,
         stage=asking.stage,
         emit=setting.notice,
         submitted_earlier=setting.submitted,
         submitted=setting.share(SubmittedResponses, SubmittedResponses),
+        is_vendor=is_vendor,
     )
 
 
@@ -134,4 +139,5 @@ ADAPTER = Adapter(
     prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
     stored_at=_stored_at,
+    facts=lambda step: facts_of("openai", step.model) if server_url(step) == OPENAI_URL else None,
 )

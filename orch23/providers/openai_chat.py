@@ -11,6 +11,7 @@ from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
 from orch23.providers.adapter import seed_of
+from orch23.providers.cache_marks import cache_fields
 from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
 from orch23.providers.openai_client import (
     ServerConnection,
@@ -30,10 +31,14 @@ _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "cont
 
 
 class ChatCompletions(Struct, frozen=True, kw_only=True):
-    """The provider. `limit_field` is the name of the token limit, which the vendor has renamed."""
+    """The provider. `limit_field` is the name of the token limit, which the vendor has renamed.
+
+    `is_vendor`: the server is the vendor's own. Another one may refuse fields that it does not know.
+    """
 
     connection: ServerConnection
     limit_field: str = "max_tokens"
+    is_vendor: bool = False
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Call the model.
@@ -67,7 +72,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
     ) -> None:
         with self.connection.open(until) as client:
             create: Any = client.chat.completions.create
-            stream = create(**chat_request_body(request, self.limit_field))
+            stream = create(**chat_request_body(request, self.limit_field, is_vendor=self.is_vendor))
             kind = stream.response.headers.get("content-type", "")
             if "json" in kind:
                 # Some servers do not stream. Their response is complete, and it is paid for.
@@ -160,7 +165,7 @@ class _PartialResponse(Struct):
         return said + refusal
 
 
-def chat_request_body(request: Request, limit_field: str) -> dict[str, Json]:
+def chat_request_body(request: Request, limit_field: str, *, is_vendor: bool = False) -> dict[str, Json]:
     """Return the body of `/chat/completions`."""
     params = request.params
     sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
@@ -175,7 +180,7 @@ def chat_request_body(request: Request, limit_field: str) -> dict[str, Json]:
     }
     names = {"effort": "reasoning_effort", "temperature": "temperature"}
     body |= {sent_as: params[name] for name, sent_as in names.items() if name in params}
-    body |= seed_of(request)
+    body |= {**seed_of(request), **(cache_fields(request) if is_vendor else {})}
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": response_format(request.schema)}
     return body

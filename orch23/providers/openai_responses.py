@@ -17,6 +17,7 @@ from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
+from orch23.providers.cache_marks import cache_fields
 from orch23.providers.connections import OpenCalls
 from orch23.providers.faults import NotCollectedError, TransportError, timeout_error, unknown_stop_error
 from orch23.providers.openai_client import (
@@ -82,7 +83,10 @@ class SubmittedResponses(Struct):
 
 
 class ResponsesApi(Struct, frozen=True, kw_only=True):
-    """The provider. `submitted_earlier` maps fingerprints to response ids that an earlier run did not collect."""
+    """The provider. `submitted_earlier` maps fingerprints to response ids that an earlier run did not collect.
+
+    `is_vendor`: the server is the vendor's own. Another one may refuse fields that it does not know.
+    """
 
     connection: ServerConnection
     stage: str
@@ -90,6 +94,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     submitted_earlier: Mapping[str, str] = field(default_factory=dict)
     submitted: SubmittedResponses = field(default_factory=SubmittedResponses)
     first_poll_s: float = 0.25
+    is_vendor: bool = False
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the response, that of an earlier run if the server still has it.
@@ -116,7 +121,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     def _submit(self, request: Request, until: float) -> Json:
         with self.connection.open(until) as client:
             create: Any = client.responses.with_raw_response.create
-            reply = create(**responses_request_body(request))
+            reply = create(**responses_request_body(request, is_vendor=self.is_vendor))
         return parse_reply(reply.text, self.connection.server.url)
 
     def _await(self, reply: Json, request: Request, until: float) -> Json:
@@ -257,7 +262,7 @@ def _judged(reply: Json, url: str) -> tuple[str, StopReason]:
     return text, _STOPS[reason]
 
 
-def responses_request_body(request: Request, *, background: bool = True) -> dict[str, Json]:
+def responses_request_body(request: Request, *, background: bool = True, is_vendor: bool = False) -> dict[str, Json]:
     """Return the body of `/responses`: stored and processed in the background, or streamed and not stored."""
     params = request.params
     sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
@@ -267,6 +272,7 @@ def responses_request_body(request: Request, *, background: bool = True) -> dict
         "max_output_tokens": params.get("max_tokens"),
         # In the background and stored: a later run can collect the response if this one is killed.
         **({"background": True, "store": True} if background else {"stream": True, "store": False}),
+        **(cache_fields(request) if is_vendor else {}),
     }
     if request.system:
         body["instructions"] = request.system

@@ -21,9 +21,13 @@ _BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
 
 
 class StreamedResponses(Struct, frozen=True, kw_only=True):
-    """The provider. A response that is not received completely is lost: no later build can collect it."""
+    """The provider. `is_vendor`: the server is the vendor's own.
+
+    A response that is not received completely is lost: no later build can collect it.
+    """
 
     connection: ServerConnection
+    is_vendor: bool = False
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Call the model.
@@ -57,7 +61,7 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
         """Return the response in the last event of the stream; None if there is no such event."""
         with self.connection.open(until) as client:
             create: Any = client.responses.create
-            stream = create(**responses_request_body(request, background=False))
+            stream = create(**responses_request_body(request, background=False, is_vendor=self.is_vendor))
             kind = stream.response.headers.get("content-type", "")
             if kind.startswith(EVENT_STREAM):
                 return self._last(stream, on_text)

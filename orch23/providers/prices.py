@@ -12,6 +12,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.providers import codes
+from orch23.providers.model_facts import ModelFacts, facts_of
 from orch23.providers.registry import adapter_named
 
 if TYPE_CHECKING:
@@ -31,12 +32,16 @@ _MESSAGE_TOKENS = 16  # tokens that it adds to each message
 
 
 class Tariff(Struct, frozen=True, kw_only=True):
-    """The prices of one model's tokens. `source` is the price table and its version."""
+    """The prices of one model's tokens. `source` is the price table and its version.
+
+    `cache_write_1h` is the price of input that the cache keeps for an hour, None for that of `cache_write`.
+    """
 
     input: Rate
     output: Rate
     cache_read: Rate
     cache_write: Rate
+    cache_write_1h: Rate | None = None
     source: str
 
     def cost(self, usage: Usage) -> Decimal:
@@ -45,17 +50,20 @@ class Tariff(Struct, frozen=True, kw_only=True):
         If a provider counts more cached tokens than input tokens, its numbers are charged unchanged.
         """
         above = usage.input_tokens
+        lasting = usage.cache_write_1h_tokens
         plain = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
         return (
             plain * _at(self.input, above)
             + usage.cache_read_tokens * _at(self.cache_read, above)
-            + usage.cache_write_tokens * _at(self.cache_write, above)
+            + (usage.cache_write_tokens - lasting) * _at(self.cache_write, above)
+            + lasting * _at(self.cache_write_1h or self.cache_write, above)
             + usage.output_tokens * _at(self.output, above)
         ) / _MILLION
 
-    def max_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Return the maximum price of so many tokens, whatever part of the input is cached."""
-        rates = (self.input, self.cache_read, self.cache_write)
+    def max_cost(self, input_tokens: int, output_tokens: int, *, lasting: bool = False) -> Decimal:
+        """Return the maximum price of so many tokens, whatever part of the input is cached; `lasting`: for an hour."""
+        written = (self.cache_write_1h,) if lasting and self.cache_write_1h is not None else ()
+        rates = (self.input, self.cache_read, self.cache_write, *written)
         most = max(_most(rate, input_tokens) for rate in rates)
         return (input_tokens * most + output_tokens * _most(self.output, input_tokens)) / _MILLION
 
@@ -86,7 +94,7 @@ class Prices(Struct, frozen=True):
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
         # The packaged table may be outdated, or lack a model.
         if stated is not None:
-            return _stated(stated)
+            return _stated(stated, facts_of(provider, model))
         adapter = adapter_named(provider, self.plugins)
         # Unknown, and not free: under a limit of cost, such a model is not called (ADR 8).
         match adapter.pricing if adapter else "unknown":
@@ -112,7 +120,10 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
     input_tokens = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages)
     limit = request.params.get("max_tokens")
     if isinstance(limit, int):
-        return WorstCase(input_tokens + limit, None if tariff is None else tariff.max_cost(input_tokens, limit))
+        if tariff is None:
+            return WorstCase(input_tokens + limit, None)
+        most = tariff.max_cost(input_tokens, limit, lasting=request.writes_for_an_hour)
+        return WorstCase(input_tokens + limit, most)
     return WorstCase(input_tokens, Decimal(0) if tariff is FREE_TARIFF else None)
 
 
@@ -140,15 +151,19 @@ def decimal_text(amount: Decimal) -> str:
     return format(amount.normalize(), "f") if amount else "0"
 
 
-def _stated(price: Price) -> Tariff:
+def _stated(price: Price, facts: ModelFacts) -> Tariff:
     def flat(amount: Decimal | None) -> Rate:
         return ((-1, price.input if amount is None else amount),)
+
+    written = price.input if price.cache_write is None else price.cache_write
 
     return Tariff(
         input=flat(None),
         output=flat(price.output),
         cache_read=flat(price.cache_read),
-        cache_write=flat(price.cache_write),
+        cache_write=flat(written),
+        # The vendor charges twice the price of input, which no one may have stated.
+        cache_write_1h=flat(max(written, price.input * facts.write_1h)),
         source="pipeline",
     )
 
@@ -172,6 +187,8 @@ def _tabled(vendor: str, model: str) -> Tariff | None:
         # Cached input without a price costs as much as other input.
         cache_read=_rate(found.cache_read_mtok) or sent,
         cache_write=_rate(found.cache_write_mtok) or sent,
+        cache_write_1h=_rate(getattr(found, "cache_write_1h_mtok", None))
+        or _times(sent, facts_of(vendor, model).write_1h),
         source=f"genai-prices {genai_prices.__version__}",
     )
 
@@ -182,6 +199,10 @@ def _rate(price: "Decimal | TieredPrices | None") -> Rate | None:
     if isinstance(price, Decimal):
         return ((-1, price),)
     return ((-1, price.base), *((tier.start, tier.price) for tier in price.tiers))
+
+
+def _times(rate: Rate, factor: Decimal) -> Rate:
+    return tuple((above, price * factor) for above, price in rate)
 
 
 def _at(rate: Rate, input_tokens: int) -> Decimal:

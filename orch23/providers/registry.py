@@ -5,6 +5,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
@@ -107,7 +109,7 @@ def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None =
         for name in _SPECIFIC
         if name not in adapter.takes and getattr(step, name) != usual[name]
     )
-    return (*unsupported, *adapter.check(step, environ, root))
+    return (*unsupported, *_limit_errors(step), *adapter.check(with_token_limit(step), environ, root))
 
 
 def readiness_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
@@ -148,9 +150,30 @@ def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) ->
 
 def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
     """Return the parameters for the stage key and the fingerprint, with explicit defaults."""
-    found = _adapter(step).parameters(step)
+    found = _adapter(step).parameters(with_token_limit(step))
     # A parameter of the request, so that both ways have their own recordings (ADR 10).
     return found if step.structured_output else {**found, "structured_output": False}
+
+
+def with_token_limit(step: "LLMStep") -> "LLMStep":
+    """Return a step with the `max_tokens` of its first request: as stated, or the default that its model allows."""
+    facts = None if step.states_max_tokens else _adapter(step).facts(step)
+    return step if facts is None else replace(step, max_tokens=facts.limit_of(step.max_tokens))
+
+
+def max_output_tokens(step: "LLMStep") -> int | None:
+    """Return the maximum tokens of a response of the step's model; None if it is not known."""
+    facts = _adapter(step).facts(step)
+    return None if facts is None else facts.max_output_tokens
+
+
+def _limit_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
+    most = max_output_tokens(step)
+    if not step.states_max_tokens or most is None or step.max_tokens <= most:
+        return ()
+    message = f"`max_tokens: {step.max_tokens}` is more than {step.model} can return, which is {most:,} tokens"
+    hint = f"write at most {most}, or remove it: the default then fits the model"
+    return (Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint),)
 
 
 def endpoint_of(step: "LLMStep") -> str:

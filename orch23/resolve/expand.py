@@ -70,7 +70,16 @@ def expand(
             problems += _unknown_needs(foreach, key, [name for name in wanted if name not in keys], locate)
             needed = tuple(f"{foreach.name}@{name}" for name in wanted if name in present)
             stages.append(replace(built.stage, needs=(*built.stage.needs, *needed)) if needed else built.stage)
-    return Expansion(() if problems else tuple(stages), tuple(problems), skipped)
+    return Expansion(() if problems else _with_own_inputs(stages), tuple(problems), skipped)
+
+
+def _with_own_inputs(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return the items with the positions of the inputs that not all of them have."""
+    if not any(stage.step.asks_model for stage in stages):
+        return tuple(stages)
+    shared = set(stages[0].inputs).intersection(*(stage.inputs for stage in stages))
+    owned = [tuple(at for at, one in enumerate(stage.inputs) if one not in shared) for stage in stages]
+    return tuple(replace(stage, own_inputs=own) for stage, own in zip(stages, owned, strict=True))
 
 
 def _unknown_needs(foreach: ForeachStage, key: str, names: list[str], locate: _Locate) -> list[Diagnostic]:

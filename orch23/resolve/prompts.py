@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
-from orch23.model.llm import Message, Request, RetryFeedback
+from orch23.model.llm import Message, Request, RetryFeedback, SystemUsers
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.pipeline import Stage
 from orch23.resolve.slices import YamlReader
@@ -36,13 +36,17 @@ class AuthorTexts(Protocol):
 
 
 class PromptInput(Struct, frozen=True):
-    """One input of a prompt: path, slice, digest, `text`, `value`, and whether it is the base of a chain."""
+    """One input of a prompt: path, slice, digest, `text`, `value`, and whether it is the base of a chain.
+
+    `own`: some other item of the foreach does not have it.
+    """
 
     path: str
     slice: str
     digest: str
     read: ReadText
     base: bool = False
+    own: bool = False
 
     @property
     def text(self) -> str:
@@ -235,6 +239,7 @@ def make_request(
     identity, besides = _render(template, same, sources)
     if system is None or text is None or identity is None:
         return None, (*problems, *(more or besides))
+    family, users = _shared_by_items(stage, step, this, sources, sent, text, system)
     return (
         Request(
             provider=step.provider,
@@ -248,6 +253,8 @@ def make_request(
             schema=wire_schema,
             sample=this.sample,
             stable=_stable(stage, step, this, sources, sent, text),
+            family=family,
+            system_users=users,
         ),
         (),
     )
@@ -271,10 +278,74 @@ def _stable(
     revised, _ = _render(stage.retry.prompt or step.prompt, later, sources)
     if earlier is None or revised is None:
         return 0
-    texts = (earlier, revised, text)
+    return _shared_lines(earlier, revised, text)
+
+
+def _shared_lines(*texts: str) -> int:
+    """Count the leading characters, by whole lines, that texts share, if more than blanks follows in each that goes on.
+
+    Vendors cache a prompt by blocks and refuse a block of blanks, so what follows must be able to be a block.
+    """
     low, high = min(texts), max(texts)  # in sorted order, the first and the last share the least
     differs = next((at for at, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
-    return low.rfind("\n", 0, differs) + 1
+    end = low.rfind("\n", 0, differs) + 1
+    while end and any(text[end:].isspace() for text in texts):
+        end = low.rfind("\n", 0, end - 1) + 1
+    return end
+
+
+# ---- what items of a foreach share ---------------------------------------------------------------
+
+
+class _OtherInputs(PromptInputs):
+    """The inputs of another item. A prompt may look one up by a path that follows from the item."""
+
+    def __getitem__(self, key: str | int) -> PromptInput:
+        """Return the input, or one that stands for it."""
+        try:
+            return super().__getitem__(key)
+        except (KeyError, IndexError):
+            return _OTHER_FILE
+
+
+def _of_other_item(stage: Stage, this: AttemptContext, sent: Mapping[str, object]) -> dict[str, object]:
+    """Return the names of a first attempt of another item: no real one, so that all items get the same prefix."""
+    own = PromptInput("?", "", "?", lambda: "?")
+    given = _OtherInputs(tuple(own if one.own else one for one in this.given))
+    item = _other_value(stage.item.value) if stage.item else None
+    return {**sent, "attempt": 1, "previous": None, "brief": None, "own": None, "item": item, "inputs": given}
+
+
+def _other_value(value: Json) -> Json:
+    """Return a value of the same shape with other texts and numbers."""
+    if isinstance(value, str):
+        return "?"
+    if isinstance(value, Mapping):
+        return {key: _other_value(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_other_value(one) for one in value]
+    return value if value is None or isinstance(value, bool) else -7
+
+
+def _shared_by_items(
+    stage: Stage,
+    step: "LLMStep",
+    this: AttemptContext,
+    sources: AuthorTexts,
+    sent: Mapping[str, object],
+    text: str,
+    system: str,
+) -> tuple[int, SystemUsers]:
+    """Count the leading characters of a prompt, by whole lines, that all items share; return who sends the system text.
+
+    Nothing is shared with other items if the stage is none, or the system text, which is first, differs between items.
+    """
+    if stage.item is not None:
+        names = _of_other_item(stage, this, sent)
+        other, _ = _render(step.prompt, names, sources)
+        if other is not None and _render(step.system, names, sources)[0] == system:
+            return _shared_lines(other, text), "stages" if system else ""
+    return 0, "attempts" if system and stage.retry.max else ""
 
 
 def _names(

@@ -133,7 +133,7 @@ def resolve_stage(
     step = stage.step
     asks = step.asks_model
     inputs = _Inputs(_Shown(tree) if asks else tree, read_yaml, prefix="", shows_files=asks or bool(step.renders))
-    inputs.add_all(stage.inputs)
+    inputs.add_all(stage.inputs, stage.own_inputs)
     verify = _Inputs(tree, read_yaml, prefix="verify.", shows_files=False)
     verify.add_all(stage.verify.inputs)
     base = _base_of(stage, tree)
@@ -249,6 +249,7 @@ class _Inputs(Struct):
     """The files, aspects and errors of a list of inputs, while they are collected.
 
     `prefix` is put before the names of the aspects. With `shows_files`, a prompt or template sees whole files.
+    `is_own`: not all items of the foreach have the input that is being added.
     """
 
     tree: VisibleFiles
@@ -262,9 +263,11 @@ class _Inputs(Struct):
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     broken: list[Diagnostic] = field(default_factory=list)
+    is_own: bool = False
 
-    def add_all(self, declared: tuple[Input, ...]) -> None:
-        for one in declared:
+    def add_all(self, declared: tuple[Input, ...], own: tuple[int, ...] = ()) -> None:
+        for at, one in enumerate(declared):
+            self.is_own = at in own
             match one:
                 case PathInput() | OrderInput() | SliceInput():
                     self._add_literal(one)
@@ -295,7 +298,8 @@ class _Inputs(Struct):
         self.files[path] = entry
         self.aspects[f"{self.prefix}input:{path}"] = str(entry)
         if self.shows_files:
-            self.given.append(PromptInput(path, "", entry.digest.sha256, _reader(self.tree, path, entry)))
+            read = _reader(self.tree, path, entry)
+            self.given.append(PromptInput(path, "", entry.digest.sha256, read, own=self.is_own))
 
     def _add_glob(self, one: GlobInput) -> None:
         for path in self.tree.matching(one.pattern, one.exclude):
@@ -309,7 +313,8 @@ class _Inputs(Struct):
         self.aspects[f"{self.prefix}list:{one.pattern}"] = list(paths)
         self.listings[one.pattern] = paths
         text = "".join(f"{path}\n" for path in paths)
-        self.given.append(PromptInput(one.pattern, "list", digest_bytes(text.encode()).sha256, lambda: text))
+        digest = digest_bytes(text.encode()).sha256
+        self.given.append(PromptInput(one.pattern, "list", digest, lambda: text, own=self.is_own))
 
     def _add_slice(self, one: SliceInput, entry: FileEntry) -> None:
         try:
@@ -320,7 +325,7 @@ class _Inputs(Struct):
         digest = digest_bytes(part.text.encode()).sha256
         self.aspects[f"{self.prefix}slice:{one.text}"] = digest
         self.slices.setdefault(one.path, []).append(part)
-        self.given.append(PromptInput(one.path, one.selector, digest, lambda: part.text))
+        self.given.append(PromptInput(one.path, one.selector, digest, lambda: part.text, own=self.is_own))
 
 
 def _base_of(stage: Stage, tree: VisibleFiles) -> dict[str, FileEntry]:

@@ -260,7 +260,11 @@ def exchange_text(exchange: Exchange) -> str:
 
 def _body_of(exchange: Exchange) -> JsonObject:
     body = {"orch23_exchange": EXCHANGE_VERSION, **from_struct(exchange)}
-    return {**body, "duration_s": float(exchange.duration_s)}
+    usage = from_struct(exchange.usage)
+    # Left out if nothing is counted: files of earlier versions do not have it.
+    if not exchange.usage.cache_write_1h_tokens:
+        del usage["cache_write_1h_tokens"]
+    return {**body, "duration_s": float(exchange.duration_s), "usage": usage}
 
 
 def parse_exchange(data: bytes) -> Exchange:

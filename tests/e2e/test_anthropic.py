@@ -12,7 +12,7 @@ from tests.project import Project, files_answer
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
 
 KEY = {"ANTHROPIC_API_KEY": "sk-ant-story"}
-CONTEXT = "a line of the specification\n" * 200
+CONTEXT = "a line of the specification\n" * 700
 PIPELINE = """\
 version: 1
 name: story

@@ -115,7 +115,7 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
         files=project.store.workspace,
     )
     try:
-        params = request_parameters(context, CallContext(step, resolved.stage.name))
+        params = request_parameters(context, CallContext(replace(step, model=attempt.model), resolved.stage.name))
         secrets = secrets_from(project.settings.environ)
         requests = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
         # Nothing is sent here, so errors about secrets are left to the build.

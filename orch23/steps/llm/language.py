@@ -8,9 +8,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from orch23.model.fields import Problems, given
 from orch23.model.language import Count, Document, Duration, Language, ProgramArguments, Text
-from orch23.model.llm import OnTruncated
+from orch23.model.llm import CachePolicy, OnTruncated
 from orch23.model.pipeline import BriefLimits
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.llm.spec import DEFAULT_MAX_TOKENS, LLMStep
 
 MAX_TRUNCATED_RETRIES: Final = 3
 MAX_TRUNCATED_FACTOR: Final = 8
@@ -57,6 +57,25 @@ class OnTruncatedDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
     ] = 2
 
 
+class CacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the prompt cache of the vendor is used."""
+
+    ttl: Annotated[
+        Literal["5m", "1h"],
+        Meta(
+            description="How long the vendor keeps a part of a prompt after its last use. With Anthropic, writing it "
+            "for an hour costs twice the price of input, for five minutes 1.25 times."
+        ),
+    ] = "5m"
+    share: Annotated[
+        bool,
+        Meta(
+            description="Whether stages share cached parts. Then the first item of a foreach writes the part that all "
+            "share, and the others wait until it is there."
+        ),
+    ] = True
+
+
 class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Call a model."""
 
@@ -83,7 +102,13 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = "files"
     schema: Annotated[Text | UnsetType, Meta(description="A JSON schema (draft 7) for `returns: json`.")] = UNSET
-    max_tokens: Annotated[Count, Meta(description="The maximum tokens of one response.")] = 32_000
+    max_tokens: Annotated[
+        Count | UnsetType,
+        Meta(
+            description="The maximum tokens of one response. Default: 32,000, or less if the model is known to allow "
+            "less."
+        ),
+    ] = UNSET
     on_truncated: Annotated[
         OnTruncatedDocument | UnsetType,
         Meta(
@@ -121,6 +146,10 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "validated in both cases."
         ),
     ] = True
+    cache: Annotated[
+        CacheDocument | Literal["off"],
+        Meta(description="How the prompt cache of the vendor is used; `off` does not use it. Never part of the key."),
+    ] = CacheDocument()
     secrets: Annotated[
         Literal["refuse", "redact"],
         Meta(
@@ -193,7 +222,8 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         system=at.file("system", llm.system),
         returns=llm.returns,
         schema=at.file("schema", llm.schema),
-        max_tokens=at.count("max_tokens", llm.max_tokens),
+        max_tokens=at.count("max_tokens", DEFAULT_MAX_TOKENS if llm.max_tokens is UNSET else llm.max_tokens),
+        states_max_tokens=llm.max_tokens is not UNSET,
         effort=given(llm.effort, None),
         thinking=given(llm.thinking, None),
         timeout_s=at.duration("timeout", llm.timeout),
@@ -219,6 +249,7 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         else OnTruncated(llm.on_truncated.retries, llm.on_truncated.factor),
         structured_output=llm.structured_output,
         secrets=llm.secrets,
+        cache=None if isinstance(llm.cache, str) else CachePolicy(llm.cache.ttl, llm.cache.share),
     )
     if step.schema is not None and step.returns != "json":
         message = f"a `schema` needs `returns: json`, but it returns {step.returns}"

@@ -4,6 +4,7 @@ import contextlib
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide.proposal import judge_response
 from orch23.decide.proposal_codes import FORBIDDEN_DELETE
@@ -58,7 +59,7 @@ class _LLMRunner(StepRunner):
                 raise
             return AttemptResult(start, exchanges, failure_of("timeout", error.diagnostics), turn.previous_response)
         fingerprint, text = call.request.fingerprint(), call.response.text
-        judged = _judge(attempts, step, start, call.response)
+        judged = _judge(attempts, _as_sent(step, call.request), start, call.response)
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
@@ -78,6 +79,12 @@ def _settle(conversation: RecordedConversation, fingerprint: str, failure: Failu
     # Codes and tests alone: messages may have texts of inputs, and exchanges are committed.
     codes = failure.feedback.diagnostic_codes() if failure is not None else ()
     conversation.recorded.settle(fingerprint, "accepted" if failure is None else "failed", codes)
+
+
+def _as_sent(step: LLMStep, request: Request) -> LLMStep:
+    """Return the step with the `max_tokens` of a request: its model's default, or more after a truncated response."""
+    limit = request.params.get("max_tokens")
+    return replace(step, max_tokens=limit) if isinstance(limit, int) else step
 
 
 def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Response) -> Proposal | _Rejected:

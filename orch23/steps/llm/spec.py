@@ -1,19 +1,22 @@
 """Fields and key of an llm step."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import OnTruncated, RecordingMode
+from orch23.model.llm import CachePolicy, OnTruncated, RecordingMode
 from orch23.model.pipeline import BriefLimits
 from orch23.model.record import Facts
 from orch23.model.step import Step, check_one_file
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
+
+
+DEFAULT_MAX_TOKENS: Final = 32_000
 
 
 class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=True):
@@ -23,7 +26,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     default. `secrets` is what happens to a prompt with a secret. Without `structured_output`, no schema is sent.
     `read` are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are
     names of environment variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the
-    provider.
+    provider. Without `states_max_tokens`, `max_tokens` is the default, which a model may lower. Without `cache`, the
+    prompt cache of the vendor is not used.
     """
 
     kind: ClassVar[str] = "llm"
@@ -39,7 +43,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     system: str | None = None
     returns: Literal["files", "json", "text", "code"] = "files"
     schema: str | None = None
-    max_tokens: int = 32000
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    states_max_tokens: bool = False
     effort: str | None = None
     thinking: str | None = None
     timeout_s: float = 600.0
@@ -63,6 +68,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
     structured_output: bool = True
+    # How prompts are sent does not change a response: part of no key and no fingerprint.
+    cache: CachePolicy | None = CachePolicy()
     # Part of the step, since only its pipeline knows the plugins; name and version are in the key (ADR 32).
     from_plugins: tuple[str, ...] = ()
 

@@ -7,11 +7,18 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.conversation import CallResult, Conversations, RecordedConversation, find_recorded
+from orch23.engine.conversation import (
+    CallResult,
+    Conversations,
+    RecordedConversation,
+    find_recorded,
+    shared_systems,
+    with_more_tokens,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, Message, OnTruncated, RecordingMode, Request, Response, Usage
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.record import Facts
 from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
@@ -373,3 +380,21 @@ def test_the_command_line_is_stronger_than_the_stage_and_replay_than_all(
     assert conversation.recorded.mode == mode
     assert isinstance(inner, ReplayOnlyProvider) is (hint is not None)
     assert hint is None or hint in getattr(inner, "hint", "")
+
+
+@pytest.mark.parametrize(("limit", "most", "higher"), [(10, None, 20), (10, 15, 15), (10, 30, 20), (15, 15, None)])
+def test_a_truncated_request_gets_more_tokens_up_to_the_maximum_of_its_model(
+    limit: int, most: int | None, higher: int | None
+) -> None:
+    found = with_more_tokens(question(max_tokens=limit), "max_tokens", OnTruncated(1, 2), most)
+    assert (found and found.params["max_tokens"]) == higher
+
+
+def test_a_system_text_that_several_stages_use_is_shared() -> None:
+    def asks(name: str, system: str | None) -> Stage:
+        return Stage(name=name, step=replace(STEP, system=system))
+
+    each = ForeachStage(name="each", foreach=Foreach(name="n"), body={"llm": {"system": "both.j2"}}, kind="llm")
+    alone = ForeachStage(name="alone", foreach=Foreach(name="n"), body={"shell": "x"}, kind="shell")
+    stages = (asks("a", "both.j2"), asks("b", "own.j2"), asks("c", None), each, alone)
+    assert shared_systems(Pipeline(name="p", file="p.yaml", stages=stages)) == {"both.j2"}

@@ -13,7 +13,7 @@ from orch23.model.diagnostic import errors as blocking
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
 from orch23.model.event import EVENT_KINDS
 from orch23.model.event_data import EventData
-from orch23.model.llm import Message, Proposal, ProposedWrite, Request, RetryFeedback
+from orch23.model.llm import CachePolicy, Message, Proposal, ProposedWrite, Request, RetryFeedback
 from orch23.model.pipeline import Foreach, ForeachStage, PathInput, Pipeline, Stage, Verify
 from orch23.model.record import LockFile, Reason, Record, core_of, identity_of, is_verify_aspect, key_of
 from orch23.model.step import Grant
@@ -90,8 +90,17 @@ def test_everything_that_changes_a_response_changes_the_fingerprint(name: str) -
     assert changed.fingerprint() != REQUEST.fingerprint()
 
 
+# How the prompt cache of a vendor is used does not change a response.
+CACHE_CHANGES = {"stable": 1, "family": 1, "system_users": "stages", "cache": CachePolicy(ttl="1h")}
+
+
+@pytest.mark.parametrize("name", CACHE_CHANGES)
+def test_the_use_of_a_prompt_cache_does_not_change_the_fingerprint(name: str) -> None:
+    assert replace(REQUEST, **{name: CACHE_CHANGES[name]}).fingerprint() == REQUEST.fingerprint()
+
+
 def test_the_fingerprint_has_the_identity_of_messages_and_not_the_messages_as_sent() -> None:
-    assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | {"messages", "stable"}
+    assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | CACHE_CHANGES.keys() | {"messages"}
     sent = replace(REQUEST, messages=(Message("user", "a, and a traceback in another Python's words"),))
     assert sent.fingerprint() == REQUEST.fingerprint()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,15 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.errors import ConfigurationError, ExitCode, ProviderError
-from orch23.model.llm import Message, Request, Response, Usage
+from orch23.model.llm import CachePolicy, Message, Request, Response, SystemUsers, Usage
 from orch23.providers import codes, registry
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.anthropic_messages import (
     ANTHROPIC_KEY,
     API_VERSION,
-    MIN_CACHED_CHARACTERS,
     AnthropicMessages,
     stream_arguments,
 )
@@ -59,8 +60,8 @@ BEGUN = EVENTS[:4]
 def request(text="hi", **more) -> Request:
     usual = {"params": {"max_tokens": 100}, "system": ""}
     return Request(
-        provider="anthropic", model="claude-x", endpoint="e", messages=(Message("user", text),), identity=(),
-        **{**usual, **more},
+        provider="anthropic", endpoint="e", messages=(Message("user", text),), identity=(),
+        **{"model": "claude-x", **usual, **more},
     )  # fmt: skip
 
 
@@ -281,6 +282,23 @@ def test_halves_of_a_character_in_two_events_are_one() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic")
+@pytest.mark.parametrize(
+    ("creation", "lasting"),
+    [
+        ({"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 15}, 15),
+        ({"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 0}, 0),
+        ({"ephemeral_1h_input_tokens": 50}, 20),
+        (None, 0),
+        ("odd", 0),
+    ],
+)
+def test_what_is_kept_for_an_hour_is_counted_apart(creation: object, lasting: int) -> None:
+    usage: dict[str, Any] = {"cache_creation_input_tokens": 20, "cache_creation": creation}
+    found = answered(events_reply(message_events("x", usage=usage))).usage
+    assert (found.cache_write_tokens, found.cache_write_1h_tokens, found.input_tokens) == (20, lasting, 31)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic")
 @pytest.mark.parametrize("odd", [-70_000, 10**40, 2.5, "many", [1], {"a": 1}, None, float("inf")])
 @pytest.mark.parametrize("name", ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"])
 def test_a_number_of_tokens_that_is_none_gives_no_money_back(odd: object, name: str) -> None:
@@ -427,43 +445,118 @@ def test_the_environment_does_not_change_the_server(monkeypatch: pytest.MonkeyPa
 
 # ---- prompt caching -------------------------------------------------------------------------------
 
-STABLE = "context\n" * (MIN_CACHED_CHARACTERS // 8)
+CACHE = CachePolicy()
+LISTED = "claude-sonnet-5"  # 1,024 tokens at least
+STABLE = "context\n" * 512
+HALF = "context\n" * 256
 
 
-def test_the_stable_part_is_a_block_of_its_own_with_the_one_mark() -> None:
-    found = sent(request(STABLE + "It failed.", stable=len(STABLE), system="s")).json()
-    head, tail = found["messages"][0]["content"]
-    assert head == {"type": "text", "text": STABLE, **MARK}
-    assert tail == {"type": "text", "text": "It failed."}
+def marked(this: Request, cache: CachePolicy | None = CACHE) -> dict[str, Any]:
+    return stream_arguments(replace(this, model=LISTED, cache=cache))
+
+
+def content(this: Request, cache: CachePolicy | None = CACHE) -> Any:
+    return marked(this, cache)["messages"][0]["content"]
+
+
+def block(text: str, mark: Mapping[str, Any] = MARK) -> dict[str, Any]:
+    return {"type": "text", "text": text, **mark}
+
+
+def test_the_stable_part_is_a_block_of_its_own_with_a_mark() -> None:
+    this = request(STABLE + "It failed.", stable=len(STABLE), system="s", model=LISTED, cache=CACHE)
+    found = sent(this).json()
+    assert found["messages"][0]["content"] == [block(STABLE), {"type": "text", "text": "It failed."}]
     assert found["system"] == "s"
 
 
 def test_a_first_attempt_marks_its_whole_prompt_so_that_the_next_one_finds_it() -> None:
-    found = stream_arguments(request(STABLE, stable=len(STABLE)))
-    assert found["messages"][0]["content"] == [{"type": "text", "text": STABLE, **MARK}]
+    assert content(request(STABLE, stable=len(STABLE))) == [block(STABLE)]
 
 
 @pytest.mark.parametrize(
     ("text", "stable"),
-    [(STABLE, 0), ("short\n", 6), (STABLE + " \n", len(STABLE)), ("\n" * 3000 + "x", 3000)],
-    ids=["nothing shared", "too short to be kept", "a blank rest", "a blank beginning"],
+    [(STABLE, 0), (STABLE[8:] + "x", len(STABLE) - 8), ("\n" * 5000 + "x", 5000)],
+    ids=["nothing shared", "shorter than the model's minimum", "a blank beginning"],
 )
 def test_where_a_mark_has_no_use_the_text_is_sent_as_it_is(text: str, stable: int) -> None:
-    assert stream_arguments(request(text, stable=stable))["messages"][0]["content"] == text
+    assert content(request(text, stable=stable)) == text
 
 
-def test_items_share_their_system_text_where_nothing_else_is_shared() -> None:
-    assert stream_arguments(request(system=STABLE), shares_system=True)["system"] == [
-        {"type": "text", "text": STABLE, **MARK}
-    ]
-    assert stream_arguments(request(system=STABLE))["system"] == STABLE
-    assert stream_arguments(request(system="short"), shares_system=True)["system"] == "short"
-    both = stream_arguments(request(STABLE + "x", system=STABLE, stable=len(STABLE)), shares_system=True)
-    assert both["system"] == STABLE, "there is one mark"
+def test_a_blank_rest_is_in_the_block_of_the_mark() -> None:
+    assert content(request(STABLE + " \n", stable=len(STABLE))) == [block(STABLE + " \n")]
+
+
+def test_the_parts_that_items_and_attempts_share_have_a_mark_each() -> None:
+    text = STABLE + "item\n" + "It failed."
+    this = request(text, family=len(STABLE), stable=len(STABLE) + 5)
+    assert content(this) == [block(STABLE), block("item\n"), {"type": "text", "text": "It failed."}]
+    assert content(this, CachePolicy(share=False)) == [block(STABLE + "item\n"), {"type": "text", "text": "It failed."}]
+    alike = request(STABLE + "x", family=len(STABLE), stable=len(STABLE))
+    assert content(alike) == [block(STABLE), {"type": "text", "text": "x"}]
+
+
+def test_a_prefix_is_counted_from_the_beginning_of_the_request() -> None:
+    this = request(HALF + "x", system=HALF, stable=len(HALF), system_users="stages")
+    assert content(this) == [block(HALF), {"type": "text", "text": "x"}]
+    assert marked(this)["system"] == HALF
+    assert content(replace(this, system="")) == HALF + "x"
+
+
+@pytest.mark.parametrize(
+    ("users", "cache", "is_marked"),
+    [
+        ("stages", CachePolicy(), True),
+        ("stages", CachePolicy(share=False), False),
+        ("attempts", CachePolicy(), True),
+        ("attempts", CachePolicy(share=False), True),
+        ("", CachePolicy(), False),
+        ("stages", None, False),
+    ],
+)
+def test_the_system_text_is_marked_if_it_is_sent_again(
+    users: SystemUsers, cache: CachePolicy | None, is_marked: bool
+) -> None:
+    this = request(system=STABLE, system_users=users)
+    assert marked(this, cache)["system"] == ([block(STABLE)] if is_marked else STABLE)
+
+
+def test_a_system_text_under_the_minimum_and_a_blank_one_are_not_marked() -> None:
+    assert marked(request(system="short", system_users="stages"))["system"] == "short"
+    blank = " " * 5000
+    assert marked(request(system=blank, system_users="stages"))["system"] == blank
+
+
+def test_the_last_turn_of_a_conversation_is_marked() -> None:
+    turns = (Message("user", STABLE), Message("assistant", "no"), Message("user", "again"))
+    said = [one["content"] for one in marked(replace(request(), messages=turns))["messages"]]
+    assert said == [STABLE, "no", [block("again")]]
+    short = (Message("user", "a"), Message("assistant", "b"), Message("user", "c"))
+    assert [one["content"] for one in marked(replace(request(), messages=short))["messages"]] == ["a", "b", "c"]
+
+
+def test_there_are_at_most_four_marks() -> None:
+    turns = (Message("user", STABLE + "item\nrest"), Message("assistant", "no"), Message("user", "again"))
+    this = request(system=STABLE, system_users="stages", family=len(STABLE), stable=len(STABLE) + 5)
+    assert json.dumps(marked(replace(this, messages=turns))).count("cache_control") == 4
+
+
+def test_an_hour_is_asked_for_in_each_mark() -> None:
+    hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    this = request(STABLE, system=STABLE, system_users="attempts", stable=len(STABLE))
+    found = marked(this, CachePolicy(ttl="1h"))
+    assert (found["system"], found["messages"][0]["content"]) == ([block(STABLE, hour)], [block(STABLE, hour)])
+
+
+def test_a_mark_does_not_change_the_text() -> None:
+    text = STABLE + "item\n" + "It failed."
+    found = content(request(text, family=len(STABLE), stable=len(STABLE) + 5))
+    assert "".join(one["text"] for one in found) == text
 
 
 def test_a_mark_is_no_part_of_the_fingerprint() -> None:
-    assert request(STABLE, stable=len(STABLE)).fingerprint() == request(STABLE).fingerprint()
+    this = request(STABLE, stable=len(STABLE), family=8, system_users="stages", cache=CACHE)
+    assert this.fingerprint() == request(STABLE).fingerprint()
 
 
 # ---- what is known without asking -----------------------------------------------------------------
@@ -583,9 +676,8 @@ def test_the_key_is_taken_from_the_setting_and_shown_nowhere() -> None:
         setting({ANTHROPIC_KEY: " sk-1\n"}), CallContext(step(base_url="http://LOCALHOST:1/"), "code@a")
     )
     assert isinstance(provider, AnthropicMessages)
-    assert (provider.key, provider.url, provider.shares_system) == ("sk-1", "http://localhost:1", True)
+    assert (provider.key, provider.url) == ("sk-1", "http://localhost:1")
     assert "sk-1" not in repr(provider)
-    assert not registry.make_provider(setting({ANTHROPIC_KEY: "k"}), CallContext(STEP, "code")).shares_system  # type: ignore[attr-defined]
 
 
 def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:

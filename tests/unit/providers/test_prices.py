@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.model.llm import Message, Request, Usage
+from orch23.model.llm import CachePolicy, Message, Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unpriced_error, worst_case
 from orch23.steps.llm.spec import LLMStep
@@ -146,6 +146,29 @@ def test_cached_tokens_are_part_of_all_input_and_have_prices_of_their_own() -> N
     ) / Decimal(MILLION)
 
 
+def test_what_is_kept_for_an_hour_has_a_price_of_its_own() -> None:
+    tariff = replace(flat("10", "0", "1", "20"), cache_write_1h=((-1, Decimal(40)),))
+    usage = Usage(1000, 0, cache_read_tokens=500, cache_write_tokens=300, cache_write_1h_tokens=100)
+    assert tariff.cost(usage) == Decimal(200 * 10 + 500 * 1 + 200 * 20 + 100 * 40) / MILLION
+    assert replace(tariff, cache_write_1h=None).cost(usage) == Decimal(200 * 10 + 500 * 1 + 300 * 20) / MILLION
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5-5"])
+def test_an_hour_costs_twice_the_price_of_input(model: str) -> None:
+    tariff = Prices().tariff_of("anthropic", model)
+    assert tariff is not None
+    written = tariff.cost(Usage(1000, 0, cache_write_tokens=1000, cache_write_1h_tokens=1000))
+    assert written == 2 * tariff.cost(Usage(1000, 0))
+
+
+def test_a_stated_price_that_does_not_name_an_hour_is_not_too_low() -> None:
+    own = {"claude-opus-5": Price(input=Decimal(1), output=Decimal(1), cache_write=Decimal("1.25"))}
+    tariff = Prices(own).tariff_of("anthropic", "claude-opus-5")
+    assert tariff is not None
+    assert tariff.cost(Usage(MILLION, 0, cache_write_tokens=MILLION, cache_write_1h_tokens=MILLION)) == 2
+    assert tariff.cost(Usage(MILLION, 0, cache_write_tokens=MILLION)) == Decimal("1.25")
+
+
 def test_a_count_that_makes_no_sense_never_lowers_a_price() -> None:
     assert flat("10", "0").cost(Usage(5, 0, cache_read_tokens=50)) == Decimal(500) / MILLION
 
@@ -183,17 +206,30 @@ def test_a_schema_that_is_sent_counts() -> None:
 
 @given(
     usage=st.tuples(st.integers(0, 200_000), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5000)),
-    rates=st.lists(st.integers(0, 100), min_size=8, max_size=8),
+    rates=st.lists(st.integers(0, 100), min_size=10, max_size=10),
 )
 def test_no_usage_within_the_bounds_costs_more_than_the_worst_case(
     usage: tuple[int, float, float, int], rates: list[int]
 ) -> None:
-    steps = [((-1, Decimal(rates[i])), (100_000, Decimal(rates[i + 4]))) for i in range(4)]
+    steps = [((-1, Decimal(rates[i])), (100_000, Decimal(rates[i + 5]))) for i in range(5)]
     tariff = Tariff(input=steps[0], output=steps[1], cache_read=steps[2], cache_write=steps[3], source="test")
+    hour = replace(tariff, cache_write_1h=steps[4])
     asked, read_part, write_part, answered = usage
     read = int(asked * read_part)
     took = Usage(asked, answered, read, int((asked - read) * write_part))
     assert tariff.cost(took) <= tariff.max_cost(200_000, 5000)
+    lasting = replace(took, cache_write_1h_tokens=took.cache_write_tokens // 2)
+    assert hour.cost(lasting) <= hour.max_cost(200_000, 5000, lasting=True)
+
+
+def test_only_a_request_that_writes_for_an_hour_reserves_the_price_of_an_hour() -> None:
+    tariff = replace(flat("10", "0", "1", "12.5"), cache_write_1h=((-1, Decimal(20)),))
+    bare, minutes, hour = (
+        worst_case(replace(request(), cache=cache), tariff).cost
+        for cache in (None, CachePolicy(), CachePolicy(ttl="1h"))
+    )
+    assert bare is not None
+    assert (minutes, hour) == (bare, bare * 20 / Decimal("12.5"))
 
 
 def test_without_a_token_limit_the_worst_case_is_not_known() -> None:

@@ -266,3 +266,15 @@ def test_only_items_that_differ_are_rendered_again():
     found = items_of(stage, [("b", True), ("a", 1)], known).stages
     assert [one.desc for one in found] == ["v true", "v 1"]
     assert found[1] is known[0]
+
+
+def test_an_item_knows_which_of_its_inputs_not_all_items_have():
+    inputs = ["rules.md", "notes/${{ task.id }}.md", "src/*.py", "app.md#${{ task.id }}"]
+    llm = {"provider": "p", "model": "m", "prompt": "p.j2", "returns": "text"}
+    body: dict[str, Any] = {"inputs": inputs, "outputs": ["out/${{ task.id }}"], "llm": llm}
+    stage = ForeachStage(
+        name="code", foreach=Foreach(source="plan.json", pointer="/tasks", key="id", name="task"), body=body, kind="llm"
+    )
+    assert [one.own_inputs for one in expanded([{"id": "b"}, {"id": "a"}], stage).stages] == [(1, 3), (1, 3)]
+    assert [one.own_inputs for one in expanded([{"id": "a"}], stage).stages] == [()]
+    assert expanded([{"id": "b"}, {"id": "a"}]).stages[0].own_inputs == (), "it calls no model"

@@ -107,3 +107,94 @@ def test_the_number_is_not_part_of_the_fingerprint() -> None:
     with_retry, without = ask(first()), ask(first(), retry=Retry(max=0))
     assert with_retry.stable != without.stable
     assert with_retry.fingerprint() == without.fingerprint()
+
+
+# ---- what all items of a foreach share --------------------------------------------------------------
+
+ITEMS = """\
+Rules:
+{{ inputs['rules.md'].text }}
+Write {{ item }}.
+{% for input in inputs %}{{ input.text }}
+{% endfor %}
+{%- if brief %}It failed: {{ brief.excerpt }}
+{% endif %}"""
+RULES = given("rules.md", "be brief")
+
+
+def item_of(name: str) -> Item:
+    return Item(key=name, name="unit", value=name)
+
+
+def inputs_of(name: str) -> tuple[PromptInput, ...]:
+    own = PromptInput(f"{name}.md", "", "", lambda: f"about {name}", own=True)
+    return RULES, own
+
+
+def item_request(name: str, **more) -> Request:
+    return ask(first(given=inputs_of(name)), ITEMS, item=item_of(name), **more)
+
+
+def test_items_share_the_text_before_the_first_that_is_their_own() -> None:
+    both = [item_request(name) for name in ("a", "b")]
+    assert [one.messages[0].content[: one.family] for one in both] == ["Rules:\nbe brief\n"] * 2
+    assert all(one.family < one.stable for one in both)
+    retried = ask(later(given=inputs_of("a")), ITEMS, item=item_of("a"))
+    assert (retried.family, retried.stable) == (both[0].family, both[0].stable)
+
+
+def test_a_stage_without_a_foreach_shares_nothing_with_items() -> None:
+    assert ask(first(given=inputs_of("a")), ITEMS).family == 0
+
+
+def test_an_input_that_only_this_item_has_ends_what_is_shared() -> None:
+    prompt = "Same.\n{% for input in inputs %}{{ input.text }}\n{% endfor %}"
+    found = ask(first(given=inputs_of("a")), prompt, item=item_of("a"))
+    assert found.messages[0].content[: found.family] == "Same.\nbe brief\n"
+
+
+def test_a_prompt_may_look_an_input_up_by_its_item() -> None:
+    prompt = "Same.\n{{ inputs[item ~ '.md'].text }}\n"
+    found = ask(first(given=inputs_of("a")), prompt, item=item_of("a"))
+    assert found.messages[0].content[: found.family] == "Same.\n"
+
+
+def test_an_item_of_several_values_is_replaced_in_each() -> None:
+    prompt = "Same.\n{{ item.size + 1 }}\n{{ item.names | join }}\n"
+    item = Item(key="a", name="unit", value={"size": 3, "names": ["x", "y"], "is_new": True, "none": None})
+    found = ask(first(), prompt, item=item)
+    assert found.messages[0].content[: found.family] == "Same.\n"
+
+
+def test_a_prompt_that_cannot_be_rendered_for_another_item_shares_nothing() -> None:
+    prompt = "Same.\n{{ {'a': 1}[item] + 1 }}\n"
+    assert ask(first(), prompt, item=item_of("a")).family == 0
+
+
+@pytest.mark.parametrize(
+    ("system", "family", "users"), [("same", 16, "stages"), ("for {{ item }}", 0, "attempts"), ("", 16, "")]
+)
+def test_the_system_text_is_before_all_that_items_share(system: str, family: int, users: str) -> None:
+    step = LLMStep(provider="anthropic", model="m", prompt="p", system="s")
+    stage = Stage(name="code@a", step=step, retry=Retry(max=2), item=item_of("a"))
+    files = Files(p=ITEMS, s=system)
+    found, _ = make_request(stage, step, first(given=inputs_of("a")), files, variables={}, endpoint="e", params={})
+    assert found is not None
+    assert (found.family, found.system_users) == (family, users)
+
+
+@pytest.mark.parametrize(("retries", "users"), [(2, "attempts"), (0, "")])
+def test_the_attempts_of_a_stage_share_its_system_text(retries: int, users: str) -> None:
+    step = LLMStep(provider="anthropic", model="m", prompt="p", system="s")
+    stage = Stage(name="code", step=step, retry=Retry(max=retries))
+    found, _ = make_request(stage, step, first(), Files(p=PROMPT, s="same"), variables={}, endpoint="e", params={})
+    assert found is not None
+    assert found.system_users == users
+
+
+def test_what_follows_the_shared_part_is_never_only_blanks() -> None:
+    # An API refuses a block of blanks, and all attempts must be cut at the same place.
+    prompt = "one\ntwo\n\n{% if brief %}It failed.\n{% endif %}\n\n"
+    both = [ask(this, prompt) for this in (first(), later())]
+    assert [shared(one) for one in both] == ["one\n"] * 2
+    assert both[0].messages[0].content[both[0].stable :].startswith("two\n")

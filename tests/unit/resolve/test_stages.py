@@ -117,6 +117,7 @@ def test_every_field_arrives():
         returns="json",
         schema="s.json",
         max_tokens=8000,
+        states_max_tokens=True,
         timeout_s=120.0,
         own_outputs=True,
         max_files=3,

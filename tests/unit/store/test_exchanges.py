@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError
@@ -21,7 +22,7 @@ EXCHANGES = st.builds(
     request=st.dictionaries(TEXT, TEXT | st.integers() | st.lists(TEXT, max_size=2), max_size=4),
     response=TEXT,
     stop=st.sampled_from(get_args(StopReason)),
-    usage=st.builds(Usage, st.integers(0, 10**9), st.integers(0, 10**9)),
+    usage=st.builds(Usage, *[st.integers(0, 10**9)] * 5),
     outcome=st.sampled_from(get_args(ExchangeOutcome)),
     diagnostics=st.lists(TEXT, max_size=2).map(tuple),
     duration_s=st.floats(0, 1e6),
@@ -56,6 +57,14 @@ def test_an_exchange_is_found_by_another_process(exchanges: Exchanges, tmp_path:
     exchanges.put(one, None)
     assert Exchanges(tmp_path / ".orch23" / "exchanges", tmp_path).get(one.fingerprint, None) == one
     assert exchanges.get("0" * 64, "transcripts") is None
+
+
+def test_a_file_of_an_earlier_version_has_no_count_of_an_hour() -> None:
+    text = exchange_text(exchange())
+    assert "cache_write_1h_tokens" not in text
+    assert parse_exchange(text.encode()) == exchange()
+    counted = replace(exchange(), usage=Usage(9, 1, 2, 3, 3))
+    assert '"cache_write_1h_tokens": 3' in exchange_text(counted)
 
 
 def test_asking_writes_nothing(exchanges: Exchanges, tmp_path: Path) -> None:

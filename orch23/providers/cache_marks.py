@@ -1,0 +1,101 @@
+"""Decide what of a request the vendor's prompt cache keeps, and which requests share it (ADR 38)."""
+
+from msgspec import Struct
+
+from orch23.model.digest import Json, digest_json
+from orch23.model.llm import CachePolicy, Request
+from orch23.providers.model_facts import ModelFacts, facts_of
+
+# The vendors take at most 64 characters.
+_KEY_LENGTH = 40
+
+
+class CacheMarks(Struct, frozen=True):
+    """The ends of cached prefixes: of the system text, in the first message, of the last message. At most four."""
+
+    system: bool = False
+    ends: tuple[int, ...] = ()
+    last: bool = False
+
+    def ends_in(self, request: Request, at: int) -> tuple[int, ...]:
+        """Return the ends in one message, in characters, ascending."""
+        whole = len(request.messages[at].content)
+        last = (whole,) if self.last and at == len(request.messages) - 1 else ()
+        return (*(self.ends if at == 0 else ()), *last)
+
+
+NO_MARKS = CacheMarks()
+
+
+def cache_marks(request: Request, facts: ModelFacts) -> CacheMarks:
+    """Return the marks that pay: each ends a prefix that is long enough, and that another request will send again.
+
+    The API puts the system text first. It adds more text, such as that of a schema, so a prefix is at least as long as
+    it is counted here.
+    """
+    cache = request.cache
+    if cache is None or not facts.has_breakpoints or not request.messages:
+        return NO_MARKS
+    before = len(request.system)
+    is_shared = request.system_users == "attempts" or (request.system_users == "stages" and cache.share)
+    text = request.messages[0].content
+    shared = (request.family if cache.share else 0, request.stable)
+    turns = sum(len(message.content) for message in request.messages)
+    return CacheMarks(
+        system=is_shared and bool(request.system.strip()) and facts.caches(before),
+        ends=_block_ends(text, [end for end in sorted(set(shared)) if end and facts.caches(before + end)]),
+        last=len(request.messages) > 1 and bool(request.messages[-1].content.strip()) and facts.caches(before + turns),
+    )
+
+
+def _block_ends(text: str, wanted: list[int]) -> tuple[int, ...]:
+    """Return ends between which there is more than blanks: the API refuses a block of blanks.
+
+    Blanks after an end are sent in the block before it, with its mark.
+    """
+    ends: list[int] = []
+    for end in wanted:
+        if text[ends[-1] if ends else 0 : end].strip():
+            ends.append(end)
+    if ends and text[ends[-1] :].isspace():
+        ends[-1] = len(text)
+    return tuple(ends)
+
+
+def shared_prefix(request: Request, facts: ModelFacts) -> str | None:
+    """Return the identity of the prefix that all items of the request's foreach share; None if it is not cached."""
+    cache = request.cache
+    if cache is None or not cache.share or not request.family or not request.messages:
+        return None
+    if not facts.caches(len(request.system) + request.family):
+        return None
+    return _identity(request, request.messages[0].content[: request.family], cache)
+
+
+def cache_key(request: Request) -> str | None:
+    """Return the key by which the vendor sends requests with the same beginning to the same cache; None for none.
+
+    It is the same for all items of a foreach and all attempts of a stage. Without `share` it is of the stage alone.
+    """
+    cache = request.cache
+    if cache is None or not request.messages or not (request.family or request.stable or request.system_users):
+        return None
+    length = request.family if cache.share else request.stable
+    return _identity(request, request.messages[0].content[:length], cache)[:_KEY_LENGTH]
+
+
+def cache_fields(request: Request) -> dict[str, Json]:
+    """Return the fields of a request to OpenAI's own server that keep its beginning in the cache of one machine.
+
+    The vendor finds cached prefixes without marks.
+    """
+    facts = facts_of("openai", request.model)
+    key = cache_key(request) if facts.has_cache_key else None
+    if key is None:
+        return {}
+    is_long = request.writes_for_an_hour and facts.has_retention
+    return {"prompt_cache_key": key, **({"prompt_cache_retention": "24h"} if is_long else {})}
+
+
+def _identity(request: Request, head: str, cache: CachePolicy) -> str:
+    return digest_json([request.endpoint, request.model, request.system, head, cache.ttl])

@@ -1,0 +1,80 @@
+"""`prompt_cache_key`: requests with the same beginning have the same key, at the vendor's own server only."""
+
+import pytest
+from msgspec.structs import replace
+
+from orch23.model.llm import CachePolicy, Message, Request
+from orch23.providers import registry
+from orch23.providers.adapter import CallContext, ProviderContext
+from orch23.providers.cache_marks import cache_key
+from orch23.providers.openai_chat import ChatCompletions, chat_request_body
+from orch23.providers.openai_responses import ResponsesApi, responses_request_body
+from orch23.steps.llm.spec import LLMStep
+from tests.doubles import CONSENT
+
+CACHE = CachePolicy()
+HEAD = "what all items share\n"
+
+
+def request(rest: str = "one\n", **more) -> Request:
+    said = (Message("user", HEAD + rest),)
+    usual = {"model": "gpt-5.5", "family": len(HEAD), "stable": len(HEAD + rest), "system": "s", "params": {}}
+    return Request(provider="openai", endpoint="e", messages=said, identity=said, **{**usual, **more})
+
+
+def key_of(this: Request, cache: CachePolicy | None = CACHE) -> str | None:
+    return cache_key(replace(this, cache=cache))
+
+
+def test_items_and_attempts_have_the_same_key() -> None:
+    key = key_of(request())
+    assert key is not None
+    assert len(key) <= 64
+    assert key_of(request("two\n")) == key
+    assert key_of(replace(request(), messages=(Message("user", HEAD + "one\nIt failed."),))) == key
+
+
+@pytest.mark.parametrize("other", [{"model": "gpt-5.4"}, {"endpoint": "f"}, {"system": "t"}, {"family": 5}])
+def test_another_model_server_system_text_or_beginning_has_another_key(other) -> None:
+    assert key_of(replace(request(), **other)) != key_of(request())
+
+
+def test_without_sharing_each_stage_has_a_key_of_its_own() -> None:
+    alone = CachePolicy(share=False)
+    assert key_of(request(), alone) != key_of(request("two\n"), alone)
+    assert key_of(request(), alone) == key_of(request(), alone)
+
+
+def test_a_request_that_no_other_repeats_has_no_key() -> None:
+    assert key_of(request(family=0, stable=0)) is None
+    assert key_of(request(), None) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "cache", "fields"),
+    [
+        ("gpt-5.5", CACHE, {"prompt_cache_key"}),
+        ("gpt-5.5", CachePolicy(ttl="1h"), {"prompt_cache_key", "prompt_cache_retention"}),
+        ("gpt-4o", CachePolicy(ttl="1h"), {"prompt_cache_key"}),
+        ("not-listed", CachePolicy(ttl="1h"), set()),
+        ("gpt-5.5", None, set()),
+    ],
+)
+def test_both_interfaces_send_the_fields_that_the_model_takes(
+    model: str, cache: CachePolicy | None, fields: set[str]
+) -> None:
+    this = request(model=model, cache=cache)
+    for body in (chat_request_body(this, "n", is_vendor=True), responses_request_body(this, is_vendor=True)):
+        assert {name for name in body if name.startswith("prompt_cache")} == fields
+        assert body.get("prompt_cache_retention", "24h") == "24h"
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize(("url", "sent"), [(None, True), ("http://127.0.0.1:1/v1", False)])
+def test_another_server_gets_no_field_that_it_may_not_know(tmp_path, api, url: str | None, sent: bool) -> None:
+    step = LLMStep(provider="openai", model="gpt-5.5", prompt="p", base_url=url, api=api)
+    setting = ProviderContext(environ={}, root=tmp_path, read_answers=lambda _: {}, notice=lambda _: None, **CONSENT)
+    made = registry.make_provider(setting, CallContext(step, "code"))
+    assert isinstance(made, ChatCompletions | ResponsesApi)
+    assert made.is_vendor == sent
+    assert "prompt_cache_key" not in chat_request_body(request(cache=CACHE), "n")
