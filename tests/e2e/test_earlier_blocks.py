@@ -52,6 +52,7 @@ def test_its_transcripts_answer_every_request_of_every_attempt(earlier: Project)
         shutil.rmtree(earlier.root / folder)
     earlier.delete("pipeline.lock")
     heard = {path: earlier.read(path) for path in earlier.files() if path.startswith("heard/")}
+    assert "recorded responses save 2 calls" in earlier.run("plan").out  # of the stages that wait for no other
     built = earlier.run("build", "--replay")
     assert built.code == 0
     assert "7 stages: 7 built" in built.err
