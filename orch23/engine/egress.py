@@ -115,7 +115,8 @@ def guard_request(
     if fixed := secrets.find(_json([request.endpoint, request.model, dict(request.params)])):
         return request, tuple(_stored(stage.name, name) for name in _names(fixed))
     # The rendered request is checked, not its parts: rendering can join two harmless texts to a secret.
-    texts = (request.system, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))
+    systems = (request.system, request.system_identity or "")
+    texts = (*systems, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))
     found = [finding for text in texts for finding in secrets.find(text)]
     if not found:
         return request, ()
@@ -182,6 +183,7 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
     return replace(
         request,
         system=secrets.redact(request.system),
+        system_identity=None if request.system_identity is None else secrets.redact(request.system_identity),
         messages=messages,
         identity=clean(request.identity),
         schema=parse_json(secrets.redact(_json(request.schema))),

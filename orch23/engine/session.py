@@ -270,8 +270,10 @@ def check_plan(
     return plan
 
 
-def check_items(plan: Plan, store: ProjectStore, tools: PlanningTools) -> None:
-    """Check the items of each foreach whose list no stage makes. No earlier result counts.
+def check_items(plan: Plan, store: ProjectStore, tools: PlanningTools) -> StageDecider:
+    """Check the items of each foreach whose list no stage makes, and return a decider that has them in its plan.
+
+    No earlier result counts.
 
     Raises:
         InvalidInputError: with all errors of lists and items.
@@ -279,6 +281,7 @@ def check_items(plan: Plan, store: ProjectStore, tools: PlanningTools) -> None:
     """
     decider = StageDecider(ProjectState(plan, store, LockFile()), tools.facts_of, tools.sources, tools.read_yaml)
     _expand_sources(decider, tools.check_provider)
+    return decider
 
 
 def errors_of_sound_stages(

@@ -40,8 +40,9 @@ class CachePolicy(Struct, frozen=True, omit_defaults=True):
 class Request(Struct, frozen=True, kw_only=True):
     """One request, ready to send. `identity` replaces the messages in the fingerprint.
 
-    `identity` and `messages` differ only in the retry feedback. The messages have its excerpt; the identity has only
-    its kind, command and failing ids, so a traceback that another Python words differently is not a new request. `api`
+    `identity` and `messages` differ in the retry feedback and in the delimiters of data blocks. The messages have the
+    excerpt of the feedback; the identity has only its kind, command and failing ids, so a traceback that another Python
+    words differently is not a new request. `system_identity` replaces the system prompt if that has blocks. `api`
     is the interface of the endpoint with its version; `schema` is the reduced schema that is sent, or None. `stable` is
     the number of leading characters of the first message that all attempts of the stage share, `family` the number of
     those that all items of its foreach share. `system_users` are those who send the same system text: no one else, the
@@ -54,6 +55,7 @@ class Request(Struct, frozen=True, kw_only=True):
     endpoint: str
     api: str = ""
     system: str
+    system_identity: str | None = None
     messages: tuple[Message, ...]
     identity: tuple[Message, ...]
     params: Mapping[str, Json] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Request(Struct, frozen=True, kw_only=True):
             "endpoint": self.endpoint,
             "api": self.api,
             "model": self.model,
-            "system": self.system,
+            "system": self.system if self.system_identity is None else self.system_identity,
             "messages": [{"role": m.role, "content": m.content} for m in self.identity],
             "params": dict(self.params),
             "returns": self.returns,
@@ -152,9 +154,10 @@ class Provider(Protocol):
 class Exchange(Struct, frozen=True, kw_only=True):
     """One recorded request and response. It is written before the response is checked, and again with the outcome.
 
-    `request` is `Request.parts()` and `sent`, the messages as they were sent. A user edit that is accepted is an
-    exchange too: it has no request, and its files are in `files`. `superseded` is set when the user requested another
-    sample: builds then use the newer exchange, but results of this one can still be restored.
+    `request` is `Request.parts()` and `sent`, the messages as they were sent (`sent_system` the system prompt, if that
+    differs). A user edit that is accepted is an exchange too: it has no request, and its files are in `files`.
+    `superseded` is set when the user requested another sample: builds then use the newer exchange, but results of this
+    one can still be restored.
     """
 
     fingerprint: str

@@ -148,11 +148,13 @@ def _replayed(known: Exchange) -> Response:
 
 
 def _exchange(fingerprint: str, stage: str, request: Request, response: Response) -> Exchange:
-    sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
+    sent: dict[str, Json] = {"sent": [{"role": m.role, "content": m.content} for m in request.messages]}
+    # A system prompt with blocks of data is sent with other delimiters than its part of the fingerprint has.
+    sent |= {} if request.system_identity is None else {"sent_system": request.system}
     return Exchange(
         fingerprint=fingerprint,
         stage=stage,
-        request={**request.parts(), "sent": sent},
+        request={**request.parts(), **sent},
         response=response.text,
         stop=response.stop,
         usage=response.usage,

@@ -3,11 +3,17 @@
 A block is an opening line, the text exactly as it is, and a closing line. Both lines have a delimiter: hexadecimal
 digits that occur nowhere in the text between them. So the data cannot end its own block and continue as instructions.
 The digits are computed from the data, so that every machine renders the same prompt.
+
+A prompt that is sent has one delimiter for each block (`BlockDelimiters`), so that a change of one block leaves the
+text before it as it was. Keys, fingerprints and `render` steps have one for each use of a filter, as in all versions
+(ADR 37).
 """
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol, TypeGuard
 
 import jinja2
@@ -16,6 +22,8 @@ from msgspec import Struct
 from orch23.resolve.template_limits import refuse_undefined
 
 _DIGITS = 12
+_HEXADECIMAL = bytes(ord("x" if chr(byte) in "0123456789abcdef" else " ") for byte in range(256))
+_RUN = b"x" * _DIGITS
 
 
 class BlockInput(Protocol):
@@ -45,13 +53,81 @@ class DataBlock(Struct, frozen=True):
 
 def render_blocks(blocks: Iterable[DataBlock]) -> str:
     """Return the text of blocks, with an empty line between them and no line end after the last."""
-    found = tuple(blocks)
-    heads = [_head(block) for block in found]
-    delimiter = _delimiter(heads, [block.text for block in found])
+    found = [(_head(block), block.text) for block in blocks]
+    own = _OWN.get()
+    if own is None:
+        shared = _delimiter([head for head, _ in found], [text for _, text in found])
+        delimiters = [shared] * len(found)
+    else:
+        delimiters = [own.assign(head, text) for head, text in found]
     return "\n\n".join(
-        f"--- begin {delimiter}: {head} ---\n{block.text}\n--- end {delimiter} ---"
-        for head, block in zip(heads, found, strict=True)
+        f"--- begin {delimiter}: {head} ---\n{text}\n--- end {delimiter} ---"
+        for delimiter, (head, text) in zip(delimiters, found, strict=True)
     )
+
+
+class BlockDelimiters:
+    """The delimiters of the blocks of one rendering, each computed from its own block.
+
+    No delimiter occurs in a text or a head of any block, and no two are equal. If the digits of a block are those of
+    one before it, or occur in one before it, it gets other digits. `has_collision`: a block contains the delimiter of
+    one before it, which is already rendered. Then render again, with the digits that are `seen` now: the long runs of
+    hexadecimal digits in heads and texts, a line for each block.
+    """
+
+    def __init__(self, seen: str = "") -> None:
+        """Start a rendering. No delimiter may occur in what is seen."""
+        self.seen = seen
+        self.has_collision = False
+        self._assigned: set[str] = set()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is a block."""
+        return bool(self._assigned)
+
+    def assign(self, head: str, text: str) -> str:
+        """Return the delimiter of the next block."""
+        here = f"{_runs(head)} {_runs(text)}"
+        self.has_collision = self.has_collision or any(one in here for one in self._assigned)
+        self.seen += f"{here}\n"
+        salt = ""
+        while True:
+            # The head has the sha256 of the text, so the digits depend on both.
+            found = _sha256(f"{salt}\n{head}")[:_DIGITS]
+            if found not in self._assigned and found not in self.seen:
+                self._assigned.add(found)
+                return found
+            # A text can have all digits that are counted up, but none that depend on what it has.
+            quoting = (line for line in self.seen.split("\n") if found in line)
+            salt += _sha256(next(quoting, found))
+
+
+def _runs(text: str) -> str:
+    """Return the runs of hexadecimal digits of a text that are long enough for a delimiter."""
+    # Most texts have none. A search in the texts for each delimiter would be one for each pair of blocks.
+    data = text.encode("utf-8", "surrogatepass")
+    shape = data.translate(_HEXADECIMAL) + b" "
+    found: list[bytes] = []
+    at = shape.find(_RUN)
+    while at >= 0:
+        end = shape.index(b" ", at)
+        found.append(data[at:end])
+        at = shape.find(_RUN, end)
+    return b" ".join(found).decode()
+
+
+_OWN: ContextVar[BlockDelimiters | None] = ContextVar("orch23_block_delimiters", default=None)
+
+
+@contextmanager
+def assigning(delimiters: BlockDelimiters | None) -> Iterator[None]:
+    """Take the delimiters of all blocks in this context from here; None: one for each use of a filter."""
+    token = _OWN.set(delimiters)
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
 
 
 # ---- as filters of prompt files -----------------------------------------------------------------
@@ -71,7 +147,7 @@ def block(value: object, kind: str | None = None) -> str:
 
 
 def blocks(value: object, kind: str | None = None) -> str:
-    """Return a list of inputs, such as `inputs` or `own`, as blocks with one delimiter; an empty text for no value."""
+    """Return a list of inputs, such as `inputs` or `own`, as blocks; an empty text for no value."""
     if value is None:
         return ""
     refuse_undefined(value)

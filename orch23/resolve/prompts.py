@@ -3,6 +3,9 @@
 The same prompt is rendered three ways: for the key (without retry feedback, previous response and own outputs), for the
 request, and for its identity (the feedback reduced to kind, command and failing ids), from which the fingerprint is
 computed. If the stage may be retried, it is rendered twice more, to count the characters that all attempts share.
+
+In a request each block of data has its own delimiter, which changes with nothing else. Key and identity have the
+delimiters of all versions of orch23, which change only with the data: so records and recordings stay valid (ADR 37).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +23,7 @@ from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
+    from orch23.resolve.templates import RenderedPrompt, TemplateFileError
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -234,9 +238,10 @@ def make_request(
     sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
     # Another version of Python may word the same failure differently. That must not cause a second call.
     same = {**names, "brief": _reduced(this.feedback), "own": None}
-    system, problems = _render(step.system, sent, sources)
-    text, more = _render(template, sent, sources)
-    identity, besides = _render(template, same, sources)
+    system, problems = _render_sent(step.system, sent, sources)
+    text, more = _render_sent(template, sent, sources)
+    is_same = text is not None and not text.has_blocks and this.feedback is None and not this.own
+    identity, besides = (text.text, ()) if text and is_same else _render(template, same, sources)
     if system is None or text is None or identity is None:
         return None, (*problems, *(more or besides))
     family, users = _shared_by_items(stage, step, this, sources, sent, text, system)
@@ -245,8 +250,9 @@ def make_request(
             provider=step.provider,
             model=this.model,
             endpoint=endpoint,
-            system=system,
-            messages=(Message("user", text),),
+            system=system.text,
+            system_identity=_render(step.system, sent, sources)[0] if system.has_blocks else None,
+            messages=(Message("user", text.text),),
             identity=(Message("user", identity),),
             params=params,
             returns=step.returns,
@@ -261,7 +267,12 @@ def make_request(
 
 
 def _stable(
-    stage: Stage, step: "LLMStep", this: AttemptContext, sources: AuthorTexts, sent: Mapping[str, object], text: str
+    stage: Stage,
+    step: "LLMStep",
+    this: AttemptContext,
+    sources: AuthorTexts,
+    sent: Mapping[str, object],
+    now: "RenderedPrompt",
 ) -> int:
     """Count the leading characters of a prompt, by whole lines, that all attempts of its stage share.
 
@@ -272,13 +283,20 @@ def _stable(
     if not stage.retry.max:
         return 0
     first = {**sent, "attempt": 1, "previous": None, "brief": None}
-    given = (*(one for one in this.given if not one.base), _OTHER_FILE)
-    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": PromptInputs(given)}
-    earlier, _ = _render(step.prompt, first, sources)
-    revised, _ = _render(stage.retry.prompt or step.prompt, later, sources)
+    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": _other_files(stage, this)}
+    is_first = (this.attempt, this.previous, this.feedback) == (1, None, None)
+    earlier = now if is_first else _render_sent(step.prompt, first, sources)[0]
+    revised, _ = _render_sent(stage.retry.prompt or step.prompt, later, sources)
     if earlier is None or revised is None:
         return 0
-    return _shared_lines(earlier, revised, text)
+    return _shared_lines(earlier.text, revised.text, now.text)
+
+
+def _other_files(stage: Stage, this: AttemptContext) -> PromptInputs:
+    """Return the inputs of another attempt, whose own files differ if an attempt starts from those of the last."""
+    if stage.retry.start_from == "baseline":
+        return PromptInputs(this.given)
+    return PromptInputs((*(one for one in this.given if not one.base), _OTHER_FILE))
 
 
 def _shared_lines(*texts: str) -> int:
@@ -287,11 +305,23 @@ def _shared_lines(*texts: str) -> int:
     Vendors cache a prompt by blocks and refuse a block of blanks, so what follows must be able to be a block.
     """
     low, high = min(texts), max(texts)  # in sorted order, the first and the last share the least
-    differs = next((at for at, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
-    end = low.rfind("\n", 0, differs) + 1
+    differs = _shared_length(low, high)
+    # A prompt that ends with its inputs has no line end after them, and the next attempt adds lines.
+    is_whole = {text[differs : differs + 1] for text in texts} == {"", "\n"}
+    end = differs if is_whole else low.rfind("\n", 0, differs) + 1
     while end and any(text[end:].isspace() for text in texts):
         end = low.rfind("\n", 0, end - 1) + 1
     return end
+
+
+def _shared_length(one: str, other: str) -> int:
+    """Count the leading characters that two texts share."""
+    # By halves and not by characters, which would take longer than rendering a long prompt.
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 # ---- what items of a foreach share ---------------------------------------------------------------
@@ -333,8 +363,8 @@ def _shared_by_items(
     this: AttemptContext,
     sources: AuthorTexts,
     sent: Mapping[str, object],
-    text: str,
-    system: str,
+    text: "RenderedPrompt",
+    system: "RenderedPrompt",
 ) -> tuple[int, SystemUsers]:
     """Count the leading characters of a prompt, by whole lines, that all items share; return who sends the system text.
 
@@ -342,10 +372,11 @@ def _shared_by_items(
     """
     if stage.item is not None:
         names = _of_other_item(stage, this, sent)
-        other, _ = _render(step.prompt, names, sources)
-        if other is not None and _render(step.system, names, sources)[0] == system:
-            return _shared_lines(other, text), "stages" if system else ""
-    return 0, "attempts" if system and stage.retry.max else ""
+        other, _ = _render_sent(step.prompt, names, sources)
+        before, _ = _render_sent(step.system, names, sources)
+        if other is not None and before is not None and before.text == system.text:
+            return _shared_lines(other.text, text.text), "stages" if system.text else ""
+    return 0, "attempts" if system.text and stage.retry.max else ""
 
 
 def _names(
@@ -394,4 +425,25 @@ def _render(
     try:
         return render_text(text, names, path), ()
     except TemplateFileError as error:
-        return None, (Diagnostic("E832", error.message, Location(path, error.line or 1, 1), error.hint),)
+        return None, (_template_error(error, path),)
+
+
+def _render_sent(
+    path: str | None, names: Mapping[str, object], sources: AuthorTexts
+) -> tuple["RenderedPrompt | None", tuple[Diagnostic, ...]]:
+    """Return a file as it is rendered for a request, or None and its errors; an empty text without a file."""
+    from orch23.resolve.templates import RenderedPrompt, TemplateFileError, render_prompt  # noqa: PLC0415 - as above
+
+    if path is None:
+        return RenderedPrompt("", has_blocks=False), ()
+    text, problem = sources.text(path)
+    if text is None:
+        return None, (problem,) if problem else ()
+    try:
+        return render_prompt(text, names, path), ()
+    except TemplateFileError as error:
+        return None, (_template_error(error, path),)
+
+
+def _template_error(error: "TemplateFileError", path: str) -> Diagnostic:
+    return Diagnostic("E832", error.message, Location(path, error.line or 1, 1), error.hint)

@@ -15,6 +15,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
+from msgspec import Struct
 
 from orch23.model.diagnostic import did_you_mean, quoted_names
 from orch23.resolve import prompt_blocks, template_limits
@@ -223,8 +224,35 @@ class TemplateFileError(Exception):
         self.line, self.message, self.hint, self.name = line, message, hint, name
 
 
-def render_text(source: str, names: Mapping[str, object], name: str) -> str:
+class RenderedPrompt(Struct, frozen=True):
+    """A rendered prompt, and whether a block of data is in it."""
+
+    text: str
+    has_blocks: bool
+
+
+def render_prompt(source: str, names: Mapping[str, object], name: str) -> RenderedPrompt:
+    """Render a prompt as it is sent: each block of data has a delimiter of its own.
+
+    Raises:
+        TemplateFileError: as for `render_text`.
+
+    """
+    delimiters = prompt_blocks.BlockDelimiters()
+    text = render_text(source, names, name, delimiters)
+    if delimiters.has_collision:
+        # Once is enough: no delimiter of the second rendering occurs in data of the first, which is the same data. Only
+        # a block within a block still has the delimiter of that one.
+        text = render_text(source, names, name, prompt_blocks.BlockDelimiters(delimiters.seen))
+    return RenderedPrompt(text, delimiters.is_used)
+
+
+def render_text(
+    source: str, names: Mapping[str, object], name: str, delimiters: prompt_blocks.BlockDelimiters | None = None
+) -> str:
     """Render a prompt or template file. `{% include %}` and `{% import %}` find no other template.
+
+    Blocks get their `delimiters` from there; without it, the blocks of each use of a filter have one together.
 
     Raises:
         TemplateFileError: the template is malformed, uses an undefined name, or renders more than 4 MiB.
@@ -234,7 +262,7 @@ def render_text(source: str, names: Mapping[str, object], name: str) -> str:
     try:
         code = _compiled(source, name)
         template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
-        with step_budget():
+        with step_budget(), prompt_blocks.assigning(delimiters):
             return _joined(template.generate(dict(names)), name)
     except TemplateFileError:
         raise

@@ -72,6 +72,10 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     "E859": (S + OK + "    env: {LD_PRELOAD: x}\n", {}),
     "W801": (S + OK + "    retry: 99\n", {}),
     "W804": (S + OK + "    promote: app\n", {}),
+    "W836": (
+        S + LLM + "    inputs: [b]\n    retry: 1\n",
+        {"p.j2": "{{ brief.excerpt if brief }}\n{{ inputs | blocks }}\n", "b": "text " * 900},
+    ),
     "W803": ("exit_codes: {E299: 4}\n" + S + OK, {}),
 }
 

@@ -1,5 +1,6 @@
 """`orch23 show`: every view of a stage that ran, failed, was restored without a run, is an item, or never ran."""
 
+import re
 import shutil
 from typing import Any
 
@@ -289,3 +290,15 @@ def test_the_key_of_a_result_needs_no_decision_on_other_stages(built: Project, m
     monkeypatch.setattr(StageDecider, "decide", noting)
     assert "model  echo" in show(built, "each@x", "--key")
     assert decided == ["each@x"]
+
+
+def test_a_prompt_is_shown_from_the_transcripts_as_it_was_sent(project: Project) -> None:
+    """The system prompt too: its delimiters are those of the request, and not of its fingerprint."""
+    llm = {"returns": "text", "transcripts": "t", "system": "s.j2"}
+    stages = {"a": {"inputs": ["one.md", "two.md"], "outputs": ["a.txt"], "llm": llm}}
+    files = {"one.md": "1", "two.md": "2", "s.j2": "{{ inputs | blocks }}"}
+    green(project.write({**scripted(stages, {"a": ["by hand"]}), **files}).build())
+    sent = show(project, "a", "--prompt")
+    assert len(set(re.findall(r"--- end (\w+) ---", sent))) == 2
+    forget(project, "logs", ".orch23")
+    assert show(project, "a", "--prompt") == sent

@@ -71,8 +71,9 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
     project = open_with_exit_codes(console, settings)
     # Errors of the plan and of inputs are independent: one run reports both.
     problems: list[Diagnostic] = []
+    notes: list[Diagnostic] = []
     for check in (
-        partial(_check_stages, project),
+        partial(_check_stages, project, notes),
         partial(check_input_schemas, project.pipeline, project.store.workspace, project.tools.sources),
     ):
         try:
@@ -81,17 +82,23 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
             problems += invalid.diagnostics
     if problems:
         raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=project.loaded.sources)
-    return len(project.pipeline.stages), project.loaded.warnings, project.loaded.sources
+    prompts = {one.location.file for one in notes if one.location is not None}
+    texts = {path: text for path in prompts if (text := project.tools.sources.text(path)[0]) is not None}
+    return len(project.pipeline.stages), (*project.loaded.warnings, *notes), {**project.loaded.sources, **texts}
 
 
-def _check_stages(project: Project) -> None:
-    """Check the plan of a pipeline, then the items of its lists.
+def _check_stages(project: Project, notes: list[Diagnostic]) -> None:
+    """Check the plan of a pipeline, then the items of its lists, and add notes on its prompts.
 
     Raises:
         InvalidInputError: with all errors of the plan, or of the items.
 
     """
-    check_items(check_plan(project.pipeline, project.store, project.tools), project.store, project.tools)
+    plan = check_plan(project.pipeline, project.store, project.tools)
+    decider = check_items(plan, project.store, project.tools)
+    from orch23.engine.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
+
+    notes += early_end_notes(decider)
 
 
 def _write_errors(

@@ -212,7 +212,7 @@ class _Search(Struct, frozen=True):
 def _sent(exchange: Exchange) -> str:
     """Return the prompt that was sent, in the form of prompt.txt."""
     sent = exchange.request.get("sent") or exchange.request.get("messages")
-    system = exchange.request.get("system")
+    system = exchange.request.get("sent_system") or exchange.request.get("system")
     parts = sent if isinstance(sent, list | tuple) else ()
     messages = [str(one.get("content", "")) for one in parts if isinstance(one, Mapping)]
     return "\n\n".join([*([system] if isinstance(system, str) and system else []), *messages])

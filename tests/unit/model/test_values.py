@@ -76,6 +76,7 @@ REQUEST_CHANGES: dict[str, object] = {
     "endpoint": "e",
     "api": "a",
     "system": "t",
+    "system_identity": "t",
     "identity": (Message("user", "b"),),
     "params": {"max_tokens": 1},
     "returns": "json",
@@ -102,6 +103,11 @@ def test_the_use_of_a_prompt_cache_does_not_change_the_fingerprint(name: str) ->
 def test_the_fingerprint_has_the_identity_of_messages_and_not_the_messages_as_sent() -> None:
     assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | CACHE_CHANGES.keys() | {"messages"}
     sent = replace(REQUEST, messages=(Message("user", "a, and a traceback in another Python's words"),))
+    assert sent.fingerprint() == REQUEST.fingerprint()
+
+
+def test_the_fingerprint_has_the_identity_of_a_system_prompt_if_that_has_one() -> None:
+    sent = replace(REQUEST, system="the same with other delimiters", system_identity=REQUEST.system)
     assert sent.fingerprint() == REQUEST.fingerprint()
 
 

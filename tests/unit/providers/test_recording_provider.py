@@ -94,6 +94,16 @@ def test_a_call_is_written_pending_before_it_is_returned_and_replayed_after() ->
     assert store.folders == {"q.transcripts"}
 
 
+def test_a_system_prompt_is_recorded_as_it_was_sent() -> None:
+    store = Store()
+    blocks = replace(request(), system="block 1", system_identity="block 0")
+    recorded(store, Model()).complete(blocks, 10.0, lambda _n: None)
+    assert store.puts[0].request["sent_system"] == "block 1"
+    assert store.puts[0].request["system"] == "block 0"
+    ask(recorded(store, Model()))
+    assert "sent_system" not in store.puts[-1].request
+
+
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize(
     ("mode", "reused"),

@@ -1,6 +1,9 @@
 """How much of a prompt stays the same: what a provider may keep between the attempts of a stage."""
 
+from pathlib import Path
+
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, RetryFeedback
@@ -198,3 +201,67 @@ def test_what_follows_the_shared_part_is_never_only_blanks() -> None:
     both = [ask(this, prompt) for this in (first(), later())]
     assert [shared(one) for one in both] == ["one\n"] * 2
     assert both[0].messages[0].content[both[0].stable :].startswith("two\n")
+
+
+# ---- data blocks ----------------------------------------------------------------------------------
+
+DOCS = (Path(__file__).parents[3] / "docs" / "prompts.md").read_text()
+EXAMPLE = DOCS.split("```jinja\n")[1].split("```")[0]
+INPUTS = tuple(given(f"specs/{name}.md", f"# {name}\n" + "text\n" * 2000) for name in "abc")
+
+
+def test_the_example_of_the_docs_shares_all_inputs() -> None:
+    """The inputs come first and the feedback last, so only the own files and the feedback are other ones."""
+    mine = given("app.py", "x = 1\n", base=True)
+    one = ask(first(given=INPUTS), EXAMPLE)
+    two = ask(later(given=(*INPUTS, mine)), EXAMPLE)
+    three = ask(later(3, given=(*INPUTS, given("app.py", "x = 2\n", base=True))), EXAMPLE)
+    assert one.stable == two.stable == three.stable
+    assert shared(one) == shared(two) == shared(three)
+    assert shared(one).count("\n--- end ") == 3
+    assert "--- begin" not in one.messages[0].content[one.stable :]
+    head = two.messages[0].content[two.stable :].partition("\n")[0]
+    assert head.startswith("--- begin ")
+    assert 'path="app.py"' in head
+
+
+def test_a_prompt_that_ends_with_its_inputs_shares_them_as_a_whole() -> None:
+    prompt = "{{ inputs | blocks }}{% if brief %}\n{{ brief.excerpt }}{% endif %}"
+    one, two = ask(first(given=INPUTS), prompt), ask(later(given=INPUTS), prompt)
+    assert shared(one) == one.messages[0].content == shared(two)
+
+
+@pytest.mark.parametrize(("start_from", "count"), [("current", 1), ("baseline", 2)])
+def test_own_files_are_shared_if_each_attempt_starts_from_the_same(start_from: str, count: int) -> None:
+    retry = replace(Retry(max=2), start_from=start_from)
+    mine = given("app.py", "x = 1\n", base=True)
+    one, two = (ask(this, EXAMPLE, retry=retry) for this in (first(given=(SPEC, mine)), later(given=(SPEC, mine))))
+    assert shared(one) == shared(two)
+    assert shared(one).count("\n--- end ") == count
+
+
+def test_the_delimiters_of_a_request_are_not_in_its_fingerprint() -> None:
+    request = ask(first(given=INPUTS), "{{ inputs | blocks }}")
+    assert request.messages[0].content.count("--- begin ") == request.identity[0].content.count("--- begin ") == 3
+    assert request.messages[0].content != request.identity[0].content
+
+
+def test_a_system_prompt_with_blocks_has_an_identity_of_its_own() -> None:
+    step = LLMStep(provider="anthropic", model="m", prompt="p", system="s")
+    sources = Files(p="Do it.", s="{{ inputs | blocks }}")
+    stage = Stage(name="code", step=step)
+
+    def built() -> Request:
+        request, problems = make_request(
+            stage, step, first(given=INPUTS), sources, variables={}, endpoint="e", params={}
+        )
+        assert request is not None, problems
+        return request
+
+    request = built()
+    assert request.system_identity is not None
+    assert request.system_identity.count("--- begin ") == request.system.count("--- begin ") == 3
+    assert request.system_identity != request.system
+    assert request.parts()["system"] == request.system_identity
+    sources.texts["s"] = "No data."
+    assert (built().system, built().system_identity) == ("No data.", None)

@@ -1,0 +1,113 @@
+"""Report prompts in which much text comes after a line that differs between attempts, or between items.
+
+orch23 never reorders the text of a prompt: its author may have reasons for the order.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec import Struct
+
+from orch23.engine.decisions import StageDecider
+from orch23.engine.estimate import CHARACTERS_PER_TOKEN
+from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.errors import Orch23Error
+from orch23.model.pipeline import Stage
+from orch23.resolve.prompts import PromptInput
+from orch23.resolve.shared_prefix import INPUTS, VolatileLine, find_volatile_line
+from orch23.steps.registry import is_llm
+
+W_EARLY_END = "W836"
+# Providers cache no shorter prefix than 1,024 tokens, so less text makes no difference.
+MIN_CHARACTERS = 4000
+
+_OF_ATTEMPTS = frozenset({"attempt", "brief", "previous"})
+_OF_ITEMS = frozenset({"item", "own"})
+_HINT = "move it to the end, after what is the same for all {each}s, so that a provider can cache that"
+_INPUTS_HINT = "in `inputs`, list those that all items share first, so that a provider can cache them"
+
+
+class _Shared(Struct, frozen=True):
+    """The inputs of prompts, without own files of the stage: those that are shared, and those after the first other."""
+
+    all: Sequence[PromptInput]
+    later: Sequence[PromptInput]
+
+
+def early_end_notes(decider: StageDecider) -> tuple[Diagnostic, ...]:
+    """Return a note for each prompt that shares less than it could. Inputs that do not exist yet are not counted."""
+    families: dict[str, list[Stage]] = {}
+    for node in decider.state.plan.nodes.values():
+        if isinstance(node, Stage) and is_llm(node.step):
+            families.setdefault(node.family, []).append(node)
+    return tuple(note for stages in families.values() for note in _notes(decider, stages))
+
+
+def _notes(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[Diagnostic]:
+    first = stages[0]
+    # With a prompt of its own for retries, the second attempt is the first to have it.
+    if first.retry.max > (1 if first.retry.prompt else 0):
+        files = _files(decider, first, again=True)
+        found = find_volatile_line(files, _OF_ATTEMPTS)
+        if found is not None:
+            given = _given(decider, first)
+            yield from _note(first, found, _Shared(given, given), "attempt")
+    if len(stages) > 1:
+        yield from _note_of_items(decider, stages)
+
+
+def _note_of_items(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[Diagnostic]:
+    files = _files(decider, stages[0], again=False)
+    if find_volatile_line(files, {*_OF_ITEMS, INPUTS}) is None:
+        return
+    shared = _shared(_given(decider, stages[0]), _given(decider, stages[1]))
+    names = {*_OF_ITEMS, INPUTS} if shared.later else _OF_ITEMS
+    found = find_volatile_line(files, names)
+    if found is not None:
+        yield from _note(stages[0], found, shared, "item")
+
+
+def _shared(one: Sequence[PromptInput], other: Sequence[PromptInput]) -> _Shared:
+    known = {(shown.path, shown.slice) for shown in other}
+    pairs = enumerate(zip(one, other, strict=False))
+    differs = next((at for at, (a, b) in pairs if (a.path, a.slice) != (b.path, b.slice)), len(one))
+    both = [shown for shown in one if (shown.path, shown.slice) in known]
+    return _Shared(both, [shown for shown in one[differs:] if (shown.path, shown.slice) in known])
+
+
+def _note(stage: Stage, found: VolatileLine, shared: _Shared, each: str) -> Iterator[Diagnostic]:
+    inputs = shared.later if found.name == INPUTS else _shown(shared.all, found)
+    count = found.literal + sum(len(one.text) for one in inputs)
+    if count < MIN_CHARACTERS:
+        return
+    what = "inputs that differ come before inputs" if found.name == INPUTS else f"`{found.name}` comes before text"
+    yield Diagnostic(
+        W_EARLY_END,
+        f"{what} that all {each}s of `{stage.family}` share: each {each} pays in full for {count:,} characters "
+        f"(about {count // CHARACTERS_PER_TOKEN:,} tokens) after this line",
+        Location(found.path, found.line, 1),
+        _INPUTS_HINT if found.name == INPUTS else _HINT.format(each=each),
+        Severity.NOTE,
+    )
+
+
+def _shown(inputs: Sequence[PromptInput], found: VolatileLine) -> Sequence[PromptInput]:
+    if found.shows_all:
+        return inputs
+    return [one for one in inputs if not found.keys.isdisjoint((one.path, f"{one.path}#{one.slice}"))]
+
+
+def _given(decider: StageDecider, stage: Stage) -> Sequence[PromptInput]:
+    try:
+        return [one for one in decider.resolve(stage.name).given if not one.base]
+    except Orch23Error:
+        return ()
+
+
+def _files(decider: StageDecider, stage: Stage, *, again: bool) -> Collection[tuple[str, str]]:
+    """Return the prompt files of a stage in the order of a request: the system prompt, then the prompt."""
+    step = stage.step
+    if not is_llm(step):
+        return ()
+    prompt = stage.retry.prompt if again and stage.retry.prompt else step.prompt
+    texts = ((path, decider.sources.text(path)[0]) for path in (step.system, prompt) if path)
+    return [(path, text) for path, text in texts if text is not None]
