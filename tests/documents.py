@@ -50,6 +50,7 @@ LLM: dict[str, Any] = {
     "secrets": "redact",
     "base_url": "http://localhost:1",
     "endpoint_alias": "here",
+    "background": True,
     "api": "chat",
     "command": ["ask", 1, 2.5],
     "read": ["~/x"],
