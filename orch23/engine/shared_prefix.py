@@ -47,10 +47,11 @@ def _notes(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[Diagnosti
     # With a prompt of its own for retries, the second attempt is the first to have it.
     if first.retry.max > (1 if first.retry.prompt else 0):
         files = _files(decider, first, again=True)
-        found = find_volatile_line(files, _OF_ATTEMPTS)
+        # With the files of the last attempt, the list of inputs ends with other ones.
+        is_continued = first.retry.start_from == "current"
+        found = find_volatile_line(files, {*_OF_ATTEMPTS, INPUTS} if is_continued else _OF_ATTEMPTS)
         if found is not None:
-            given = _given(decider, first)
-            yield from _note(first, found, _Shared(given, given), "attempt")
+            yield from _note(first, found, _Shared(_given(decider, first), ()), "attempt")
     if len(stages) > 1:
         yield from _note_of_items(decider, stages)
 
@@ -60,10 +61,11 @@ def _note_of_items(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[D
     if find_volatile_line(files, {*_OF_ITEMS, INPUTS}) is None:
         return
     shared = _shared(_given(decider, stages[0]), _given(decider, stages[1]))
-    names = {*_OF_ITEMS, INPUTS} if shared.later else _OF_ITEMS
-    found = find_volatile_line(files, names)
+    found = find_volatile_line(files, {*_OF_ITEMS, INPUTS} if shared.later else _OF_ITEMS)
     if found is not None:
-        yield from _note(stages[0], found, shared, "item")
+        # Those after the first other one only matter in the list of inputs.
+        later = shared.later if found.name == INPUTS else ()
+        yield from _note(stages[0], found, _Shared(shared.all, later), "item")
 
 
 def _shared(one: Sequence[PromptInput], other: Sequence[PromptInput]) -> _Shared:
@@ -75,25 +77,28 @@ def _shared(one: Sequence[PromptInput], other: Sequence[PromptInput]) -> _Shared
 
 
 def _note(stage: Stage, found: VolatileLine, shared: _Shared, each: str) -> Iterator[Diagnostic]:
-    inputs = shared.later if found.name == INPUTS else _shown(shared.all, found)
+    inputs = shared.all if found.shows_all else [*shared.later, *_looked_up(shared.all, found.keys)]
     count = found.literal + sum(len(one.text) for one in inputs)
     if count < MIN_CHARACTERS:
         return
-    what = "inputs that differ come before inputs" if found.name == INPUTS else f"`{found.name}` comes before text"
+    if shared.later:
+        what = "inputs that differ come before inputs"
+    elif found.name == INPUTS:
+        what = "`inputs`, which end with the files of the last attempt, come before text"
+    else:
+        what = f"`{found.name}` comes before text"
     yield Diagnostic(
         W_EARLY_END,
         f"{what} that all {each}s of `{stage.family}` share: each {each} pays in full for {count:,} characters "
         f"(about {count // CHARACTERS_PER_TOKEN:,} tokens) after this line",
         Location(found.path, found.line, 1),
-        _INPUTS_HINT if found.name == INPUTS else _HINT.format(each=each),
+        _INPUTS_HINT if shared.later else _HINT.format(each=each),
         Severity.NOTE,
     )
 
 
-def _shown(inputs: Sequence[PromptInput], found: VolatileLine) -> Sequence[PromptInput]:
-    if found.shows_all:
-        return inputs
-    return [one for one in inputs if not found.keys.isdisjoint((one.path, f"{one.path}#{one.slice}"))]
+def _looked_up(inputs: Sequence[PromptInput], keys: Collection[str]) -> list[PromptInput]:
+    return [one for one in inputs if one.path in keys or f"{one.path}#{one.slice}" in keys]
 
 
 def _given(decider: StageDecider, stage: Stage) -> Sequence[PromptInput]:

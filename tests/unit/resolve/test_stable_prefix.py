@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
@@ -110,6 +112,17 @@ def test_the_number_is_not_part_of_the_fingerprint() -> None:
     with_retry, without = ask(first()), ask(first(), retry=Retry(max=0))
     assert with_retry.stable != without.stable
     assert with_retry.fingerprint() == without.fingerprint()
+
+
+@drawn(st.text("a\n", max_size=12), st.text("ab\n", max_size=6), st.text("ab\n", max_size=6))
+def test_all_shared_lines_are_found(head: str, one: str, other: str) -> None:
+    prompt = "{% if attempt == 1 %}" + head + one + "{% else %}" + head + other + "{% endif %}"
+    stable, texts = ask(first(), prompt).stable, (head + one, head + other)
+    assert texts[0][:stable] == texts[1][:stable]
+    ends = [at for at, pair in enumerate(zip(*texts, strict=False), 1) if pair == ("\n", "\n")]
+    longest = max((at for at in ends if texts[0][:at] == texts[1][:at]), default=0)
+    assert stable >= longest
+    assert stable == longest or stable == min(map(len, texts))
 
 
 # ---- data blocks ----------------------------------------------------------------------------------
