@@ -3,16 +3,20 @@
 orch23 never reorders the text of a prompt: its author may have reasons for the order.
 """
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
 from orch23.engine.decisions import StageDecider
 from orch23.engine.estimate import CHARACTERS_PER_TOKEN
+from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic, Location, Severity
-from orch23.model.errors import Orch23Error
+from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.pipeline import Stage
+from orch23.model.record import Facts
 from orch23.resolve.prompts import PromptInput
+from orch23.resolve.resolution import resolve_stage
 from orch23.resolve.shared_prefix import INPUTS, VolatileLine, find_volatile_line
 from orch23.steps.registry import is_llm
 
@@ -39,7 +43,11 @@ def early_end_notes(decider: StageDecider) -> tuple[Diagnostic, ...]:
     for node in decider.state.plan.nodes.values():
         if isinstance(node, Stage) and is_llm(node.step):
             families.setdefault(node.family, []).append(node)
-    return tuple(note for stages in families.values() for note in _notes(decider, stages))
+    notes: list[Diagnostic] = []
+    for stages in families.values():
+        with contextlib.suppress(Orch23Error, MissingBytesError):  # the stage reports it when it is built
+            notes += _notes(decider, stages)
+    return tuple(notes)
 
 
 def _notes(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[Diagnostic]:
@@ -102,10 +110,11 @@ def _looked_up(inputs: Sequence[PromptInput], keys: Collection[str]) -> list[Pro
 
 
 def _given(decider: StageDecider, stage: Stage) -> Sequence[PromptInput]:
-    try:
-        return [one for one in decider.resolve(stage.name).given if not one.base]
-    except Orch23Error:
-        return ()
+    state = decider.state
+    # Without facts about the machine, on which the inputs do not depend: no tool is looked up and no plugin is called.
+    tree, variables = StageView(state, stage.name), state.plan.pipeline.vars
+    found = resolve_stage(stage, tree, Facts(), decider.sources, variables=variables, read_yaml=decider.read_yaml)
+    return [one for one in found.given if not one.base]
 
 
 def _files(decider: StageDecider, stage: Stage, *, again: bool) -> Collection[tuple[str, str]]:
