@@ -3,16 +3,20 @@
 orch23 never reorders the text of a prompt: its author may have reasons for the order.
 """
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
 from orch23.engine.decisions import StageDecider
 from orch23.engine.estimate import CHARACTERS_PER_TOKEN
+from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic, Location, Severity
-from orch23.model.errors import Orch23Error
+from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.pipeline import Stage
+from orch23.model.record import Facts
 from orch23.resolve.prompts import PromptInput
+from orch23.resolve.resolution import resolve_stage
 from orch23.resolve.shared_prefix import INPUTS, VolatileLine, find_volatile_line
 from orch23.steps.registry import is_llm
 
@@ -39,7 +43,11 @@ def early_end_notes(decider: StageDecider) -> tuple[Diagnostic, ...]:
     for node in decider.state.plan.nodes.values():
         if isinstance(node, Stage) and is_llm(node.step):
             families.setdefault(node.family, []).append(node)
-    return tuple(note for stages in families.values() for note in _notes(decider, stages))
+    notes: list[Diagnostic] = []
+    for stages in families.values():
+        with contextlib.suppress(Orch23Error, MissingBytesError):  # the stage reports it when it is built
+            notes += _notes(decider, stages)
+    return tuple(notes)
 
 
 def _notes(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[Diagnostic]:
@@ -47,10 +55,11 @@ def _notes(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[Diagnosti
     # With a prompt of its own for retries, the second attempt is the first to have it.
     if first.retry.max > (1 if first.retry.prompt else 0):
         files = _files(decider, first, again=True)
-        found = find_volatile_line(files, _OF_ATTEMPTS)
+        # With the files of the last attempt, the list of inputs ends with other ones.
+        is_continued = first.retry.start_from == "current"
+        found = find_volatile_line(files, {*_OF_ATTEMPTS, INPUTS} if is_continued else _OF_ATTEMPTS)
         if found is not None:
-            given = _given(decider, first)
-            yield from _note(first, found, _Shared(given, given), "attempt")
+            yield from _note(first, found, _Shared(_given(decider, first), ()), "attempt")
     if len(stages) > 1:
         yield from _note_of_items(decider, stages)
 
@@ -60,10 +69,11 @@ def _note_of_items(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[D
     if find_volatile_line(files, {*_OF_ITEMS, INPUTS}) is None:
         return
     shared = _shared(_given(decider, stages[0]), _given(decider, stages[1]))
-    names = {*_OF_ITEMS, INPUTS} if shared.later else _OF_ITEMS
-    found = find_volatile_line(files, names)
+    found = find_volatile_line(files, {*_OF_ITEMS, INPUTS} if shared.later else _OF_ITEMS)
     if found is not None:
-        yield from _note(stages[0], found, shared, "item")
+        # Those after the first other one only matter in the list of inputs.
+        later = shared.later if found.name == INPUTS else ()
+        yield from _note(stages[0], found, _Shared(shared.all, later), "item")
 
 
 def _shared(one: Sequence[PromptInput], other: Sequence[PromptInput]) -> _Shared:
@@ -75,32 +85,36 @@ def _shared(one: Sequence[PromptInput], other: Sequence[PromptInput]) -> _Shared
 
 
 def _note(stage: Stage, found: VolatileLine, shared: _Shared, each: str) -> Iterator[Diagnostic]:
-    inputs = shared.later if found.name == INPUTS else _shown(shared.all, found)
+    inputs = shared.all if found.shows_all else [*shared.later, *_looked_up(shared.all, found.keys)]
     count = found.literal + sum(len(one.text) for one in inputs)
     if count < MIN_CHARACTERS:
         return
-    what = "inputs that differ come before inputs" if found.name == INPUTS else f"`{found.name}` comes before text"
+    if shared.later:
+        what = "inputs that differ come before inputs"
+    elif found.name == INPUTS:
+        what = "`inputs`, which end with the files of the last attempt, come before text"
+    else:
+        what = f"`{found.name}` comes before text"
     yield Diagnostic(
         W_EARLY_END,
         f"{what} that all {each}s of `{stage.family}` share: each {each} pays in full for {count:,} characters "
         f"(about {count // CHARACTERS_PER_TOKEN:,} tokens) after this line",
         Location(found.path, found.line, 1),
-        _INPUTS_HINT if found.name == INPUTS else _HINT.format(each=each),
+        _INPUTS_HINT if shared.later else _HINT.format(each=each),
         Severity.NOTE,
     )
 
 
-def _shown(inputs: Sequence[PromptInput], found: VolatileLine) -> Sequence[PromptInput]:
-    if found.shows_all:
-        return inputs
-    return [one for one in inputs if not found.keys.isdisjoint((one.path, f"{one.path}#{one.slice}"))]
+def _looked_up(inputs: Sequence[PromptInput], keys: Collection[str]) -> list[PromptInput]:
+    return [one for one in inputs if one.path in keys or f"{one.path}#{one.slice}" in keys]
 
 
 def _given(decider: StageDecider, stage: Stage) -> Sequence[PromptInput]:
-    try:
-        return [one for one in decider.resolve(stage.name).given if not one.base]
-    except Orch23Error:
-        return ()
+    state = decider.state
+    # Without facts about the machine, on which the inputs do not depend: no tool is looked up and no plugin is called.
+    tree, variables = StageView(state, stage.name), state.plan.pipeline.vars
+    found = resolve_stage(stage, tree, Facts(), decider.sources, variables=variables, read_yaml=decider.read_yaml)
+    return [one for one in found.given if not one.base]
 
 
 def _files(decider: StageDecider, stage: Stage, *, again: bool) -> Collection[tuple[str, str]]:

@@ -33,9 +33,9 @@ RESOLVE_CODES: Mapping[str, tuple[str, str]] = {
     "W836": (
         "a prompt that cannot be cached as far as it could be",
         "Providers charge less for the beginning of a prompt that they have seen before. Up to the first line with a "
-        "value that differs between attempts (`brief`, `previous`, `attempt`) or items (`item`, `own`), all requests "
-        "of the stage are the same; what comes after it is paid for in full each time. This prompt has over 4,000 "
-        "characters there that do not differ: move the line to the end, or list shared inputs before those of the "
-        "item. orch23 does not change the order of a prompt.",
+        "value that differs between attempts (`brief`, `previous`, `attempt`, the files of the last attempt at the end "
+        "of `inputs`) or items (`item`, `own`), all requests of the stage are the same; what comes after it is paid "
+        "for in full each time. This prompt has 4,000 characters or more there that do not differ: move the line to "
+        "the end, or list shared inputs before those of the item. orch23 does not change the order of a prompt.",
     ),
 }

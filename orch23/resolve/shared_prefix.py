@@ -18,7 +18,7 @@ class VolatileLine(Struct):
     """The first line of a prompt with a name whose value differs, and what the text after it is made of.
 
     `shows_all`: all inputs are shown after it; otherwise those with these keys. `literal` are the characters of the
-    prompt file. What depends on a name that differs is not counted.
+    prompt file. What depends on a name that differs is not counted, except on `inputs`, which may differ in part.
     """
 
     path: str
@@ -83,7 +83,7 @@ class _Search(Struct):
                 pass
 
     def _branch(self, node: nodes.If | nodes.For, *conditions: nodes.Node) -> None:
-        if self._is_volatile(*conditions):
+        if self._is_volatile(*conditions) or (isinstance(node, nodes.For) and self._ends_with_inputs(node.iter)):
             return
         for one in [node, *getattr(node, "elif_", ())]:
             self.read(one.body)
@@ -93,26 +93,32 @@ class _Search(Struct):
         if isinstance(part, nodes.TemplateData):
             if self.found is not None:
                 self.found.literal += len(part.data)
-        elif not self._is_volatile(part) and self.found is not None:
-            keys = set(_single_inputs(part))
-            self.found.keys |= keys
-            self.found.shows_all = self.found.shows_all or (INPUTS in self._names_in(part) and not keys)
+        elif not self._is_volatile(part) and not self._ends_with_inputs(part) and self.found is not None:
+            self.found.keys |= set(_single_inputs(part))
+            self.found.shows_all = self.found.shows_all or self._shows_all_inputs(part)
 
     def _set(self, target: nodes.Node, *values: nodes.Node) -> None:
         for name in _names_of(target):
             self.means[name] = self._names_in(*values)
 
     def _is_volatile(self, *parts: nodes.Node) -> bool:
-        """Return whether parts depend on a name that differs; the first one found is the line that is looked for."""
+        """Return whether parts depend on a name that differs. The first one found is the line that is looked for."""
         for part in parts:
-            # A single input has a key, so the order of the inputs does not matter for it.
-            known = self._names_in(part) - ({INPUTS} if any(_single_inputs(part)) else set())
-            if hits := known & self.names:
+            if hits := (self._names_in(part) & self.names) - {INPUTS}:
                 if self.found is None:
-                    name = min(hits)
-                    self.found = VolatileLine(self.path, part.lineno, name, shows_all=name == INPUTS)
+                    self.found = VolatileLine(self.path, part.lineno, min(hits))
                 return True
         return False
+
+    def _ends_with_inputs(self, part: nodes.Node) -> bool:
+        """Return whether the shared text ends within the inputs that a part shows, because these differ in part."""
+        if self.found is not None or INPUTS not in self.names or not self._shows_all_inputs(part):
+            return False
+        self.found = VolatileLine(self.path, part.lineno, INPUTS)
+        return True
+
+    def _shows_all_inputs(self, part: nodes.Node) -> bool:
+        return INPUTS in self._names_in(part) and not any(_single_inputs(part))
 
     def _names_in(self, *parts: nodes.Node) -> frozenset[str]:
         names = {name for part in parts for name in _names_of(part)}

@@ -136,10 +136,7 @@ class AuthorFiles(Struct, frozen=True):
 
     def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
         """Return the text of a file, or None and an error."""
-        # It is read each time, so that the workspace notices a change.
-        data = self.workspace.read(path)
-        if not self.is_written(path):
-            data = self._first.setdefault(path, data)
+        data = self._data(path)
         if data is None:
             hint = "paths are relative to the root of the project; the path must not be a link or a directory"
             return None, Diagnostic(_E_AUTHOR_FILE, f"`{path}` does not exist, or is not a regular file", hint=hint)
@@ -154,3 +151,11 @@ class AuthorFiles(Struct, frozen=True):
             return None, Diagnostic(
                 _E_AUTHOR_FILE, f"`{path}` is not UTF-8 text (byte {error.start})", hint="save it as UTF-8"
             )
+
+    def _data(self, path: str) -> bytes | None:
+        if self.is_written(path):
+            return self.workspace.read(path)
+        # Read once: the workspace has noted its stamp, by which the next build sees a later change.
+        if path not in self._first:
+            self._first.setdefault(path, self.workspace.read(path))
+        return self._first[path]

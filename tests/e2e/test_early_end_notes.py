@@ -54,6 +54,14 @@ def test_nothing_is_named_where_it_makes_no_difference(
     assert notes(project, stage, {"p.j2": prompt, "again.j2": BAD, "spec.md": spec}) == []
 
 
+@pytest.mark.parametrize("start", ["current", "baseline"])
+def test_a_list_of_inputs_ends_with_the_files_of_the_last_attempt(project: Project, start: str) -> None:
+    prompt = "{% for one in inputs %}- {{ one.path }}\n{% endfor %}\n{{ inputs | blocks }}\n"
+    found = notes(project, {"retry": {"max": 1, "from": start}}, {"p.j2": prompt})
+    assert places(found) == ([("W836", "p.j2", 1)] if start == "current" else [])
+    assert all("`inputs`, which end with the files of the last attempt, come" in one["message"] for one in found)
+
+
 def test_the_prompt_of_retries_is_what_further_attempts_share(project: Project) -> None:
     stage = {"retry": {"max": 2, "prompt": "again.j2"}}
     assert places(notes(project, stage, {"p.j2": BAD, "again.j2": BAD})) == [("W836", "again.j2", 2)]

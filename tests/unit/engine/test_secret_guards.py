@@ -139,6 +139,21 @@ def test_redact_sends_another_request_of_another_fingerprint() -> None:
     assert same.fingerprint() == request.fingerprint()
 
 
+def test_redact_keeps_a_secret_out_of_the_identity_of_a_system_prompt() -> None:
+    """It is recorded with the exchange, which may be committed."""
+    this = AttemptContext(model="m", given=(given("a.md", f"use {KEY}."), given("b.md", "b")))
+    step = replace(STEP, system="s.j2", secrets="redact")
+    request, problems, _ = guarded(step, {"p.j2": "fine", "s.j2": "{{ inputs | blocks }}"}, this)
+    assert problems == ()
+    assert request.system_identity is not None
+    assert "use [redacted MY_KEY]." in request.system_identity
+    assert KEY not in request.system_identity
+    only = replace(request, system_identity=KEY)
+    stage = Stage(name="code", step=replace(step, secrets="refuse"))
+    (problem,) = guard_request(SECRETS, only, stage, this, Files({"p.j2": "fine", "s.j2": "fine"}))[1]
+    assert problem.code == "E601"
+
+
 @pytest.mark.parametrize(
     ("stable", "left"), [(8, 8), (len(f"the key {KEY}"), len("the key [redacted MY_KEY]")), (12, 0)]
 )

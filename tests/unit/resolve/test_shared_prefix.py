@@ -64,8 +64,18 @@ def test_what_comes_after_it_is_counted_without_what_differs() -> None:
     assert after("{{ attempt }}{% set all = inputs | blocks %}{{ all }}") == (0, True, set())
 
 
-def test_inputs_that_differ_are_a_line_too_unless_one_is_looked_up() -> None:
-    names = frozenset({"item", INPUTS})
-    text = "{{ inputs['a.md'] | block }}\n{{ inputs | blocks }}\n{{ item }}\n"
-    assert found(text, names=names) == ("0.j2", 2, INPUTS)
-    assert after(text, names)[1]
+BOTH = frozenset({"attempt", INPUTS})
+
+
+def test_a_list_of_inputs_that_differs_in_part_is_a_line_too() -> None:
+    text = "{% if inputs %}{{ inputs['a.md'] | block }}\n{{ inputs | blocks }}{% endif %}\n{{ attempt }}\n"
+    assert found(text, names=BOTH) == ("0.j2", 2, INPUTS)
+    assert found("{{ attempt }}{{ inputs | blocks }}", names=BOTH) == ("0.j2", 1, "attempt")
+    assert found("{% for one in inputs %}\n{{ one.path }}{% endfor %}", names=BOTH) == ("0.j2", 1, INPUTS)
+
+
+def test_of_such_a_list_only_what_comes_after_it_is_counted() -> None:
+    assert after("{{ inputs | blocks }}123", BOTH) == (3, False, set())
+    assert after("{% for one in inputs %}- {{ one.path }}{% endfor %}123", BOTH) == (3, False, set())
+    assert after("{% for one in inputs %}- {{ one.path }}{% endfor %}{{ inputs | blocks }}", BOTH) == (0, True, set())
+    assert after("{{ inputs | length }}{% for one in inputs %}{{ one.text }}{% endfor %}", BOTH) == (0, True, set())

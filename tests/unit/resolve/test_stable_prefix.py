@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
@@ -201,6 +203,19 @@ def test_what_follows_the_shared_part_is_never_only_blanks() -> None:
     both = [ask(this, prompt) for this in (first(), later())]
     assert [shared(one) for one in both] == ["one\n"] * 2
     assert both[0].messages[0].content[both[0].stable :].startswith("two\n")
+
+
+@drawn(st.text("a\n", max_size=12), st.text("ab\n", max_size=6), st.text("ab\n", max_size=6))
+def test_all_shared_lines_are_found(head: str, one: str, other: str) -> None:
+    prompt = "{% if attempt == 1 %}" + head + one + "{% else %}" + head + other + "{% endif %}"
+    stable, texts = ask(first(), prompt).stable, (head + one, head + other)
+    assert texts[0][:stable] == texts[1][:stable]
+    ends = [at for at, pair in enumerate(zip(*texts, strict=False), 1) if pair == ("\n", "\n")]
+    longest = max((at for at in ends if texts[0][:at] == texts[1][:at]), default=0)
+    if any(text[at:].isspace() for at in (longest, min(map(len, texts))) for text in texts):
+        return  # a text that goes on with blanks only is cut earlier
+    assert stable >= longest
+    assert stable == longest or stable == min(map(len, texts))
 
 
 # ---- data blocks ----------------------------------------------------------------------------------
