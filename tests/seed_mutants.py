@@ -622,8 +622,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-07": (
         M(
             "orch23/model/llm.py",
-            '            "model": self.model,\n            "system": self.system,\n',
-            '            "system": self.system,\n',
+            '            "model": self.model,\n            "system"',
+            '            "system"',
         ),
     ),
     "S4-08": (M(ORDERS, "    invalid = tuple(_manifest_errors(options.file, manifest))\n", "    invalid = ()\n"),),
@@ -699,7 +699,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "    text, _ = sources.text(step.schema) if step.schema else (None, None)\n",
             "    text = None\n",
         ),
-        M(RESPONSES, '        "background": True,\n', '        "background": False,\n'),
+        M(RESPONSES, '{"background": True, "store"', '{"background": False, "store"'),
         M(RESPONSES, '_WAITING = frozenset({"queued", "in_progress"})', '_WAITING = frozenset({"queued"})'),
     ),
     "S4-28": (
@@ -1075,8 +1075,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C28": (
         M(
             "orch23/providers/registry.py",
-            "    return (*unsupported, *adapter.check(step, environ, root))\n",
-            "    return adapter.check(step, environ, root)\n",
+            "    return (*unsupported, *_limit_errors(step)",
+            "    return (*_limit_errors(step)",
         ),
     ),
     "C29": (M("orch23_checks/work_orders.py", '"E003": (', '"E002": ('),),

@@ -315,7 +315,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         self.report.emit(data, f"attempt {attempt} failed: {failure.summary}")
 
 
-def _best_attempt(stage: Stage) -> "BestAttempt | None":
+def _best_attempt(stage: Stage) -> "BestAttempt[AttemptResult] | None":
     if stage.retry.start_from != "best":
         return None
     from orch23.engine.best_attempt import BestAttempt  # noqa: PLC0415 - few stages need it, and every edit loads this

@@ -12,12 +12,12 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.providers import codes
-from orch23.providers.model_facts import ModelFacts, facts_of
 from orch23.providers.registry import adapter_named
 
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
 
+    from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -94,7 +94,7 @@ class Prices(Struct, frozen=True):
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
         # The packaged table may be outdated, or lack a model.
         if stated is not None:
-            return _stated(stated, facts_of(provider, model))
+            return _stated(stated, _facts_of(provider, model))
         adapter = adapter_named(provider, self.plugins)
         # Unknown, and not free: under a limit of cost, such a model is not called (ADR 8).
         match adapter.pricing if adapter else "unknown":
@@ -151,7 +151,14 @@ def decimal_text(amount: Decimal) -> str:
     return format(amount.normalize(), "f") if amount else "0"
 
 
-def _stated(price: Price, facts: ModelFacts) -> Tariff:
+def _facts_of(provider: str, model: str) -> "ModelFacts":
+    # Not at the top: an edit loads this module, and most call no model.
+    from orch23.providers.model_facts import facts_of  # noqa: PLC0415
+
+    return facts_of(provider, model)
+
+
+def _stated(price: Price, facts: "ModelFacts") -> Tariff:
     def flat(amount: Decimal | None) -> Rate:
         return ((-1, price.input if amount is None else amount),)
 
@@ -188,7 +195,7 @@ def _tabled(vendor: str, model: str) -> Tariff | None:
         cache_read=_rate(found.cache_read_mtok) or sent,
         cache_write=_rate(found.cache_write_mtok) or sent,
         cache_write_1h=_rate(getattr(found, "cache_write_1h_mtok", None))
-        or _times(sent, facts_of(vendor, model).write_1h),
+        or _times(sent, _facts_of(vendor, model).write_1h),
         source=f"genai-prices {genai_prices.__version__}",
     )
 
