@@ -127,5 +127,6 @@ ADAPTER = Adapter(
     consent=lambda step, *_: server_grant(server_url(step), OPENAI_URL, OPENAI_KEY),
     prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
+    streams=lambda step: interface_of(step) == "chat" and server_url(step) == OPENAI_URL,
     facts=lambda step: facts_of("openai", step.model) if server_url(step) == OPENAI_URL else None,
 )

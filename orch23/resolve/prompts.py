@@ -77,9 +77,10 @@ _OTHER_BRIEF = RetryFeedback(
 class PromptInputs:
     """The inputs of a prompt: a list, and a lookup by path or by `path#slice`."""
 
-    def __init__(self, items: tuple[PromptInput, ...]) -> None:
-        """Set the items, in declared order."""
+    def __init__(self, items: tuple[PromptInput, ...], instead: PromptInput | None = None) -> None:
+        """Set the items, in declared order, and what a lookup of another one returns; None: it raises an error."""
         self._items = items
+        self._instead = instead
 
     def __iter__(self) -> Iterator[PromptInput]:
         """Iterate in declared order."""
@@ -96,7 +97,9 @@ class PromptInputs:
         for one in self._items:
             if key in (one.path, f"{one.path}#{one.slice}"):
                 return one
-        raise KeyError(key)
+        if self._instead is None:
+            raise KeyError(key)
+        return self._instead
 
 
 class AttemptContext(Struct, frozen=True, kw_only=True):
@@ -271,9 +274,11 @@ def _stable(
     """
     if not stage.retry.max:
         return 0
-    first = {**sent, "attempt": 1, "previous": None, "brief": None}
-    given = (*(one for one in this.given if not one.base), _OTHER_FILE)
-    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": PromptInputs(given)}
+    # Without the stage's own files: a later attempt has those of the one before it, and may look one up.
+    given = tuple(one for one in this.given if not one.base)
+    first = {**sent, "attempt": 1, "previous": None, "brief": None, "inputs": PromptInputs(given, _OTHER_FILE)}
+    others = PromptInputs((*given, _OTHER_FILE), _OTHER_FILE)
+    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": others}
     earlier, _ = _render(step.prompt, first, sources)
     revised, _ = _render(stage.retry.prompt or step.prompt, later, sources)
     if earlier is None or revised is None:
@@ -297,21 +302,10 @@ def _shared_lines(*texts: str) -> int:
 # ---- what items of a foreach share ---------------------------------------------------------------
 
 
-class _OtherInputs(PromptInputs):
-    """The inputs of another item. A prompt may look one up by a path that follows from the item."""
-
-    def __getitem__(self, key: str | int) -> PromptInput:
-        """Return the input, or one that stands for it."""
-        try:
-            return super().__getitem__(key)
-        except (KeyError, IndexError):
-            return _OTHER_FILE
-
-
 def _of_other_item(stage: Stage, this: AttemptContext, sent: Mapping[str, object]) -> dict[str, object]:
     """Return the names of a first attempt of another item: no real one, so that all items get the same prefix."""
     own = PromptInput("?", "", "?", lambda: "?")
-    given = _OtherInputs(tuple(own if one.own else one for one in this.given))
+    given = PromptInputs(tuple(own if one.own else one for one in this.given if not one.base), _OTHER_FILE)
     item = _other_value(stage.item.value) if stage.item else None
     return {**sent, "attempt": 1, "previous": None, "brief": None, "own": None, "item": item, "inputs": given}
 
