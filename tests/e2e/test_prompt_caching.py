@@ -47,10 +47,13 @@ PROMPT = """\
 {% endif %}"""
 
 
-def project(root: Path, text: str, url: str, cache: str = "") -> Project:
+PROMPTS = {"a block for each input": PROMPT}
+
+
+def project(root: Path, text: str, url: str, cache: str = "", prompt: str = PROMPT) -> Project:
     pipeline = text.replace("URL", url).replace("ITEMS", ", ".join(ITEMS)).replace(" CACHE", cache)
     notes = {f"notes/{name}.md": f"{name} adds its two arguments, and nothing else.\n" * 50 for name in ITEMS}
-    return Project(root).write({"pipeline.yaml": pipeline, "code.md.j2": PROMPT, "rules.md": RULES, **notes})
+    return Project(root).write({"pipeline.yaml": pipeline, "code.md.j2": prompt, "rules.md": RULES, **notes})
 
 
 def third_time(text: str) -> str:
@@ -89,10 +92,11 @@ def by_item(server: CachedServer) -> list[list[str]]:
     return list(found.values())
 
 
-def test_the_attempts_of_a_stage_read_what_the_first_has_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+def test_the_attempts_of_a_stage_read_what_the_first_has_written(tmp_path: Path, prompt: str) -> None:
     rule = CachedServer(third_time, lambda: 0.0)
     with loopback(rule=rule) as server:
-        story = project(tmp_path / "p", RETRIED, server.url)
+        story = project(tmp_path / "p", RETRIED, server.url, prompt=prompt)
         assert story.build(env=KEY).code == 0
     assert len(rule.calls) == 3
     assert rule.calls[0].counted.written_5m > 0
@@ -125,14 +129,15 @@ class HeldFirst:
         assert self.together.wait(60)
 
 
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
 @pytest.mark.parametrize(("respond", "attempts"), [(lambda _text: "good", 1), (third_time, 3)])
 def test_sixteen_items_write_what_they_share_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, respond: Callable[[str], str], attempts: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, respond: Callable[[str], str], attempts: int, prompt: str
 ) -> None:
     rule = CachedServer(respond, lambda: 0.0)
     HeldFirst(rule, monkeypatch)
     with loopback(rule=rule) as server:
-        story = project(tmp_path / "p", EACH, server.url)
+        story = project(tmp_path / "p", EACH, server.url, prompt=prompt)
         built = story.build("--jobs", str(JOBS), env=KEY)
         assert built.code == 0, built.err
     texts = by_item(rule)
