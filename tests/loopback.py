@@ -4,7 +4,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -36,7 +36,7 @@ class Reply:
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-    pieces: Sequence[bytes] = ()
+    pieces: Iterable[bytes] = ()
     hold: bool = False
     whole: bool = True
 
@@ -65,9 +65,10 @@ def events_reply(events: Sequence[tuple[str, Any] | bytes], *, hold: bool = Fals
 
 
 class Loopback:
-    """The server. A request beyond the list gets a 500 that says so, and is counted as any other."""
+    """The server. `rule` replies to requests beyond the list; without it, they get a 500 that says so."""
 
-    def __init__(self, replies: Sequence[Scripted] = ()) -> None:
+    def __init__(self, replies: Sequence[Scripted] = (), rule: Callable[[Asked], Scripted] | None = None) -> None:
+        self._rule = rule
         self.asked: list[Asked] = []
         self.arrived = threading.Event()
         self.changed = threading.Condition()
@@ -126,7 +127,8 @@ class Loopback:
             with self._lock:
                 self.asked.append(asked)
                 out_of_replies = json_reply({"error": {"message": "the list of replies is used up"}}, 500)
-                reply = self._replies.pop(0) if self._replies else out_of_replies
+                listed = self._replies.pop(0) if self._replies else None
+            reply = listed or (self._rule(asked) if self._rule else out_of_replies)
             self.arrived.set()
             with self.changed:
                 self.changed.notify_all()
@@ -145,9 +147,9 @@ class Loopback:
 
 
 @contextlib.contextmanager
-def loopback(*replies: Scripted) -> Iterator[Loopback]:
+def loopback(*replies: Scripted, rule: Callable[[Asked], Scripted] | None = None) -> Iterator[Loopback]:
     """Serve these replies."""
-    server = Loopback(replies)
+    server = Loopback(replies, rule)
     try:
         yield server
     finally:
@@ -191,7 +193,7 @@ def message_events(
     *texts: str,
     stop: str | None = "end_turn",
     model: str = "claude-test-1",
-    usage: Mapping[str, int] | None = None,
+    usage: Mapping[str, Any] | None = None,
     output_tokens: int = 7,
     **delta: Any,
 ) -> list[tuple[str, Any] | bytes]:

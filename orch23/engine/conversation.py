@@ -1,8 +1,9 @@
 """Build the request of an attempt and get its response: from recordings or from the provider.
 
 The layers, outermost first: request a truncated response again with more tokens; use a recorded response, or record a
-new one; remove secrets from it; retry transport errors; reserve the maximum cost of each request; call the model
-through the adapter. With `replay`, or `offline` for a remote model, an error replaces the last three.
+new one; remove secrets from it; retry transport errors; let the first item of a foreach write to the vendor's cache;
+reserve the maximum cost of each request; call the model through the adapter. With `replay`, or `offline` for a remote
+model, an error replaces the last four.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ from orch23.providers.registry import (
     max_output_tokens,
     preparation_of,
     readiness_errors,
+    reports_first_event,
     request_parameters,
     truncation_policy,
     wire_schema_of,
@@ -316,8 +318,15 @@ class Conversations(Struct, frozen=True, kw_only=True):
         metered = middleware.MeteredProvider(
             inner=make_provider(self.setting, call), stage=call.stage, meter=self.meter
         )
+        tried: Provider = metered
+        if call.step.cache is not None and call.step.cache.share and reports_first_event(call.step):
+            from orch23.providers.warming import CachedPrefixes, WarmingProvider  # noqa: PLC0415 - as above
+
+            # Outside of the meter, so that a call that waits reserves nothing; inside of the retries, so that another
+            # call goes first while a failed one waits.
+            tried = WarmingProvider(inner=metered, prefixes=self.setting.share(CachedPrefixes, CachedPrefixes))
         sleep = self.setting.share(OpenCalls, OpenCalls).wait
-        transport = middleware.RetryingProvider(inner=metered, stage=call.stage, emit=self.setting.notice, sleep=sleep)
+        transport = middleware.RetryingProvider(inner=tried, stage=call.stage, emit=self.setting.notice, sleep=sleep)
         # Outermost, so that nothing is recorded or judged before secrets are removed from it.
         return middleware.RedactingProvider(
             middleware.CheckedProvider(transport, self.setting, call), self.secrets.redact

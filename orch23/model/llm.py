@@ -1,13 +1,16 @@
 """Requests to models, their responses, the exchanges that record both, and the provider port."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 from orch23.model.parsing import NaturalNumber
+
+if TYPE_CHECKING:
+    from orch23.model.prompt_cache import CachePolicy
 
 RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 """Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""
@@ -28,13 +31,6 @@ class Message(Struct, frozen=True):
 
     role: Literal["user", "assistant"]
     content: str
-
-
-class CachePolicy(Struct, frozen=True, omit_defaults=True):
-    """How the vendor's prompt cache is used: for how long, and whether for text that several stages share."""
-
-    ttl: Literal["5m", "1h"] = "5m"
-    share: bool = True
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -66,7 +62,7 @@ class Request(Struct, frozen=True, kw_only=True):
     stable: int = 0
     family: int = 0
     system_users: SystemUsers = ""
-    cache: CachePolicy | None = None
+    cache: "CachePolicy | None" = None
 
     @property
     def writes_for_an_hour(self) -> bool:
@@ -144,6 +140,8 @@ class Provider(Protocol):
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the response to a request within `deadline_s` seconds; `on_text` gets its text in pieces as it comes.
+
+        The first piece may be empty: the response has begun.
 
         Raises:
             ProviderError: the provider failed, or could not be reached.

@@ -164,7 +164,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     those on this machine now. `remote`: a call leaves the machine, or may. `consent` is the grant that the user must
     give before a call; None if none is needed. `prepare` loads what a call needs, while earlier stages run; None if
     that takes no time. `stored_at` returns the server that keeps a response after it was sent, empty if none does.
-    `facts` are those of the step's model at the step's server; None if nothing is known.
+    `facts` are those of the step's model at the step's server; None if nothing is known. `streams`: a call
+    reports the first event of its response, with an empty text.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -185,6 +186,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     prepare: "Callable[[ProviderContext, LLMStep], None] | None" = None
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
     stored_at: "Callable[[LLMStep], str]" = field(default=lambda _: "")
+    # A call that only reports its end would delay the others for as long as it takes.
+    streams: "Callable[[LLMStep], bool]" = field(default=lambda _step: False)
     # Only at the vendor's own server: another one may give the name of a model to any model of its own.
     facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
 

@@ -195,6 +195,8 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 raise invalid_event(self.url, error) from None
             if event is None:
                 raise incomplete_error(self.url, "it ended before its first event")
+            if before is None:
+                on_text("")
             if event.type == "text":
                 received += len(event.text)
                 if received > MAX_RESPONSE_CHARACTERS:
@@ -420,5 +422,6 @@ ADAPTER = Adapter(
     ready=lambda _step, environ, _root: _missing(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,
+    streams=lambda _step: True,
     facts=lambda step: facts_of("anthropic", step.model) if _url(step) == ANTHROPIC_URL else None,
 )

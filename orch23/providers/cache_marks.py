@@ -3,7 +3,8 @@
 from msgspec import Struct
 
 from orch23.model.digest import Json, digest_json
-from orch23.model.llm import CachePolicy, Request
+from orch23.model.llm import Request
+from orch23.model.prompt_cache import CachePolicy
 from orch23.providers.model_facts import ModelFacts, facts_of
 
 # The vendors take at most 64 characters.

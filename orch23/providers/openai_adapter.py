@@ -139,5 +139,6 @@ ADAPTER = Adapter(
     prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
     stored_at=_stored_at,
+    streams=lambda step: interface_of(step) == "chat" and server_url(step) == OPENAI_URL,
     facts=lambda step: facts_of("openai", step.model) if server_url(step) == OPENAI_URL else None,
 )

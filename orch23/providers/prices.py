@@ -17,7 +17,6 @@ from orch23.providers.registry import adapter_named
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
 
-    from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -94,7 +93,7 @@ class Prices(Struct, frozen=True):
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
         # The packaged table may be outdated, or lack a model.
         if stated is not None:
-            return _stated(stated, _facts_of(provider, model))
+            return _stated(stated, _hour_factor(provider, model))
         adapter = adapter_named(provider, self.plugins)
         # Unknown, and not free: under a limit of cost, such a model is not called (ADR 8).
         match adapter.pricing if adapter else "unknown":
@@ -151,14 +150,7 @@ def decimal_text(amount: Decimal) -> str:
     return format(amount.normalize(), "f") if amount else "0"
 
 
-def _facts_of(provider: str, model: str) -> "ModelFacts":
-    # Not at the top: an edit loads this module, and most call no model.
-    from orch23.providers.model_facts import facts_of  # noqa: PLC0415
-
-    return facts_of(provider, model)
-
-
-def _stated(price: Price, facts: "ModelFacts") -> Tariff:
+def _stated(price: Price, hour_factor: Decimal) -> Tariff:
     def flat(amount: Decimal | None) -> Rate:
         return ((-1, price.input if amount is None else amount),)
 
@@ -170,7 +162,7 @@ def _stated(price: Price, facts: "ModelFacts") -> Tariff:
         cache_read=flat(price.cache_read),
         cache_write=flat(written),
         # The vendor charges twice the price of input, which no one may have stated.
-        cache_write_1h=flat(max(written, price.input * facts.write_1h)),
+        cache_write_1h=flat(max(written, price.input * hour_factor)),
         source="pipeline",
     )
 
@@ -194,8 +186,7 @@ def _tabled(vendor: str, model: str) -> Tariff | None:
         # Cached input without a price costs as much as other input.
         cache_read=_rate(found.cache_read_mtok) or sent,
         cache_write=_rate(found.cache_write_mtok) or sent,
-        cache_write_1h=_rate(getattr(found, "cache_write_1h_mtok", None))
-        or _times(sent, _facts_of(vendor, model).write_1h),
+        cache_write_1h=_rate(getattr(found, "cache_write_1h_mtok", None)) or _times(sent, _hour_factor(vendor, model)),
         source=f"genai-prices {genai_prices.__version__}",
     )
 
@@ -206,6 +197,13 @@ def _rate(price: "Decimal | TieredPrices | None") -> Rate | None:
     if isinstance(price, Decimal):
         return ((-1, price),)
     return ((-1, price.base), *((tier.start, tier.price) for tier in price.tiers))
+
+
+def _hour_factor(provider: str, model: str) -> Decimal:
+    """Return the price of a cache write that lasts an hour, as a factor of the price of input."""
+    from orch23.providers.model_facts import facts_of  # noqa: PLC0415 - an edit without a model call does not need it
+
+    return facts_of(provider, model).write_1h
 
 
 def _times(rate: Rate, factor: Decimal) -> Rate:

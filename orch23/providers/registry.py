@@ -197,6 +197,11 @@ def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
     return _adapter(step).wire(step, schema) if step.structured_output else None
 
 
+def reports_first_event(step: "LLMStep") -> bool:
+    """Return whether a call of the step reports the first event of its response."""
+    return _adapter(step).streams(step)
+
+
 def truncation_policy(step: "LLMStep") -> OnTruncated:
     """Return what to do after a truncated response: by the step, or else by the provider."""
     return step.on_truncated or _adapter(step).on_truncated

@@ -81,9 +81,10 @@ _OTHER_BRIEF = RetryFeedback(
 class PromptInputs:
     """The inputs of a prompt: a list, and a lookup by path or by `path#slice`."""
 
-    def __init__(self, items: tuple[PromptInput, ...]) -> None:
-        """Set the items, in declared order."""
+    def __init__(self, items: tuple[PromptInput, ...], instead: PromptInput | None = None) -> None:
+        """Set the items, in declared order, and what a lookup of another one returns; None: it raises an error."""
         self._items = items
+        self._instead = instead
 
     def __iter__(self) -> Iterator[PromptInput]:
         """Iterate in declared order."""
@@ -100,7 +101,9 @@ class PromptInputs:
         for one in self._items:
             if key in (one.path, f"{one.path}#{one.slice}"):
                 return one
-        raise KeyError(key)
+        if self._instead is None:
+            raise KeyError(key)
+        return self._instead
 
 
 class AttemptContext(Struct, frozen=True, kw_only=True):
@@ -282,7 +285,10 @@ def _stable(
     """
     if not stage.retry.max:
         return 0
-    first = {**sent, "attempt": 1, "previous": None, "brief": None}
+    given = tuple(one for one in this.given if not one.base)
+    # Without the stage's own files: a later attempt has those of the one before it, and may look one up.
+    inputs = PromptInputs(this.given) if stage.retry.start_from == "baseline" else PromptInputs(given, _OTHER_FILE)
+    first = {**sent, "attempt": 1, "previous": None, "brief": None, "inputs": inputs}
     later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": _other_files(stage, this)}
     is_first = (this.attempt, this.previous, this.feedback) == (1, None, None)
     earlier = now if is_first else _render_sent(step.prompt, first, sources)[0]
@@ -296,7 +302,7 @@ def _other_files(stage: Stage, this: AttemptContext) -> PromptInputs:
     """Return the inputs of another attempt, whose own files differ if an attempt starts from those of the last."""
     if stage.retry.start_from == "baseline":
         return PromptInputs(this.given)
-    return PromptInputs((*(one for one in this.given if not one.base), _OTHER_FILE))
+    return PromptInputs((*(one for one in this.given if not one.base), _OTHER_FILE), _OTHER_FILE)
 
 
 def _shared_lines(*texts: str) -> int:
@@ -327,21 +333,10 @@ def _shared_length(one: str, other: str) -> int:
 # ---- what items of a foreach share ---------------------------------------------------------------
 
 
-class _OtherInputs(PromptInputs):
-    """The inputs of another item. A prompt may look one up by a path that follows from the item."""
-
-    def __getitem__(self, key: str | int) -> PromptInput:
-        """Return the input, or one that stands for it."""
-        try:
-            return super().__getitem__(key)
-        except (KeyError, IndexError):
-            return _OTHER_FILE
-
-
 def _of_other_item(stage: Stage, this: AttemptContext, sent: Mapping[str, object]) -> dict[str, object]:
     """Return the names of a first attempt of another item: no real one, so that all items get the same prefix."""
     own = PromptInput("?", "", "?", lambda: "?")
-    given = _OtherInputs(tuple(own if one.own else one for one in this.given))
+    given = PromptInputs(tuple(own if one.own else one for one in this.given if not one.base), _OTHER_FILE)
     item = _other_value(stage.item.value) if stage.item else None
     return {**sent, "attempt": 1, "previous": None, "brief": None, "own": None, "item": item, "inputs": given}
 

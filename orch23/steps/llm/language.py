@@ -8,8 +8,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from orch23.model.fields import Problems, given
 from orch23.model.language import Count, Document, Duration, Language, ProgramArguments, Text
-from orch23.model.llm import CachePolicy, OnTruncated
+from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import BriefLimits
+from orch23.model.prompt_cache import CachePolicy
 from orch23.steps.llm.spec import DEFAULT_MAX_TOKENS, LLMStep
 
 MAX_TRUNCATED_RETRIES: Final = 3

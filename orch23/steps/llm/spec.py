@@ -7,8 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import CachePolicy, OnTruncated, RecordingMode
+from orch23.model.llm import OnTruncated, RecordingMode
 from orch23.model.pipeline import BriefLimits
+from orch23.model.prompt_cache import CachePolicy
 from orch23.model.record import Facts
 from orch23.model.step import Step, check_one_file
 

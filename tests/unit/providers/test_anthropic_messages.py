@@ -19,7 +19,8 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.errors import ConfigurationError, ExitCode, ProviderError
-from orch23.model.llm import CachePolicy, Message, Request, Response, SystemUsers, Usage
+from orch23.model.llm import Message, Request, Response, SystemUsers, Usage
+from orch23.model.prompt_cache import CachePolicy
 from orch23.providers import codes, registry
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.anthropic_messages import (
@@ -107,7 +108,7 @@ def test_a_response_has_all_its_facts() -> None:
     assert response.client == f"anthropic {anthropic.__version__}"
     assert (response.requests, response.cost, response.replayed) == (1, None, False)
     assert 0 < response.duration_s < LONG
-    assert heard == ["Hello, ", "world"]
+    assert heard == ["", "Hello, ", "world"], "the first event has no text"
 
 
 def test_thinking_is_not_part_of_the_text() -> None:
@@ -218,7 +219,7 @@ def test_a_whole_message_that_cannot_be_used_has_its_usage() -> None:
 def test_a_reply_that_is_no_stream_is_none_of_the_api(reply: Reply, charged: bool) -> None:
     fault = failed(reply)
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INVALID_REPLY, False, charged)
-    assert reply.pieces[0].decode() in fault.diagnostic.message
+    assert b"".join(reply.pieces).decode() in fault.diagnostic.message
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,9 @@ def test_a_stage_that_is_asked_once_shares_nothing(item: Item | None) -> None:
 
 
 def test_a_prompt_that_cannot_do_without_its_own_files_shares_nothing_and_still_works() -> None:
-    prompt = "Do it.\n{{ inputs['a.py'].text }}\n"
-    request = ask(first(given=(SPEC, given("a.py", "x = 1", base=True))), prompt)
-    assert (request.messages[0].content, request.stable) == ("Do it.\nx = 1\n", 0)
+    prompt = "Do it.\n{{ inputs['a.json'].value + 1 }}\n"
+    request = ask(first(given=(SPEC, given("a.json", "1", base=True))), prompt)
+    assert (request.messages[0].content, request.stable) == ("Do it.\n2\n", 0)
 
 
 def test_the_number_is_not_part_of_the_fingerprint() -> None:
@@ -195,6 +195,19 @@ def test_the_attempts_of_a_stage_share_its_system_text(retries: int, users: str)
     found, _ = make_request(stage, step, first(), Files(p=PROMPT, s="same"), variables={}, endpoint="e", params={})
     assert found is not None
     assert found.system_users == users
+
+
+def test_the_own_files_of_an_attempt_do_not_move_the_end_of_what_attempts_share() -> None:
+    prompt = "Do it.\n{% for input in inputs %}{{ input.text }}\n{% endfor %}\n\n{% if brief %}It failed.\n{% endif %}"
+    own = given("code.py", "x = 1", base=True)
+    both = [ask(this, prompt) for this in (first(), later(given=(SPEC, own)))]
+    assert [shared(one) for one in both] == ["Do it.\n"] * 2
+
+
+def test_a_prompt_may_look_up_a_file_of_its_own() -> None:
+    prompt = "Do it.\n{{ inputs['code.py'].text }}\n"
+    own = given("code.py", "x = 1", base=True)
+    assert shared(ask(first(given=(SPEC, own)), prompt)) == "Do it.\n"
 
 
 def test_what_follows_the_shared_part_is_never_only_blanks() -> None:
