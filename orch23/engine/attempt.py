@@ -42,13 +42,17 @@ if TYPE_CHECKING:
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
-    """What an attempt starts from: the stage's own files, their exchanges, the failure and response before it."""
+    """What an attempt starts from: the stage's own files, their exchanges, the failure and response before it.
+
+    `is_applied`: the files are those of the previous response.
+    """
 
     attempt: int
     start: Files
     exchanges: tuple[str, ...] = ()
     failure: Failure | None = None
     previous_response: str | None = None
+    is_applied: bool = False
 
 
 class AttemptResult(Struct, frozen=True):
@@ -199,6 +203,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
                 exchanges=earlier.exchanges,
                 failure=failure,
                 previous_response=last.response,
+                is_applied=earlier is last and last.failure is None,
             )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.

@@ -181,6 +181,7 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
         messages=messages,
         identity=clean(request.identity),
         schema=parse_json(secrets.redact(_json(request.schema))),
+        added=(secrets.redact(request.added[0]), secrets.redact(request.added[1])),
         stable=len(head) if messages and messages[0].content.startswith(head) else 0,
     )
 

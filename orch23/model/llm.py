@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
@@ -34,7 +35,8 @@ class Request(Struct, frozen=True, kw_only=True):
     its kind, command and failing ids, so a traceback that another Python words differently is not a new request. `api`
     is the interface of the endpoint with its version; `schema` is the reduced schema that is sent, or None. `stable` is
     the number of leading characters of the first message that all attempts of the stage share: an adapter may mark them
-    for the prompt cache. It is not part of the fingerprint.
+    for the prompt cache. It is not part of the fingerprint. `added` are the ends of the last message and of the last
+    identity that orch23 appended to what the template rendered.
     """
 
     provider: str
@@ -50,6 +52,19 @@ class Request(Struct, frozen=True, kw_only=True):
     # Two attempts can make the same request. The first response failed, so the second needs another one (ADR 6).
     sample: int = 0
     stable: int = 0
+    added: tuple[str, str] = ("", "")
+
+    def without_added(self) -> "Request | None":
+        """Return the request as the template alone rendered it; None if nothing was appended."""
+        sent, same = self.added
+        if not sent or not self.messages[-1].content.endswith(sent) or not self.identity[-1].content.endswith(same):
+            return None
+        return replace(
+            self,
+            messages=(*self.messages[:-1], _without_end(self.messages[-1], sent)),
+            identity=(*self.identity[:-1], _without_end(self.identity[-1], same)),
+            added=("", ""),
+        )
 
     def parts(self) -> dict[str, Json]:
         """Return the parts of the fingerprint by name."""
@@ -69,6 +84,10 @@ class Request(Struct, frozen=True, kw_only=True):
     def fingerprint(self) -> str:
         """Return the identity of the request: sha256 in hex of the canonical JSON of its parts."""
         return digest_json(self.parts())
+
+
+def _without_end(message: Message, end: str) -> Message:
+    return replace(message, content=message.content.removesuffix(end))
 
 
 class OnTruncated(Struct, frozen=True, omit_defaults=True):

@@ -146,6 +146,7 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
             own=attempts.shown.own if step.own_outputs else (),
             given=_given(attempts, turn.start),
             model=attempts.resolved.stage.retry.model_of(turn.attempt, step.model),
+            shows_previous=turn.is_applied,
         )
     )
 

@@ -91,7 +91,7 @@ def test_everything_that_changes_a_response_changes_the_fingerprint(name: str) -
 
 
 def test_the_fingerprint_has_the_identity_of_messages_and_not_the_messages_as_sent() -> None:
-    assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | {"messages", "stable"}
+    assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | {"messages", "stable", "added"}
     sent = replace(REQUEST, messages=(Message("user", "a, and a traceback in another Python's words"),))
     assert sent.fingerprint() == REQUEST.fingerprint()
 
