@@ -4,6 +4,7 @@ import contextlib
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide.proposal import judge_response
 from orch23.decide.proposal_codes import FORBIDDEN_DELETE
@@ -61,7 +62,9 @@ class _LLMRunner(StepRunner):
         judged = _judge(attempts, step, start, call.response)
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
-            return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
+            models_left = attempts.resolved.stage.retry.model_of(turn.attempt + 1, step.model) != context.model
+            failure = replace(judged.failure, escalates=judged.outcome == "refused" and models_left)
+            return AttemptResult(start, exchanges, failure, text, judged.identity)
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
         written = frozenset(one.path for one in judged.writes)
