@@ -42,13 +42,17 @@ if TYPE_CHECKING:
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
-    """What an attempt starts from: the stage's own files, their exchanges, the failure and response before it."""
+    """What an attempt starts from: the stage's own files, their exchanges, the failure and response before it.
+
+    `is_applied`: the files are those of the previous response.
+    """
 
     attempt: int
     start: Files
     exchanges: tuple[str, ...] = ()
     failure: Failure | None = None
     previous_response: str | None = None
+    is_applied: bool = False
 
 
 class AttemptResult(Struct, frozen=True):
@@ -192,6 +196,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             self.report.emit(started, f"attempt {attempt} of {retry.max + 1}")
             if best is not None:
                 last, failure = best.next_start(attempt, last, failure, counts)
+            before = last, failure
             earlier = AttemptResult(base) if retry.start_from == "baseline" else last
             turn = AttemptInput(
                 attempt=attempt,
@@ -199,18 +204,23 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
                 exchanges=earlier.exchanges,
                 failure=failure,
                 previous_response=last.response,
+                is_applied=earlier is last and last.failure is None,
             )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
             failure = last.failure or self._verify(last, attempt)
-            if best is not None and failure is not None:
+            if best is not None and failure is not None and not failure.escalates:
                 best.add(attempt, last, failure)
             failure = fit_feedback(failure, stage, counts) if failure else None
             self._end(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
             counts.append(f"attempt {attempt}: {failure.headline or failure.kind}")
+            if failure.escalates and attempt <= retry.max:
+                # A refusal has nothing that another model could correct: it gets the same prompt.
+                last, failure = before
+                continue
             # Two failures are equal if they name the same tests and errors: their output may differ.
             same = [*same, failure_identity(failure)]
             if stop := self._stop(failure, same, last.proposal in seen):

@@ -141,14 +141,30 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     skipped: list[str] = field(default_factory=list)
 
     def next_sample(self, request: Request) -> Request:
-        """Return a request as its first sample that is neither used nor skipped."""
+        """Return a request as its first sample that is neither used nor skipped.
+
+        If that is not recorded, and the request without the feedback that was appended is, it is that one.
+        """
+        request, skipped = self._unused(request)
+        # Earlier versions appended no feedback: their recordings are used as before.
+        plain = request.without_added() if not self.is_recorded(request) else None
+        if plain is not None:
+            earlier, _ = self._unused(replace(plain, sample=0))
+            if self.is_recorded(earlier):
+                request, skipped = earlier, []
+        self.skipped.extend(skipped)
+        self.used.add(request.fingerprint())
+        return request
+
+    def _unused(self, request: Request) -> tuple[Request, list[str]]:
+        """Return the next sample of a request, and the fingerprints of recorded responses that it replaces."""
+        skipped: list[str] = []
         # A used response failed in an earlier attempt, and would fail again (ADR 6).
         while (fingerprint := request.fingerprint()) in self.used or self.recorded.is_excluded(request):
             if fingerprint not in self.used:
-                self.skipped.append(fingerprint)
+                skipped.append(fingerprint)
             request = replace(request, sample=request.sample + 1)
-        self.used.add(fingerprint)
-        return request
+        return request, skipped
 
     def complete(self, request: Request, deadline_s: float, listener: CallListener) -> CallResult:
         """Get the response to a request. A truncated response is recorded as such, and called again with more tokens.

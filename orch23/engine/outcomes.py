@@ -46,12 +46,14 @@ class Failure(Struct, frozen=True, kw_only=True):
     `printed` is the whole output of a process; None if none ran. `leftover` are the files that it leaves. `reason` is a
     short reason, for failures where the first diagnostic is not one. `parts` are those of the excerpt, if several
     get a fair share of its limit, under a `headline` with the counts of tests. `failed_tests` is None if none ran.
+    `escalates`: the model refused, and the next attempt calls another one.
     """
 
     feedback: RetryFeedback
     diagnostics: tuple[Diagnostic, ...] = ()
     safety: bool = False
     retryable: bool = True
+    escalates: bool = False
     printed: str | None = None
     leftover: LeftoverFiles | None = None
     reason: str = ""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
@@ -43,7 +44,8 @@ class Request(Struct, frozen=True, kw_only=True):
     the number of leading characters of the first message that all attempts of the stage share, `family` the number of
     those that all items of its foreach share. `system_users` are those who send the same system text: no one else, the
     further attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt
-    cache. They are not part of the fingerprint.
+    cache. They are not part of the fingerprint. `added` are the ends of the last message and of the last identity that
+    orch23 appended to what the template rendered.
     """
 
     provider: str
@@ -63,11 +65,24 @@ class Request(Struct, frozen=True, kw_only=True):
     family: int = 0
     system_users: SystemUsers = ""
     cache: "CachePolicy | None" = None
+    added: tuple[str, str] = ("", "")
 
     @property
     def writes_for_an_hour(self) -> bool:
         """Return whether the request may write to the prompt cache for an hour, which costs most."""
         return self.cache is not None and self.cache.ttl == "1h"
+
+    def without_added(self) -> "Request | None":
+        """Return the request as the template alone rendered it; None if nothing was appended."""
+        sent, same = self.added
+        if not sent or not self.messages[-1].content.endswith(sent) or not self.identity[-1].content.endswith(same):
+            return None
+        return replace(
+            self,
+            messages=(*self.messages[:-1], _without_end(self.messages[-1], sent)),
+            identity=(*self.identity[:-1], _without_end(self.identity[-1], same)),
+            added=("", ""),
+        )
 
     def parts(self) -> dict[str, Json]:
         """Return the parts of the fingerprint by name."""
@@ -87,6 +102,10 @@ class Request(Struct, frozen=True, kw_only=True):
     def fingerprint(self) -> str:
         """Return the identity of the request: sha256 in hex of the canonical JSON of its parts."""
         return digest_json(self.parts())
+
+
+def _without_end(message: Message, end: str) -> Message:
+    return replace(message, content=message.content.removesuffix(end))
 
 
 class OnTruncated(Struct, frozen=True, omit_defaults=True):

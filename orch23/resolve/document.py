@@ -212,7 +212,7 @@ class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
         tuple[Annotated[str, Meta(min_length=1, description="A model's name.")], ...],
         Meta(
             description="The models of the attempts, instead of `llm.model`. The last model is used for all later "
-            "attempts."
+            "attempts. If a model refuses, the next one gets the same prompt."
         ),
     ] = ()
 

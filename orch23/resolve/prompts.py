@@ -9,6 +9,7 @@ delimiters of all versions of orch23, which change only with the data: so record
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -107,7 +108,10 @@ class PromptInputs:
 
 
 class AttemptContext(Struct, frozen=True, kw_only=True):
-    """The values that one attempt adds to a prompt."""
+    """The values that one attempt adds to a prompt.
+
+    `shows_previous`: the stage's own files in `given` are those of the previous response.
+    """
 
     attempt: int = 1
     previous: str | None = None
@@ -116,6 +120,7 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
     given: tuple[PromptInput, ...] = ()
     model: str
     sample: int = 0
+    shows_previous: bool = False
 
 
 # ---- the aspects of a key ---------------------------------------------------------------------
@@ -235,7 +240,9 @@ def make_request(
 ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
     """Return the request of one attempt, or the errors of its prompt."""
     template = stage.retry.prompt if this.feedback is not None and stage.retry.prompt else step.prompt
-    names = _names(stage, this.given, variables, schema=_schema(step, sources))
+    read: set[str] = set()
+    given = tuple(replace(one, read=partial(_read_noted, one, read)) for one in this.given)
+    names = _names(stage, given, variables, schema=_schema(step, sources))
     names["attempt"] = this.attempt
     names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS_LENGTH]
     sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
@@ -248,6 +255,13 @@ def make_request(
     if system is None or text is None or identity is None:
         return None, (*problems, *(more or besides))
     family, users = _shared_by_items(stage, step, this, sources, sent, text, system)
+    # The files of a response are not shown a second time, as the response.
+    shown = this.shows_previous and any(one.base and one.path in read for one in this.given)
+    previous = None if shown else names["previous"]
+    ends = [
+        _appended(rendered, feedback, previous, template, step, sources)
+        for rendered, feedback in ((text.text, this.feedback), (identity, _reduced(this.feedback)))
+    ]
     return (
         Request(
             provider=step.provider,
@@ -255,8 +269,8 @@ def make_request(
             endpoint=endpoint,
             system=system.text,
             system_identity=_render(step.system, sent, sources)[0] if system.has_blocks else None,
-            messages=(Message("user", text.text),),
-            identity=(Message("user", identity),),
+            messages=(Message("user", text.text + ends[0]),),
+            identity=(Message("user", identity + ends[1]),),
             params=params,
             returns=step.returns,
             schema=wire_schema,
@@ -264,9 +278,34 @@ def make_request(
             stable=_stable(stage, step, this, sources, sent, text),
             family=family,
             system_users=users,
+            added=(ends[0], ends[1]),
         ),
         (),
     )
+
+
+def _read_noted(one: PromptInput, read: set[str]) -> str:
+    read.add(one.path)
+    return one.text
+
+
+def _appended(
+    rendered: str,
+    feedback: RetryFeedback | None,
+    previous: object,
+    template: str | None,
+    step: "LLMStep",
+    sources: AuthorTexts,
+) -> str:
+    """Return the feedback for the end of a prompt whose template does not use it: without, the request is repeated."""
+    if feedback is None:
+        return ""
+    from orch23.resolve.standard_feedback import standard_feedback, uses_feedback  # noqa: PLC0415 - it loads jinja2
+
+    if uses_feedback(*(sources.text(path)[0] or "" for path in (template, step.system) if path)):
+        return ""
+    text = standard_feedback(feedback, previous if isinstance(previous, str) else None)
+    return f"\n{text}" if rendered.endswith("\n") else f"\n\n{text}"
 
 
 def _stable(

@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 from msgspec import Struct
@@ -277,6 +277,12 @@ def render_text(
         raise TemplateFileError(
             _line_of(error, name), first_line_of_error(error), hint_of_error(error, names), name
         ) from None
+
+
+@functools.lru_cache(maxsize=256)
+def names_used(source: str) -> frozenset[str]:
+    """Return the names that a well-formed template takes from outside, also in branches that are not rendered."""
+    return frozenset(meta.find_undeclared_variables(template_environment().parse(source)))
 
 
 @functools.lru_cache(maxsize=256)

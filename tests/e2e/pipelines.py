@@ -14,7 +14,10 @@ ROOT = 'os.getcwd().partition("/.orch23/rooms/")[0]'
 """What a program that answers calls the root of its project, where it is not confined."""
 
 MODEL = f'''\
-"""Answer with all but the first line of the question; note the first line, so that calls are counted from outside."""
+"""Answer with all but the first line of the question; note the first line, so that calls are counted from outside.
+
+The feedback that orch23 appends to a prompt without any is no part of the answer.
+"""
 import json
 import os
 import sys
@@ -23,6 +26,7 @@ question = json.load(sys.stdin)["messages"][-1]["content"]
 name, _, answer = question.partition("\\n")
 with open({ROOT} + "-calls.log", "a") as log:
     log.write(name.strip() + "\\n")
+answer = answer.partition("\\n\\nThe last response to this prompt failed: ")[0]
 sys.stdout.write(answer)
 '''
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_revision import excerpt, model, prompts, stage
+from tests.e2e.test_show import forget
 from tests.project import Project
 
 __all__ = ["model"]
@@ -147,3 +148,38 @@ def test_tests_that_passed_before_a_later_step_failed_count_as_passed(project: P
     stage(project, {"test_app.py": VALUES}, outputs=["app.py"], llm={"returns": "code"}, verify=verify, retry=retry)
     assert project.build().code == 0
     assert "FILE app.py\nA = B = 1  # no" in prompts(provider)[2]
+
+
+def test_a_prompt_without_feedback_gets_it_at_its_end(project: Project, model) -> None:
+    provider = model([code("A, B = 1, 2"), code("A = B = 1")])
+    verify = {"inputs": ["test_app.py"], "steps": [{"pytest": {"paths": ["test_app.py"]}}]}
+    stage(project, {"test_app.py": VALUES}, outputs=["app.py"], llm={"returns": "code"}, verify=verify, retry=1)
+    project.write({"p.j2": "Write app.py."})
+    assert project.build().code == 0
+    first, second = prompts(provider)
+    assert first == "Write app.py."
+    assert second.startswith(
+        "Write app.py.\n\nThe last response to this prompt failed: verify_failed of `python -m pytest test_app.py`."
+    )
+    assert second.count("A, B = 1, 2") == second.count("assert 2 == 1") == 1
+    assert second.endswith("\n\nwrite only: app.py\n")
+
+
+def test_recordings_without_the_appended_feedback_stay_valid(project: Project, model) -> None:
+    """An earlier version repeated the request; the recorded second sample is what the retry uses."""
+    answers = [code("A, B = 1, 2"), code("A = B = 1")]
+    llm = {"returns": "code", "transcripts": "t"}
+    stage(project, outputs=["app.py"], llm=llm, retry=1, verify=[{"shell": "grep '= B' app.py"}])
+    project.write({"p.j2": "Write app.py."})
+    provider = model(answers)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("orch23.resolve.standard_feedback.uses_feedback", lambda *_: True)
+        assert project.build().code == 0
+    assert prompts(provider) == ["Write app.py."] * 2
+    forget(project, "app.py", "pipeline.lock", ".orch23", "logs")
+    provider = model([])
+    recorded = {path.name: path.read_bytes() for path in (project.root / "t").iterdir()}
+    again = project.build()
+    assert (again.code, prompts(provider)) == (0, []), again.err
+    assert project.read("app.py") == "A = B = 1\n"
+    assert {path.name: path.read_bytes() for path in (project.root / "t").iterdir()} == recorded

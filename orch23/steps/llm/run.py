@@ -62,7 +62,9 @@ class _LLMRunner(StepRunner):
         judged = _judge(attempts, _as_sent(step, call.request), start, call.response)
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
-            return AttemptResult(start, exchanges, judged.failure, text, judged.identity)
+            models_left = attempts.resolved.stage.retry.model_of(turn.attempt + 1, step.model) != context.model
+            failure = replace(judged.failure, escalates=judged.outcome == "refused" and models_left)
+            return AttemptResult(start, exchanges, failure, text, judged.identity)
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
         written = frozenset(one.path for one in judged.writes)
@@ -153,6 +155,7 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
             own=attempts.shown.own if step.own_outputs else (),
             given=_given(attempts, turn.start),
             model=attempts.resolved.stage.retry.model_of(turn.attempt, step.model),
+            shows_previous=turn.is_applied,
         )
     )
 

@@ -411,6 +411,38 @@ def test_a_later_attempt_asks_the_model_that_is_named_for_it() -> None:
     assert [request.model for request in bench.provider.requests] == ["s", "l", "l"]
 
 
+def refusal() -> Response:
+    return Response(text="I will not", stop="refusal", usage=Usage(1, 1), provenance="fake")
+
+
+def test_after_a_refusal_the_next_model_gets_the_same_prompt() -> None:
+    bench = model_bench(
+        [answer(out="one"), refusal(), refusal(), answer(out="two")], retry=Retry(max=3, escalate=("s", "m", "l", "xl"))
+    )
+    bench.verdicts = iter([wrong("line 7")])
+    done = bench.run()
+    assert (done.failure, done.attempts) == (None, 4)
+    requests = bench.provider.requests
+    assert [request.model for request in requests] == ["s", "m", "l", "xl"]
+    assert {request.messages for request in requests[1:]} == {requests[1].messages}, "with the failure of the first"
+    assert "since line 7" in requests[3].messages[0].content
+    outcomes = [bench.exchanges.all[request.fingerprint()].outcome for request in requests]
+    assert outcomes == ["failed", "refused", "refused", "accepted"]
+
+
+@pytest.mark.parametrize("escalate", [(), ("s",), ("s", "s", "l")])
+def test_the_same_model_is_not_called_again_after_a_refusal(escalate: tuple[str, ...]) -> None:
+    bench = model_bench([refusal()], retry=Retry(max=3, when=("agent_error",), escalate=escalate))
+    done = bench.run()
+    assert (codes(done), done.attempts, done.note) == (["E220"], 1, "not retryable")
+
+
+def test_a_refusal_of_the_last_attempt_is_the_failure() -> None:
+    bench = model_bench([refusal(), refusal()], retry=Retry(max=1, escalate=("s", "m", "l")))
+    done = bench.run()
+    assert (codes(done), done.attempts) == (["E220"], 2)
+
+
 def test_usage_is_summed_over_all_attempts_also_of_a_failed_stage() -> None:
     cheap = Response(text="no JSON", usage=Usage(10, 5), cost="0.25", provenance="fake")
     bench = model_bench([cheap, replace(cheap, text="neither")], retry=Retry(max=1))

@@ -398,3 +398,45 @@ def test_a_system_text_that_several_stages_use_is_shared() -> None:
     alone = ForeachStage(name="alone", foreach=Foreach(name="n"), body={"shell": "x"}, kind="shell")
     stages = (asks("a", "both.j2"), asks("b", "own.j2"), asks("c", None), each, alone)
     assert shared_systems(Pipeline(name="p", file="p.yaml", stages=stages)) == {"both.j2"}
+
+
+# ---- requests to which feedback was appended ---------------------------------------------------------------
+
+
+def with_feedback() -> Request:
+    plain = question()
+    text = Message("user", plain.messages[0].content + "\n\nit failed")
+    return replace(plain, messages=(text,), identity=(text,), added=("\n\nit failed", "\n\nit failed"))
+
+
+def test_a_recording_without_the_appended_feedback_is_used(bench: Bench) -> None:
+    model = FakeProvider(["one", "two"])
+    for _ in range(2):
+        bench.ask(bench.attempt(model))
+    for mode in ("cached", "replay"):
+        bench.again()
+        asked = [bench.ask(bench.attempt(nobody(), mode), one) for one in (question(), with_feedback())]
+        assert [one.response.text for one in asked] == ["one", "two"]
+        assert asked[1].request.messages == question().messages, "the request is shown as it was sent"
+
+
+def test_without_any_recording_the_feedback_is_sent_and_recorded(bench: Bench) -> None:
+    model = FakeProvider(["one", "two"])
+    asked = [bench.ask(bench.attempt(model), one) for one in (question(), with_feedback())]
+    assert [one.request.messages for one in asked] == [question().messages, with_feedback().messages]
+    bench.again()
+    again = [bench.ask(bench.attempt(nobody()), one).response.text for one in (question(), with_feedback())]
+    assert again == ["one", "two"]
+
+
+def test_a_new_sample_has_the_feedback(bench: Bench) -> None:
+    model = FakeProvider(["one", "two"])
+    for _ in range(2):
+        bench.ask(bench.attempt(model))
+    bench.again()
+    model = FakeProvider(["three", "four"])
+    asked = [bench.ask(bench.attempt(model, "record"), one) for one in (question(), with_feedback())]
+    assert asked[1].request.messages == with_feedback().messages
+    bench.again()
+    again = [bench.ask(bench.attempt(nobody()), one).response.text for one in (question(), with_feedback())]
+    assert again == ["three", "four"]
