@@ -127,6 +127,7 @@ class ProviderContext(Struct, frozen=True, kw_only=True):
     trust_command: str = "orch23 trust"
     submitted: Mapping[str, str] = field(default_factory=dict)
     _shared: dict[type, Closable] = field(default_factory=dict)
+    _at_stop: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def share(self, kind: type[Shared], make: Callable[[], Shared]) -> Shared:
@@ -136,6 +137,15 @@ class ProviderContext(Struct, frozen=True, kw_only=True):
             if not isinstance(found, kind):
                 found = self._shared[kind] = make()
             return found
+
+    def at_stop(self, act: Callable[[], None]) -> None:
+        """Call a function when the run stops: no call starts any more, and those in progress go on."""
+        self._at_stop.append(act)
+
+    def stop(self) -> None:
+        """Call the functions of `at_stop`."""
+        for act in list(self._at_stop):
+            act()
 
     def close(self) -> None:
         """Close all shared resources."""
@@ -162,7 +172,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     schema (None if it has none) to the one that is sent. `check` returns the errors of a step on any machine, `ready`
     those on this machine now. `remote`: a call leaves the machine, or may. `consent` is the grant that the user must
     give before a call; None if none is needed. `prepare` loads what a call needs, while earlier stages run; None if
-    that takes no time.
+    that takes no time. `limits_cached_input`: input from the prompt cache counts against the limit of tokens.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -181,6 +191,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     consent: "Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None]" = field(default=lambda *_: None)
     # Called in a thread, at most once a build for a provider; its errors are ignored, since the call raises them too.
     prepare: "Callable[[ProviderContext, LLMStep], None] | None" = None
+    # Vendors count input from the prompt cache differently against the limit of tokens.
+    limits_cached_input: bool = True
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
 
 

@@ -418,4 +418,5 @@ ADAPTER = Adapter(
     ready=lambda _step, environ, _root: _missing(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,
+    limits_cached_input=False,
 )

@@ -177,6 +177,11 @@ def truncation_policy(step: "LLMStep") -> OnTruncated:
     return step.on_truncated or _adapter(step).on_truncated
 
 
+def limits_cached_input(step: "LLMStep") -> bool:
+    """Return whether input from the prompt cache counts against the provider's limit of tokens."""
+    return _adapter(step).limits_cached_input
+
+
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     hint = nearest_hint(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)

@@ -16,7 +16,7 @@ NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
         (302, codes.INVALID_REPLY, False),
         (400, codes.BAD_REQUEST, False),
         (401, codes.REJECTED_KEY, False),
-        (402, codes.BAD_REQUEST, False),
+        (402, codes.NO_CREDIT, False),
         (403, codes.REJECTED_KEY, False),
         (404, codes.BAD_REQUEST, False),
         (408, codes.OVERLOADED, True),
