@@ -83,6 +83,18 @@ def test_a_provider_s_limit_is_shared_by_its_models_in_order_of_arrival() -> Non
     assert [number for _, number in simulation.sent] == list(range(1, 25))
 
 
+def test_a_small_request_for_another_model_does_not_take_what_a_large_one_waits_for() -> None:
+    clock = FakeClock()
+    limiter = RateLimiter(rates={"p": {"input_tokens": (1000, 100.0)}}, clock=clock.monotonic)
+    large, small = request("a", text="x" * 3000), request("b", text="x" * 300)
+    first, second, third = (limiter.enter(one) for one in (large, large, small))
+    assert [limiter.wait(one, 0.0) for one in (first, second, third)] == [True, False, False]
+    clock.tick(40.0)
+    assert [limiter.wait(one, 0.0) for one in (third, second)] == [False, False]
+    clock.tick(60.0)
+    assert [limiter.wait(one, 0.0) for one in (third, second)] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("rates", "least_s"),
     [
@@ -197,6 +209,20 @@ def test_a_refusal_pauses_all_requests_for_the_model_and_then_one_goes_first() -
     for one in sent[1:3]:
         queue.limiter.hear(one, 200, {})
     assert queue.given([*sent[3:], *more]) == 4
+
+
+def test_refusals_of_requests_that_were_sent_together_are_one_refusal() -> None:
+    queue = Queue()
+    sent = queue.permits(8)
+    queue.given(sent)
+    pace = sent[0].queue.pace
+    pace.rate = 100.0
+    queue.limiter.hear(sent[0], 200, {})
+    queue.limiter.refuse(sent[1], 5.0, DENIED)
+    slowed = pace.rate
+    for one in sent[2:]:
+        queue.limiter.refuse(one, 50.0, DENIED)
+    assert (pace.resume_at, pace.rate) == (5.0, slowed)
 
 
 def test_a_refused_request_keeps_its_place() -> None:
