@@ -1,4 +1,7 @@
-"""Run the bench: `python -m bench short`, or `long`, which writes bench/results and docs/performance.md."""
+"""Run the bench: `python -m bench short`, or `long`, which writes bench/results and docs/performance.md.
+
+`python -m bench rates` measures builds under a rate limit (`bench.rates`).
+"""
 
 import argparse
 import datetime as dt
@@ -12,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import growth, page, table
+from bench import growth, page, rates, table
 from bench.course import Course, Limits, elapsed
 from bench.environments import TREE, InstallError, cache_folder, full_commit, install
 from bench.growth import Growth
@@ -73,8 +76,10 @@ LONG = Form(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write."""
-    form, keep = _asked(argv)
     given = sys.argv[1:] if argv is None else argv
+    if list(given) == ["rates"]:
+        return rates.main()
+    form, keep = _asked(argv)
     command = "make bench-long" if form == LONG else " ".join(("python -m bench", *given))
     began = time.monotonic()
     cache = cache_folder()

@@ -96,7 +96,7 @@ class Slow:
         more.cancel()
         await asyncio.wait([more])
         self.last = time.perf_counter()
-        body = _messages() if b"/v1/messages" in head else _chat()
+        body = _messages() if b"/v1/messages" in head else chat_stream()
         sent = ["HTTP/1.1 200 OK", "content-type: text/event-stream", f"content-length: {len(body)}"]
         writer.write("\r\n".join(sent).encode() + _HEAD_END + body)
         await writer.drain()
@@ -120,7 +120,8 @@ def _messages() -> bytes:
     return b"".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in reported)
 
 
-def _chat() -> bytes:
+def chat_stream() -> bytes:
+    """Return a response of Chat Completions, as a stream."""
     base = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "slow-1"}
     choices = [{"index": 0, "delta": {"role": "assistant", "content": "done"}, "finish_reason": None}]
     ended = [{"index": 0, "delta": {}, "finish_reason": "stop"}]

@@ -84,6 +84,7 @@ WHOLE: dict[str, Any] = {
     "defaults": {**COMMON, "verify": [{"check": "c"}], "retry": {"max": 1}, "llm": LLM, "pytest": PYTEST},
     "stop_conditions": {**COMMON["stop_conditions"], "max_cost_usd": "0.25", "max_failed_stages": 2},
     "prices": {"p/m": {"input": 3, "output": "15.10", "cache_read": 0.3, "cache_write": 0}},
+    "rates": {"p": {"requests": "10/min", "tokens": "30k/min", "input_tokens": "2M/day", "output_tokens": "500/30s"}},
     "jobs": 2,
     "pools": {"llm": 1, "network": 2},
     "exit_codes": {"E2": 4, "E201": 5},

@@ -100,6 +100,8 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             meter=ledger,
             secrets=self.secrets,
             once=UniqueCalls(session.history.reusable),
+            rates=self.project.pipeline.rates,
+            has_wall=self.project.pipeline.stop.max_wall_s is not None,
             replay=request.replay,
             offline=request.offline,
             resample=frozenset(request.resample),
@@ -148,6 +150,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=self.jobs, keep_going=request.keep_going),
             cancel_calls=cancel_calls,
+            stop_waiting=context.stop,
         )
 
     def _check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:

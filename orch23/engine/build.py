@@ -88,7 +88,7 @@ Clock: TypeAlias = Callable[[], float]
 class Build(Struct, kw_only=True, dict=True):
     """One run over one session. `interrupt` may be called from a signal handler, all other methods from one thread.
 
-    `cancel_calls` ends the model calls in progress and refuses new ones.
+    `cancel_calls` ends the model calls in progress and refuses new ones, `stop_waiting` ends waits for a rate limit.
     """
 
     session: Session
@@ -100,6 +100,7 @@ class Build(Struct, kw_only=True, dict=True):
     clock: Clock
     options: BuildOptions
     cancel_calls: Callable[[], None]
+    stop_waiting: Callable[[], None]
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
@@ -401,6 +402,8 @@ class Build(Struct, kw_only=True, dict=True):
             self._stopped = RunStop(code, diagnostics)
             # Threads that wait for budget must wake up and end: no call starts any more.
             self.ledger.close()
+            # After the budget is closed: it refuses the requests that waited for a rate limit.
+            self.stop_waiting()
             self._events.warn(text, data=Warned(exit_code=int(code)))
 
     def _end_ownership(self) -> None:

@@ -1,11 +1,12 @@
 """Build the request of an attempt and get its response: from recordings or from the provider.
 
 The layers, outermost first: request a truncated response again with more tokens; use a recorded response, or record a
-new one; remove secrets from it; retry transport errors; let the first item of a foreach write to the vendor's cache;
-reserve the maximum cost of each request; call the model through the adapter. With `replay`, or `offline` for a remote
-model, an error replaces the last four.
+new one; remove secrets from it; wait for the rate limit, and retry transport errors; let the first item of a foreach
+write to the vendor's cache; reserve the maximum cost of each request; call the model through the adapter. With
+`replay`, or `offline` for a remote model, an error replaces the last four.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +20,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Exchange, OnTruncated, Provider, RecordingMode, Request, Response
 from orch23.model.parsing import StrictJsonError, json_at, parse_json
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, RateLimits, Stage
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED, OFFLINE
 from orch23.providers.prices import Prices
@@ -29,6 +30,7 @@ from orch23.providers.registry import (
     endpoint_of,
     grant_for,
     is_remote,
+    limits_cached_input,
     make_provider,
     max_output_tokens,
     preparation_of,
@@ -45,6 +47,7 @@ from orch23.store.exchanges import Exchanges
 
 if TYPE_CHECKING:
     from orch23.providers.middleware import CallMeter
+    from orch23.providers.rate_limiter import RateLimiter
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -250,6 +253,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
     """Opens conversations. `replay` forbids all calls, `offline` those beyond this machine, whatever a stage says.
 
     `resample` are stages whose recorded responses are not used; `once` lets equal requests of this run share one call.
+    `rates` are the limits of the pipeline; with `has_wall` the run has a limit of its wall time.
     """
 
     setting: ProviderContext
@@ -257,6 +261,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
     meter: "CallMeter"
     secrets: Secrets
     once: UniqueCalls = field(default_factory=UniqueCalls)
+    rates: Mapping[str, RateLimits] = field(default_factory=dict)
+    has_wall: bool = False
     replay: bool = False
     offline: bool = False
     resample: frozenset[str] = field(default_factory=frozenset)
@@ -327,7 +333,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         if self.offline and is_remote(call.step):
             return self._refusing(call, OFFLINE, _OFFLINE_HINT)
         # Not at the top: most builds after an edit call no model, and `socket` takes long to load.
-        from orch23.providers import middleware  # noqa: PLC0415
+        from orch23.providers import middleware, retries  # noqa: PLC0415
         from orch23.providers.connections import OpenCalls  # noqa: PLC0415
 
         # Each retry is a request of its own, so the meter is inside of the retries.
@@ -341,12 +347,36 @@ class Conversations(Struct, frozen=True, kw_only=True):
             # Outside of the meter, so that a call that waits reserves nothing; inside of the retries, so that another
             # call goes first while a failed one waits.
             tried = WarmingProvider(inner=metered, prefixes=self.setting.share(CachedPrefixes, CachedPrefixes))
-        sleep = self.setting.share(OpenCalls, OpenCalls).wait
-        transport = middleware.RetryingProvider(inner=tried, stage=call.stage, emit=self.setting.notice, sleep=sleep)
+        # Outside of the meter: a request that waits for a rate limit must not hold a reservation (ADR 39).
+        transport = retries.RetryingProvider(
+            inner=tried,
+            stage=call.stage,
+            emit=self.setting.notice,
+            limiter=self._limiter(),
+            counts_cached=limits_cached_input(call.step),
+            wall=lambda: self._wall(call.stage),
+            sleep=self.setting.share(OpenCalls, OpenCalls).wait,
+        )
         # Outermost, so that nothing is recorded or judged before secrets are removed from it.
         return middleware.RedactingProvider(
             middleware.CheckedProvider(transport, self.setting, call), self.secrets.redact
         )
+
+    def _limiter(self) -> "RateLimiter":
+        """Return the limiter that all calls of the run share."""
+        from orch23.providers.rate_limiter import RateLimiter  # noqa: PLC0415 - as above
+
+        def make() -> RateLimiter:
+            limiter = RateLimiter(rates=self.rates)
+            self.setting.at_stop(limiter.stop)
+            return limiter
+
+        return self.setting.share(RateLimiter, make)
+
+    def _wall(self, stage: str) -> tuple[float, bool]:
+        """Return what is left of the wall time of a stage, and whether it or the run has a limit of it."""
+        left_s = self.meter.deadline_s(stage, math.inf)
+        return left_s, self.has_wall or left_s < math.inf
 
     def _refusing(self, call: CallContext, code: str, hint: str) -> ReplayOnlyProvider:
         return ReplayOnlyProvider(

@@ -36,7 +36,7 @@ from orch23.resolve.reading import (
     path_of_error,
     read_document,
 )
-from orch23.resolve.stage_fields import read_prices, read_run_limits
+from orch23.resolve.stage_fields import read_prices, read_rates, read_run_limits
 from orch23.steps.registry import kinds_of
 from orch23.store.safe_files import open_file, read_and_close
 
@@ -338,6 +338,7 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
     fields = {
         "stop": read_run_limits(settings, at),
         "prices": read_prices(settings, at),
+        "rates": read_rates(settings, at),
         "jobs": given(settings.jobs, None),
         "pools": given(settings.pools, {}),
         "exit_codes": given(settings.exit_codes, {}),

@@ -338,6 +338,20 @@ class HttpRetry(EventData, frozen=True, kw_only=True):
     number: NaturalNumber = field(default=2, name="try")
 
 
+class RateLimitWait(EventData, frozen=True, kw_only=True):
+    """A stage has begun to wait for more than three seconds, until a rate limit allows its request.
+
+    It ends with `call_reserved` of the stage. `wait_s` is the expected time, `limit` what it waits for: one of
+    `rates`, one that the server states, or its last refusal.
+    """
+
+    kind: ClassVar[str] = "rate_limit_wait"
+    provider: str = ""
+    model: str = ""
+    wait_s: float = 0.0
+    limit: str = ""
+
+
 class LlmResponse(EventData, frozen=True, kw_only=True):
     """The response of a model, or a recorded one (`replayed`).
 
@@ -389,6 +403,7 @@ EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
         CallSubmitted,
         CallSettled,
         HttpRetry,
+        RateLimitWait,
         LlmText,
         LlmResponse,
         FilesProposed,

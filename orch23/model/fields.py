@@ -18,6 +18,7 @@ _Default = TypeVar("_Default")
 # A text: compiling it takes 1 ms, and few builds need it. `re` keeps what it has compiled.
 _DURATION = r"([0-9]+(?:\.[0-9]+)?)|(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?"
 _TIMES = {"k": 1000, "M": 1_000_000}
+_PERIODS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86_400.0}
 _SIZE = lazy_pattern(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?:([KMGT])(i?))?B?")
 _POWERS = "KMGT"
 _DECIMAL = lazy_pattern(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
@@ -99,6 +100,14 @@ class Problems(Struct, eq=False):
         if isinstance(value, str):
             value = int(value.rstrip("kM")[:_MOST_DIGITS]) * _TIMES.get(value[-1], 1)
         return self._positive(key, value)
+
+    def rate(self, key: str, value: str) -> tuple[int, float]:
+        """Return a number and the seconds in which it is allowed: of `10/min`, `30k/h`, `500/30s`."""
+        number, _, period = value.partition("/")
+        seconds = _PERIODS.get(period) or parse_seconds(period)
+        if not seconds:
+            self.add(key, "E812", f"`{key}` is {describe_value(value)}; its time must be greater than 0")
+        return self.count(key, number), seconds or 1.0
 
     def size(self, key: str, value: str | int) -> int:
         """Return bytes: of a whole number, or of `512MiB`, `4GiB`, `1.5GB`; `4G` is 4GB."""

@@ -23,6 +23,10 @@ NAME_PATTERN: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + END_OF_TEXT
 """The names that stages and pools may have."""
 LITERAL_NODE: Final = {"x-literal": True}
 """Marks a node that must not contain expressions: it is read before anything is rendered."""
+RATE_PATTERN: Final = (
+    r"^[0-9]{1,12}[kM]?/(?:s|min|h|day|[0-9]{1,5}h|[0-9]{1,7}m|[0-9]{1,9}(?:\.[0-9]{1,6})?s)" + END_OF_TEXT
+)
+"""A number of requests or tokens, and the time in which it is allowed."""
 DISTRIBUTION_PATTERN: Final = r"^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?" + END_OF_TEXT
 """The names that an installed distribution and its entry points may have."""
 
@@ -95,6 +99,16 @@ TokenRate: TypeAlias = Annotated[
     | Annotated[float, Meta(ge=0, le=_MOST_DOLLARS)]
     | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,12})?" + END_OF_TEXT)],
     Meta(extra_json_schema={"x-code": "E815", "x-form": "write US dollars for a million tokens: 2.50, or '2.50'"}),
+]
+RateText: TypeAlias = Annotated[
+    Annotated[str, Meta(pattern=RATE_PATTERN)],
+    Meta(
+        extra_json_schema={
+            "x-code": "E815",
+            "x-form": "write a number per time: 10/min, 20/s, 30k/min or 500/30s",
+            "examples": ["10/min"],
+        }
+    ),
 ]
 
 

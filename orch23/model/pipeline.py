@@ -249,6 +249,14 @@ class Price(Struct, frozen=True, omit_defaults=True, kw_only=True):
     cache_write: Decimal | None = None
 
 
+# Not a class: a build after an edit would create it and call no model (ADR 39).
+RateLimits: TypeAlias = Mapping[str, tuple[int, float]]
+"""Limits of a provider or a model: the number that is allowed, and in how many seconds.
+
+The keys are `requests`, `tokens` (input and output together), `input_tokens` and `output_tokens`.
+"""
+
+
 # ---- stages -----------------------------------------------------------------------------------
 
 
@@ -411,6 +419,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     vars: Mapping[str, Json] = field(default_factory=dict)
     stop: StopConditions = StopConditions()
     prices: Mapping[str, Price] = field(default_factory=dict)
+    rates: Mapping[str, RateLimits] = field(default_factory=dict)
     jobs: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)

@@ -128,6 +128,7 @@ class ProviderContext(Struct, frozen=True, kw_only=True):
     trust_command: str = "orch23 trust"
     submitted: Mapping[str, str] = field(default_factory=dict)
     _shared: dict[type, Closable] = field(default_factory=dict)
+    _at_stop: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def share(self, kind: type[Shared], make: Callable[[], Shared]) -> Shared:
@@ -137,6 +138,15 @@ class ProviderContext(Struct, frozen=True, kw_only=True):
             if not isinstance(found, kind):
                 found = self._shared[kind] = make()
             return found
+
+    def at_stop(self, act: Callable[[], None]) -> None:
+        """Call a function when the run stops: no call starts any more, and those in progress go on."""
+        self._at_stop.append(act)
+
+    def stop(self) -> None:
+        """Call the functions of `at_stop`."""
+        for act in list(self._at_stop):
+            act()
 
     def close(self) -> None:
         """Close all shared resources."""
@@ -166,6 +176,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     that takes no time. `stored_at` returns the server that keeps a response after it was sent, empty if none does.
     `facts` are those of the step's model at the step's server; None if nothing is known. `streams`: a call
     reports the first event of its response, with an empty text.
+    `limits_cached_input`: input from the prompt cache counts against the limit of tokens.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -184,6 +195,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     consent: "Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None]" = field(default=lambda *_: None)
     # Called in a thread, at most once a build for a provider; its errors are ignored, since the call raises them too.
     prepare: "Callable[[ProviderContext, LLMStep], None] | None" = None
+    # Vendors count input from the prompt cache differently against the limit of tokens.
+    limits_cached_input: bool = True
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
     stored_at: "Callable[[LLMStep], str]" = field(default=lambda _: "")
     # A call that only reports its end would delay the others for as long as it takes.

@@ -424,4 +424,5 @@ ADAPTER = Adapter(
     prepare=_prepare,
     streams=lambda _step: True,
     facts=lambda step: facts_of("anthropic", step.model) if _url(step) == ANTHROPIC_URL else None,
+    limits_cached_input=False,
 )

@@ -77,7 +77,7 @@ def api_error(url: str, error: "APIStatusError", *, charged: bool) -> TransportE
     """Return the error for an API error, in a reply of its own or in the middle of a stream."""
     status = _STATUS_OF_ERROR.get(str(error.type), 500) if charged else error.status_code
     said = error.api_message or (error.body if isinstance(error.body, str) else "")
-    return status_error(url, status, said, dict(error.response.headers), charged=charged)
+    return status_error(url, status, said, dict(error.response.headers), charged=charged, marks=(str(error.type),))
 
 
 def context_full_error(request: Request, usage: Usage) -> TransportError:

@@ -28,6 +28,7 @@ OFFLINE = "E423"
 UNKNOWN_PRICE = "E424"
 NOT_COLLECTED = "E425"
 NOT_GRANTED = "E426"
+NO_CREDIT = "E427"
 
 PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     PROVIDER_FAILED: (
@@ -105,21 +106,24 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     BAD_REQUEST: (
         "the provider refuses the request",
         "The server replied 400, 404, 413, 422 or similar, for the reason in the message: a wrong model name, a "
-        "parameter that this model does not have, a prompt that is too long, no credit. Change what it names.",
+        "parameter that this model does not have, a prompt that is too long. Change what it names.",
     ),
     RATE_LIMITED: (
         "the provider's rate limit is reached",
-        "The server replied 429 to every try. Build again later, use fewer `--jobs`, or raise the limits of the "
-        "account.",
+        "The stage waited ten minutes without a response of the model, or the server refuses to be called again. State "
+        "your limits in `rates`, use fewer `--jobs`, set or raise `stop_conditions.max_wall` to wait longer, or raise "
+        "the limits of the account.",
     ),
     OVERLOADED: (
         "the provider is overloaded or broken",
-        "The server replied 5xx (529: overloaded), 408 or 409 to every try. Build again later, or use another model.",
+        "The server replied 5xx, 408 or 409 to every try, or 503 or 529 (overloaded) for ten minutes. Build again "
+        "later, or use another model.",
     ),
     WAIT_TOO_LONG: (
         "the provider requires too long a wait",
-        "The server's `retry-after` is longer than 60 seconds or `llm.timeout`, so the build does not wait. Build "
-        "again after the time in the message.",
+        "The server's `retry-after`, or a limit in `rates`, requires a wait that is longer than ten minutes, or than "
+        "`stop_conditions.max_wall` leaves, so the build does not wait. Build again after the time in the message, or "
+        "set `max_wall` to more. After an error other than a rate limit, a build waits at most 60 seconds.",
     ),
     UNREACHABLE: (
         "the provider cannot be reached",
@@ -158,6 +162,12 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
         "each server other than the vendor's own, and each key. Read what the pipeline names, then run `orch23 trust "
         "PIPELINE`. `ORCH23_TRUST=1` allows all for one process: do not set it for code that you have not read, such "
         "as a pull request from a fork.",
+    ),
+    NO_CREDIT: (
+        "the account has no credit",
+        "The server refuses the request because the account of the key has no credit, or has reached its limit of "
+        "spending (402, `insufficient_quota`, `billing_error` and similar). Waiting does not help, so there is no "
+        "second request. Add credit, raise the limit, or use another provider.",
     ),
     NOT_COLLECTED: (
         "a submitted response is lost",

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
@@ -13,6 +13,13 @@ from orch23.providers import codes
 _BUSY = frozenset({408, 409})
 _KEY = frozenset({401, 403})
 _RATE_LIMIT = 429
+# The server refused the request for its rate or load before any work: it can be sent again, as often as needed.
+_REFUSED = frozenset({_RATE_LIMIT, 503, 529})
+_PAYMENT = 402
+# Codes and types of errors that mean an empty account, or a limit of spending. OpenAI sends them with 429.
+_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"})
+# Anthropic sends this with 400 or 403, and the type of any invalid request.
+_NO_CREDIT_TEXT = "credit balance is too low"
 # The server failed, or a proxy lost it: a model may have worked on the request.
 _AT_WORK = frozenset({500, 502, 504})
 
@@ -30,6 +37,7 @@ _REDACT: ContextVar[Callable[[str], str] | None] = ContextVar("redact", default=
 _HINTS: Mapping[str, str] = {
     codes.RATE_LIMITED: "build again later, or with fewer --jobs: recorded responses are reused",
     codes.OVERLOADED: "build again later: recorded responses are reused",
+    codes.NO_CREDIT: "add credit to the account of the key, raise its spending limit, or use another provider",
     codes.REJECTED_KEY: "check the variable with the key, and the permissions of its owner",
     codes.BAD_REQUEST: "change what the message names",
     codes.INVALID_REPLY: "check `llm.base_url`",
@@ -64,6 +72,11 @@ class TransportError(Exception):
         self.status = status
         self.retry_after_s = retry_after_s
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the server refused the request for its rate or load, so that waiting is all it takes."""
+        return self.transient and not self.charged and self.status in _REFUSED
+
 
 class NotCollectedError(Exception):
     """A response that an interrupted run submitted cannot be collected: the request has to be sent again.
@@ -85,15 +98,16 @@ def status_error(
     *,
     charged: bool = False,
     now: datetime | None = None,
+    marks: Iterable[str] = (),
 ) -> TransportError:
     """Return the error of a reply with an error status.
 
     408, 409, 429 and 5xx are transient, unless the server sends `x-should-retry: false`. Of these 500, 502 and 504 may
-    be charged; 503 and 529 reject requests before any work.
-    `headers` have names in lower case; `said` is the server's text, or empty.
+    be charged; 503 and 529 reject requests before any work. An empty account is not transient, whatever the status.
+    `headers` have names in lower case; `said` is the server's text, or empty; `marks` are code and type of its error.
     """
     given = headers or {}
-    code = _code_of(status)
+    code = codes.NO_CREDIT if is_without_credit(status, said, marks) else _code_of(status)
     transient = code in {codes.RATE_LIMITED, codes.OVERLOADED} and given.get("x-should-retry", "") != "false"
     message = f"{who} replied {status}" + (f": {printable_line(said)}" if said.strip() else "")
     return TransportError(
@@ -103,6 +117,11 @@ def status_error(
         status=status,
         retry_after_s=retry_after_s(given, now) if transient else None,
     )
+
+
+def is_without_credit(status: int | None, said: str, marks: Iterable[str]) -> bool:
+    """Return whether an error means an empty account, or a limit of spending: then waiting does not help."""
+    return status == _PAYMENT or not _NO_CREDIT.isdisjoint(marks) or _NO_CREDIT_TEXT in said.lower()
 
 
 def unreachable_error(url: str, why: BaseException) -> TransportError:

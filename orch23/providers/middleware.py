@@ -1,6 +1,5 @@
-"""Wrappers around a provider: readiness and consent, redaction, retries, budget."""
+"""Wrappers around a provider: readiness and consent, redaction, budget."""
 
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -9,9 +8,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, LimitError, ProviderError
-from orch23.model.event import Event, HttpRetry
 from orch23.model.llm import Provider, Request, Response, Usage
-from orch23.providers import codes
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.faults import NotCollectedError, TransportError, redacted_messages
 from orch23.providers.registry import grant_for, not_granted_error, readiness_errors
@@ -79,89 +76,6 @@ class CheckedProvider(Struct, frozen=True):
         if grant is not None and not self.setting.is_granted(grant):
             raise ConsentError(not_granted_error(grant, self.setting.trust_command))
         return self.inner.complete(request, deadline_s, on_text)
-
-
-class RetryingProvider(Struct, frozen=True, kw_only=True):
-    """A provider that repeats a request after a transient error. A retry is not an attempt of the stage.
-
-    One deadline covers all tries and the waits between them. The waits have no jitter: a build has few stages, and
-    equal errors then give equal times.
-    """
-
-    inner: Provider
-    stage: str
-    emit: Callable[[Event], None]
-    delays_s: tuple[float, ...] = (1.0, 4.0)
-    max_wait_s: float = 60.0
-    sleep: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
-
-    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Return the response of the first try that has one.
-
-        Raises:
-            ProviderError: the last error, the first that is not transient, or a wait that is too long.
-            LimitError: another try does not fit into the budget.
-
-        """
-        until = self.clock() + deadline_s
-        for number, delay in enumerate((*self.delays_s, None), start=1):
-            left = until - self.clock()
-            if left <= 0:
-                raise ProviderError(_out_of_time(deadline_s, number - 1))
-            try:
-                response = self.inner.complete(request, left, on_text)
-            except TransportError as fault:
-                if delay is None or not fault.transient:
-                    raise ProviderError(_after(fault.diagnostic, number)) from None
-                wait = self._wait_s(fault, delay, until, number)
-                self._report(fault, wait, number + 1)
-                on_text("\n")  # the text that follows is another response
-                self.sleep(wait)
-            else:
-                return replace(response, requests=response.requests + number - 1)
-        message = "BUG: the last try has neither a response nor an error"
-        raise AssertionError(message)
-
-    def _wait_s(self, fault: TransportError, delay: float, until: float, number: int) -> float:
-        """Return the wait in seconds: the one that the server requires, or else the next delay.
-
-        Raises:
-            ProviderError: it is longer than a build waits, or than the time that is left.
-
-        """
-        asked = fault.retry_after_s
-        wait = delay if asked is None else max(asked, 0.0)
-        left = until - self.clock()
-        if wait <= self.max_wait_s and wait < left:
-            return wait
-        if asked is None:
-            raise ProviderError(_after(fault.diagnostic, number)) from None
-        longest = "a build waits" if wait > self.max_wait_s else "`llm.timeout` leaves"
-        limit = min(self.max_wait_s, max(left, 0.0))
-        required = f"it requires a wait of {asked:.0f} s, longer than the {limit:.0f} s that {longest}"
-        message = f"{fault.diagnostic.message}; {required}"
-        hint = f"build again in {asked:.0f} s: recorded responses are reused"
-        raise ProviderError(Diagnostic(codes.WAIT_TOO_LONG, _times(message, number), hint=hint)) from None
-
-    def _report(self, fault: TransportError, wait_s: float, number: int) -> None:
-        code = fault.diagnostic.code
-        message = f"{fault.diagnostic.message}; retry in {wait_s:.3g} s"
-        data = HttpRetry(status=fault.status, code=code, delay_s=round(wait_s, 3), number=number)
-        self.emit(Event(data, message, self.stage, "warning"))
-
-
-def _after(diagnostic: Diagnostic, number: int) -> Diagnostic:
-    return replace(diagnostic, message=_times(diagnostic.message, number))
-
-
-def _times(message: str, number: int) -> str:
-    return message if number == 1 else f"{message} (after {number} tries)"
-
-
-def _out_of_time(deadline_s: float, number: int) -> Diagnostic:
-    message = _times(f"there was no response within {deadline_s:.0f} s", number)
-    return Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`")
 
 
 class CallMeter(Protocol):

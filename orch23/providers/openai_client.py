@@ -83,7 +83,6 @@ OPENAI_KEY = "OPENAI_API_KEY"
 _STALL_S = 300.0
 # The library's timeout is later than the deadline: the deadline shuts the connection down, with a better message.
 _LATER_S = 5.0
-_NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})
 _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "529"})
 
@@ -217,17 +216,10 @@ def server_message(body: object) -> str:
 
 
 def _status_fault(status: int, body: object, headers: Mapping[str, str], url: str) -> TransportError:
-    fault = status_error(url, status, server_message(body), {name.lower(): value for name, value in headers.items()})
-    if fault.transient and _is_without_credit(body):
-        hint = "add credit to the account of the key, or use another provider"
-        return TransportError(Diagnostic(codes.BAD_REQUEST, fault.diagnostic.message, hint=hint), status=status)
-    return fault
-
-
-def _is_without_credit(body: object) -> bool:
-    """Return whether a 429 means an empty account: then a retry does not help."""
     error = body.get("error", body) if isinstance(body, Mapping) else None
-    return isinstance(error, Mapping) and not _NO_CREDIT.isdisjoint({str(error.get("code")), str(error.get("type"))})
+    marks = {str(error.get("code")), str(error.get("type"))} if isinstance(error, Mapping) else ()
+    given = {name.lower(): value for name, value in headers.items()}
+    return status_error(url, status, server_message(body), given, marks=marks)
 
 
 # ---- replies --------------------------------------------------------------

@@ -212,6 +212,11 @@ def storing_server(step: "LLMStep") -> str:
     return _adapter(step).stored_at(step)
 
 
+def limits_cached_input(step: "LLMStep") -> bool:
+    """Return whether input from the prompt cache counts against the provider's limit of tokens."""
+    return _adapter(step).limits_cached_input
+
+
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     hint = nearest_hint(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)

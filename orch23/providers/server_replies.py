@@ -20,6 +20,7 @@ from orch23.providers.faults import (
     status_error,
     too_long_error,
 )
+from orch23.providers.rate_headers import report_reply
 
 # Far more than any request has: a larger number is not a count.
 _MOST_TOKENS = 10**12
@@ -119,6 +120,7 @@ def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
 
     """
     status, headers = response.status_code, response.headers
+    report_reply(status, headers)
     if len(headers.raw) > MAX_HEADERS:
         raise too_long_error(url, f"{len(headers.raw):,} headers, more than {MAX_HEADERS}")
     coding = headers.get("content-encoding", "").strip().lower()

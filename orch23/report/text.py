@@ -18,6 +18,7 @@ from orch23.model.event import (
     FilesReleased,
     HttpRetry,
     LlmText,
+    RateLimitWait,
     RunFinished,
     RunStarted,
     StageDecided,
@@ -148,6 +149,8 @@ class TextScreen(Struct, kw_only=True):
             case HttpRetry(status=status, code=code):
                 self._retries.setdefault(event.role, []).append(str(status or code))
                 self._attempt(event.role, event.message)
+            case RateLimitWait():
+                self._stage_line(event.role, visible(event.message))
             case StageRestored(files=files):
                 self._restored[event.role] = files
             case StageFinished():

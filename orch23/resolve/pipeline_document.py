@@ -19,6 +19,7 @@ from orch23.model.language import (
     Document,
     Duration,
     Name,
+    RateText,
     TokenRate,
     keys_of,
     language_of,
@@ -61,6 +62,15 @@ class PriceDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = UNSET
 
 
+class RatesDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rate limits of a provider or a model, each as a number per time: `10/min`, `20/s`, `30k/min`, `500/30s`."""
+
+    requests: Annotated[RateText | UnsetType, Meta(description="Requests.")] = UNSET
+    tokens: Annotated[RateText | UnsetType, Meta(description="Tokens of prompts and responses together.")] = UNSET
+    input_tokens: Annotated[RateText | UnsetType, Meta(description="Tokens of prompts.")] = UNSET
+    output_tokens: Annotated[RateText | UnsetType, Meta(description="Tokens of responses.")] = UNSET
+
+
 _NAMED_LITERALLY: dict[str, Any] = {
     **LITERAL_NODE,
     "x-form": "write the name itself, with letters, digits and . _ -; an expression is not allowed here",
@@ -86,6 +96,18 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         Meta(
             description="Prices that are missing or wrong in the packaged price table, by `MODEL` or `PROVIDER/MODEL`; "
             "`0` for a model that costs nothing."
+        ),
+    ] = UNSET
+    rates: Annotated[
+        Mapping[
+            Annotated[str, Meta(min_length=1, description="a provider's or model's name, or PROVIDER/MODEL")],
+            RatesDocument,
+        ]
+        | UnsetType,
+        Meta(
+            description="Rate limits of your account. Those of `PROVIDER` hold for all its models together, those of "
+            "`PROVIDER/MODEL`, or else `MODEL`, for one model. Limits in replies of the server hold too. Not part of "
+            "the key."
         ),
     ] = UNSET
     jobs: Annotated[

@@ -272,6 +272,7 @@ def _sections(whole: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
                 seen.add(title)
                 yield title, below
     yield "A model's price in `prices`", definitions["price"]
+    yield "The limits of a provider or model in `rates`", definitions["rates"]
     yield "An input", definitions["input"]
     yield "A step of `verify`", definitions["verify_step"]
     yield "`commands` of a step", dereference(definitions["verify_step"]["properties"]["commands"], whole)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import quoted_names
 from orch23.model.fields import Problem, Problems, describe_value, given
-from orch23.model.language import ConditionKind, Paths, language_of
+from orch23.model.language import ConditionKind, Paths, keys_of, language_of
 from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
 from orch23.model.pipeline import (
@@ -26,6 +26,7 @@ from orch23.model.pipeline import (
     ListInput,
     PathInput,
     Price,
+    RateLimits,
     SliceInput,
     StopConditions,
     Verify,
@@ -45,7 +46,12 @@ from orch23.resolve.document import (
 )
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.resolve.expressions import uses_name
-from orch23.resolve.pipeline_document import PriceDocument, RunStopConditionsDocument, SettingsDocument
+from orch23.resolve.pipeline_document import (
+    PriceDocument,
+    RatesDocument,
+    RunStopConditionsDocument,
+    SettingsDocument,
+)
 from orch23.resolve.reading import read_document
 from orch23.steps.registry import kinds_of
 
@@ -189,6 +195,20 @@ def read_prices(settings: SettingsDocument, at: Problems) -> Mapping[str, Price]
     """Return `prices` by model, or by `provider/model`."""
     below = at.below("prices")
     return {name: _price(price, below.below(name)) for name, price in given(settings.prices, {}).items()}
+
+
+def read_rates(settings: SettingsDocument, at: Problems) -> Mapping[str, RateLimits]:
+    """Return `rates` by provider, model, or `provider/model`."""
+    below = at.below("rates")
+    return {name: _rates(rates, below.below(name)) for name, rates in given(settings.rates, {}).items()}
+
+
+def _rates(rates: RatesDocument, at: Problems) -> RateLimits:
+    stated = {key: getattr(rates, key) for key in keys_of(RatesDocument)}
+    found = {key: at.rate(key, value) for key, value in stated.items() if value is not UNSET}
+    if not found:
+        at.add("", "E812", "there is no limit", f"write one of {', '.join(stated)}, such as `requests: 10/min`")
+    return found
 
 
 def _limits(stop: StopConditionsDocument, at: Problems, failed: int | None) -> StopConditions:

@@ -200,10 +200,11 @@ def program_that_changes_the_project(project: Project) -> set[str]:
 REPLIES: Mapping[str, tuple[Reply, ...]] = {
     "E414": (error(401),),
     "E415": (error(400),),
-    "E416": (error(429, retry_after="0"),),
-    "E417": (error(503, retry_after="0"),),
+    "E416": (error(429, x_should_retry="false"),),
+    "E417": (error(503, x_should_retry="false"),),
     "E418": (error(429, retry_after="3600"),),
     "E421": (Reply("<html>sign in</html>", kind="text/html"),),
+    "E427": (error(402),),
     "E422": (Reply(chat("x = 1", finish="tool_calls")),),
 }
 

@@ -1,6 +1,7 @@
 """Whole builds whose model is behind Anthropic's Messages API, here a server of ours: what is asked, paid and kept."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,37 @@ def test_a_request_that_is_refused_ends_the_build_after_one_request(
         assert not story.exists("a.py")
         server.add(message_reply(GOOD))
         assert story.build(env=KEY).code == ExitCode.OK, "the next build asks again"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (400, "invalid_request_error", "Your credit balance is too low to access the Anthropic API."),
+        (402, "billing_error", "no money"),
+        (403, "billing_error", "no money"),
+    ],
+)
+def test_an_empty_account_ends_the_build_after_one_request(tmp_path: Path, status: int, kind: str, said: str) -> None:
+    with loopback(error_reply(status, kind, said)) as server:
+        outcome = project(tmp_path / "p", server).build(env=KEY)
+        assert (outcome.code, len(server.asked)) == (ExitCode.PROVIDER, 1)
+    assert "E427" in outcome.err + outcome.out
+
+
+def test_a_limit_that_a_reply_states_holds_the_next_request_back(tmp_path: Path) -> None:
+    stated = {
+        "anthropic-ratelimit-requests-limit": "1",
+        "anthropic-ratelimit-requests-remaining": "0",
+        "anthropic-ratelimit-requests-reset": "2026-02-15T14:30:06Z",
+        "date": "Sun, 15 Feb 2026 14:30:00 GMT",
+    }
+    first = message_reply(BAD)
+    with loopback(replace(first, headers={**first.headers, **stated}), message_reply(GOOD)) as server:
+        story = project(tmp_path / "p", server)
+        assert story.build(env=KEY).code == ExitCode.OK
+    (shown,) = story.events_of("rate_limit_wait")
+    assert shown["data"]["limit"] == "1 requests, as the server states"
+    assert story.events_of("http_retry") == []
 
 
 def test_a_fault_that_passes_is_in_the_journal_and_is_no_attempt(tmp_path: Path) -> None:

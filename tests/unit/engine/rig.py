@@ -375,6 +375,7 @@ class Project:
             clock=self.clock.monotonic,
             options=BuildOptions(selection=selection, jobs=jobs, keep_going=keep_going),
             cancel_calls=lambda: None,
+            stop_waiting=lambda: None,
         )
 
     def build(self, **more: Any) -> BuildResult:

@@ -99,6 +99,10 @@ CASES = {
     "price in words": (V + "prices: {p/m: {input: 1, output: cheap}}\nstages: {s: {shell: a}}\n", "E815", 2, 34),
     "misspelt rate": (V + "prices: {m: {inptu: 1, output: 1, input: 1}}\nstages: {s: {shell: a}}\n", "E802", 2, 14),
     "price of a number": (V + "prices: {m: 3}\nstages: {s: {shell: a}}\n", "E812", 2, 13),
+    "rate without a time": (V + "rates: {m: {requests: 10}}\nstages: {s: {shell: a}}\n", "E811", 2, 23),
+    "rate in words": (V + "rates: {m: {requests: few}}\nstages: {s: {shell: a}}\n", "E815", 2, 23),
+    "misspelt limit of a rate": (V + "rates: {m: {request: 1/s}}\nstages: {s: {shell: a}}\n", "E802", 2, 13),
+    "rates without a limit": (V + "rates: {m: {}}\nstages: {s: {shell: a}}\n", "E812", 2, 9),
     "price that a var makes a word": (
         V + "vars: {b: much}\nprices: {p/m: {input: '${{ vars.b }}', output: 1}}\nstages: {s: {shell: a}}\n",
         "E815",

@@ -52,7 +52,7 @@ def same(one: Pipeline, other: Pipeline) -> None:
         assert one.locations.get(path) == other.locations.get(path), path
     for path in ("stages/d/shell", "stages/c/outputs/0"):
         assert one.locate(*path.split("/")) == other.locate(*path.split("/"))
-    kept = ("name", "file", "stages", "skipped", "vars", "stop", "prices", "jobs", "pools", "exit_codes")
+    kept = ("name", "file", "stages", "skipped", "vars", "stop", "prices", "rates", "jobs", "pools", "exit_codes")
     assert [getattr(one, name) for name in kept] == [getattr(other, name) for name in kept]
 
 

@@ -32,7 +32,9 @@ from orch23.providers.anthropic_messages import (
 from orch23.providers.anthropic_sdk import WarmUp, warm_up_anthropic
 from orch23.providers.connections import ClientPool, OpenCalls
 from orch23.providers.faults import TransportError
-from orch23.providers.middleware import MeteredProvider, RetryingProvider
+from orch23.providers.middleware import MeteredProvider
+from orch23.providers.rate_wait import no_wall
+from orch23.providers.retries import RetryingProvider
 from orch23.providers.wire import FILES_SCHEMA
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
@@ -770,7 +772,9 @@ def test_a_request_over_a_reused_connection_without_a_reply_is_counted_and_repea
     with OpenAIServer(stream_of_message(), SharedReply(end="silent"), rule=stream_of_message) as server:
         adapter = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
         metered = MeteredProvider(inner=adapter, stage="s", meter=meter)
-        provider = RetryingProvider(inner=metered, stage="s", emit=lambda _e: None, sleep=waits.append)
+        provider = RetryingProvider(
+            inner=metered, stage="s", emit=lambda _e: None, sleep=waits.append, random=lambda: 0.5
+        )
         assert provider.complete(request(), LONG, lambda _n: None).requests == 1
         assert provider.complete(request(), LONG, lambda _n: None).requests == 2
         run.close()
@@ -841,16 +845,19 @@ def test_nothing_heavy_is_imported_before_a_call() -> None:
 # ---- with the transport, against a server that grades its clients ----------------------------------
 
 
-def over_llmock(llmock, *, delays_s=(0.06, 0.24), deadline_s=LONG, stall_s=LONG):
+def over_llmock(llmock, *, delays_s=(0.06, 0.24), deadline_s=LONG, stall_s=LONG, wall=no_wall):
     events: list = []
     provider = AnthropicMessages(url=llmock.base_url("anthropic"), key="k", stall_s=stall_s)
-    transport = RetryingProvider(inner=provider, stage="code", emit=events.append, delays_s=delays_s)
+    transport = RetryingProvider(
+        inner=provider, stage="code", emit=events.append, delays_s=delays_s, wall=wall, random=lambda: 0.5
+    )
+    found: Response | str
     try:
-        return transport.complete(request(), deadline_s, lambda _n: None)
+        found = transport.complete(request(), deadline_s, lambda _n: None)
     except ProviderError as error:
-        return error.diagnostics[0].code
-    finally:
-        assert len(events) == max(0, len(llmock.requests) - 1)
+        found = error.diagnostics[0].code
+    assert [one.type for one in events] == ["http_retry"] * max(0, len(llmock.requests) - 1)
+    return found
 
 
 SUCCESSES = {
@@ -881,8 +888,7 @@ FAILURES = {
     "400": (lambda m: m.fail(400), codes.BAD_REQUEST, 1),
     "401": (lambda m: m.fail(401), codes.REJECTED_KEY, 1),
     "404": (lambda m: m.fail(404), codes.BAD_REQUEST, 1),
-    "429 for good": (lambda m: m.fail(429, times=None), codes.RATE_LIMITED, 3),
-    "529 for good": (lambda m: m.fail(529, times=None), codes.OVERLOADED, 3),
+    "500 for good": (lambda m: m.fail(500, times=None), codes.OVERLOADED, 3),
     "cut for good": (lambda m: m.disconnect(times=None), codes.INCOMPLETE_RESPONSE, 3),
 }
 
@@ -896,6 +902,16 @@ def test_llmock_finds_no_fault_with_a_client_that_gives_up(llmock, name: str) ->
     assert over_llmock(llmock) == code
     assert len(llmock.requests) == requests
     llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [429, 529])
+def test_llmock_a_refusal_for_good_is_waited_for_until_the_wall_time_is_over(llmock, status: int) -> None:
+    llmock.fail(status, times=None)
+    until = time.monotonic() + 1.5
+    # It requires a second each time: what is left then is less.
+    assert over_llmock(llmock, wall=lambda: (until - time.monotonic(), True)) == codes.WAIT_TOO_LONG
+    assert len(llmock.requests) == 2
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
         (302, codes.INVALID_REPLY, False),
         (400, codes.BAD_REQUEST, False),
         (401, codes.REJECTED_KEY, False),
-        (402, codes.BAD_REQUEST, False),
+        (402, codes.NO_CREDIT, False),
         (403, codes.REJECTED_KEY, False),
         (404, codes.BAD_REQUEST, False),
         (408, codes.OVERLOADED, True),
@@ -47,6 +47,29 @@ def test_each_status_has_its_code_and_its_consequence(status: int, code: str, tr
 def test_a_server_may_say_that_asking_again_is_no_use() -> None:
     assert not status_error("https://x", 429, "", {"x-should-retry": "false"}).transient
     assert status_error("https://x", 429, "", {"x-should-retry": "true"}).transient
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "marks"),
+    [
+        (402, "", ()),
+        (429, "", ("insufficient_quota",)),
+        (429, "", ("None", "billing_hard_limit_reached")),
+        (403, "", ("billing_error",)),
+        (400, "Your credit balance is too low to access the API.", ("invalid_request_error",)),
+    ],
+)
+def test_an_empty_account_is_final_whatever_the_status(status: int, said: str, marks: tuple[str, ...]) -> None:
+    fault = status_error("https://x", status, said, {"retry-after": "3"}, marks=marks)
+    assert (fault.diagnostic.code, fault.transient, fault.is_refusal) == (codes.NO_CREDIT, False, False)
+    assert "add credit" in (fault.diagnostic.hint or "")
+
+
+@pytest.mark.parametrize("status", [400, 401, 408, 409, 429, 500, 502, 503, 504, 529])
+def test_only_a_reply_that_the_server_is_busy_is_a_refusal(status: int) -> None:
+    assert status_error("https://x", status, "").is_refusal == (status in {429, 503, 529})
+    assert not status_error("https://x", status, "", {"x-should-retry": "false"}).is_refusal
+    assert not status_error("https://x", status, "", charged=True).is_refusal
 
 
 @pytest.mark.parametrize(

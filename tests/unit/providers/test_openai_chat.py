@@ -206,7 +206,7 @@ def test_chunks_of_a_strange_shape_are_passed_over() -> None:
         (error(400, "no such model"), codes.BAD_REQUEST, False),
         (error(404, "no such path"), codes.BAD_REQUEST, False),
         (error(429, "slow down"), codes.RATE_LIMITED, True),
-        (error(429, "no money", code="insufficient_quota"), codes.BAD_REQUEST, False),
+        (error(429, "no money", code="insufficient_quota"), codes.NO_CREDIT, False),
         (error(409, "busy"), codes.OVERLOADED, True),
         (error(500, "oh"), codes.OVERLOADED, True),
         (error(503, "no"), codes.OVERLOADED, True),

@@ -243,7 +243,7 @@ def test_a_poll_without_a_response_is_reported(reply: Reply) -> None:
         (response(status="queued", response_id=""), codes.INVALID_REPLY, False, True),
         (Reply(parts=(b'{"id": "resp_1", ',), end="cut"), codes.UNREACHABLE, True, True),
         (error(429, "slow down"), codes.RATE_LIMITED, True, False),
-        (error(429, "no money", type="insufficient_quota"), codes.BAD_REQUEST, False, False),
+        (error(429, "no money", type="insufficient_quota"), codes.NO_CREDIT, False, False),
         (error(500, "oh"), codes.OVERLOADED, True, True),
         (error(401, "no"), codes.REJECTED_KEY, False, False),
         (error(400, "no"), codes.BAD_REQUEST, False, False),

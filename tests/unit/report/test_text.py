@@ -224,6 +224,12 @@ def test_retries_are_shown_only_in_the_line_of_their_stage() -> None:
     assert "1 retry: 503   x.py" in screen(again(503), paid(), over(0, "ok"))
 
 
+def test_a_long_wait_for_a_rate_limit_is_shown() -> None:
+    waits = parse_event("rate_limit_wait", "waits for the rate limit of p/m, 5.9 s", role="code", data={"wait_s": 5.9})
+    assert "   code  waits for the rate limit of p/m, 5.9 s\n" in screen(waits, paid(), over(0, "ok"))
+    assert screen(waits, paid(), over(0, "ok"), quiet=True) == ""
+
+
 def test_verbose_shows_each_retry() -> None:
     assert "   code  429: again in 1 s\n" in screen(again(429), paid(), over(0, "ok"), verbose=True)
 

@@ -12,7 +12,7 @@ from orch23.model.pipeline import Price, StopConditions
 from orch23.resolve.document import CommonDocument
 from orch23.resolve.pipeline_document import SettingsDocument
 from orch23.resolve.reading import independent_problems, read_document
-from orch23.resolve.stage_fields import read_prices, read_run_limits, read_stage_limits
+from orch23.resolve.stage_fields import read_prices, read_rates, read_run_limits, read_stage_limits
 
 
 def read(how, body):
@@ -79,6 +79,40 @@ def test_prices_are_exact_and_two_of_them_are_needed() -> None:
     assert read(read_prices, {"prices": {"m": {"output": 1}}})[1] == [("prices/m/input", "E810")]
     assert read(read_prices, {"prices": {"m": {"input": 1}}})[1] == [("prices/m/output", "E810")]
     assert read(read_prices, {"prices": {"m": {**full, "each": 1}}})[1] == [("prices/m/each", "E802")]
+
+
+def test_rates_are_a_number_and_the_seconds_in_which_it_is_allowed() -> None:
+    body = {
+        "p": {"requests": "10/min", "tokens": "30k/h"},
+        "p/m": {"requests": "20/s", "input_tokens": "2M/day", "output_tokens": "500/30s"},
+        "m": {"requests": "3/0.5s"},
+    }
+    assert read(read_rates, {"rates": body}) == (
+        {
+            "p": {"requests": (10, 60.0), "tokens": (30_000, 3600.0)},
+            "p/m": {"requests": (20, 1.0), "input_tokens": (2_000_000, 86_400.0), "output_tokens": (500, 30.0)},
+            "m": {"requests": (3, 0.5)},
+        },
+        [],
+    )
+    assert read(read_rates, {}) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("limits", "path", "code"),
+    [
+        ({}, "rates/m", "E812"),
+        ({"requests": "0/min"}, "rates/m/requests", "E812"),
+        ({"requests": "5/0s"}, "rates/m/requests", "E812"),
+        ({"requests": "10"}, "rates/m/requests", "E815"),
+        ({"requests": "10/minute"}, "rates/m/requests", "E815"),
+        ({"requests": "10/min\n"}, "rates/m/requests", "E815"),
+        ({"requests": 10}, "rates/m/requests", "E811"),
+        ({"calls": "10/min"}, "rates/m/calls", "E802"),
+    ],
+)
+def test_an_invalid_rate_is_reported_at_its_path(limits, path: str, code: str) -> None:
+    assert read(read_rates, {"rates": {"m": limits}})[1] == [(path, code)]
 
 
 def test_pools_are_at_least_one_and_a_wrong_one_is_none() -> None:
