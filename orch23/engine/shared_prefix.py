@@ -56,7 +56,7 @@ def _notes(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[Diagnosti
     if first.retry.max > (1 if first.retry.prompt else 0):
         files = _files(decider, first, again=True)
         # With the files of the last attempt, the list of inputs ends with other ones.
-        is_continued = first.retry.start_from == "current"
+        is_continued = first.retry.start_from != "baseline"
         found = find_volatile_line(files, {*_OF_ATTEMPTS, INPUTS} if is_continued else _OF_ATTEMPTS)
         if found is not None:
             yield from _note(first, found, _Shared(_given(decider, first), ()), "attempt")
