@@ -20,12 +20,16 @@ from orch23.decide.proposal_files import (
     size_errors,
     text_digest,
 )
+from orch23.decide.proposal_normalization import normalize_envelope
 from orch23.decide.response_parser import (
+    FilesEnvelope,
     ProposedFile,
     first_code_block,
-    parse_envelope,
     parse_json_response,
+    read_blocks,
+    read_files,
     stated_error,
+    stated_in,
 )
 from orch23.decide.source_syntax import is_source
 from orch23.model.diagnostic import Diagnostic, errors
@@ -71,11 +75,15 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
         return ended
     scope = ProposalScope(cwd=cwd, write_scope=write_scope, base=base, not_shown=not_shown, protected=protected)
     match step.returns:
-        case "files" | "json":
-            return _judge_json(text, step, outputs, scope, validate)
+        case "files":
+            return _judge_files(read_files(text), scope)
+        case "blocks":
+            return _judge_files(read_blocks(text), scope)
+        case "json":
+            return _judge_json(text, outputs, scope, validate)
         case "text":
             output = _only(outputs)
-            reason = None if output.endswith(".json") else _stated_in(text)
+            reason = None if output.endswith(".json") else stated_in(text)
             return _judge_single(text, output, scope) if reason is None else _model_error(reason)
         case "code":
             return _judge_code(text, _only(outputs), scope)
@@ -105,6 +113,7 @@ def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> RefusedResponse
 
 _SOMETHING = {
     "files": "list each file in `writes`, in full",
+    "blocks": "respond with one fenced block per file, its path in the line before",
     "json": "respond with one JSON value",
     "text": "respond with the text of the file",
     "code": "respond with one code block: ```python ... ```",
@@ -116,28 +125,26 @@ def _is_whole(text: str, step: "LLMStep") -> bool:
     return block is not None and block.is_closed
 
 
-def _judge_json(
-    text: str, step: "LLMStep", outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None
-) -> Judgement:
+def _judge_json(text: str, outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None) -> Judgement:
     value, error = parse_json_response(text)
     if error is not None:
         return RefusedResponse("llm_output_invalid", "invalid", (error,))
     if (reason := stated_error(value)) is not None:
         return _model_error(reason)
     found = list(validate(value) if validate else ())
-    if step.returns == "files":
-        return _judge_files(value, found, scope)
     output = _only(outputs)
     content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     return _conclude(_one_file(output, content, scope), [*found, *size_errors((ProposedFile(output, content),))])
 
 
-def _judge_files(value: Json, invalid: list[Diagnostic], scope: ProposalScope) -> Judgement:
-    envelope = parse_envelope(value)
-    found = [*envelope.errors, *invalid]
+def _judge_files(response: FilesEnvelope, scope: ProposalScope) -> Judgement:
+    if response.stated_error is not None:
+        return _model_error(response.stated_error)
+    envelope = normalize_envelope(response, scope)
+    found = [*envelope.errors]
     if not any((envelope.files, envelope.deletes, envelope.errors)):
         empty = Diagnostic(codes.EMPTY, "the response proposes no file", hint=_SOMETHING["files"])
-        return RefusedResponse("llm_output_invalid", "empty", (*found, empty))
+        return RefusedResponse("llm_output_invalid", "empty", (empty,))
     found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)
     safe = tuple(file for file in envelope.files if unsafe_reason(file.path) is None)
     found += size_errors(envelope.files)
@@ -153,7 +160,7 @@ def _judge_files(value: Json, invalid: list[Diagnostic], scope: ProposalScope) -
 
 
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
-    if (reason := _stated_in(text)) is not None:
+    if (reason := stated_in(text)) is not None:
         return _model_error(reason)
     block = first_code_block(text)
     if block is None and not is_source(output, text):
@@ -170,14 +177,6 @@ def _judge_single(text: str, output: str, scope: ProposalScope) -> Judgement:
     entry = ProposedFile(output, content)
     found = [*size_errors((entry,)), *content_errors((entry,), replace(scope, cwd="."))]
     return _conclude(_one_file(output, content, scope), found)
-
-
-def _stated_in(text: str) -> str | None:
-    """Return the error that a text or code response states as JSON: prompts allow it for every form."""
-    if not text.lstrip().startswith("{"):
-        return None
-    value, fault = parse_json_response(text)
-    return None if fault else stated_error(value)
 
 
 def _one_file(output: str, content: str, scope: ProposalScope) -> Proposal:

@@ -27,13 +27,14 @@ DIFF = "E221"
 PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     NOT_JSON: (
         "the response is not strict JSON",
-        "The whole response must be one JSON value: no prose, no Markdown fence, no duplicate key, no NaN. Say so in "
-        "the prompt, or use `returns: code`.",
+        "The response must be one JSON value, or one with a code fence around it (`returns: files`): no other JSON, no "
+        "duplicate key, no NaN. Say so in the prompt, or use `returns: blocks` or `code`.",
     ),
     WRONG_SHAPE: (
         "the response is JSON of the wrong form",
         'A response with files is `{"summary": "...", "writes": [{"path": "...", "content": "..."}], "deletes": []}`, '
-        'or `{"edits": [...]}`, or `{"path": "content"}`. Show the model this form in the prompt.',
+        'or `{"path": "content"}`, or one fenced block per file with its path in the line before (`returns: blocks`). '
+        "Show the model this form in the prompt.",
     ),
     EMPTY: (
         "the response is empty",
@@ -84,8 +85,8 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     ),
     STALE_BASE: (
         "a proposal for another version of the file",
-        "The response names the digest of the file that it changes (`base_sha256`; null for a new file), which is "
-        "not the digest of the file that the model was shown. The model must start again from that file.",
+        "The response names a digest of the file that it changes (`base_sha256`), which is not the digest of the file "
+        "that the model was shown. The model must start again from that file. The digest need not be given.",
     ),
     NOT_SHOWN: (
         "an existing file that the model was not shown",

@@ -176,13 +176,12 @@ def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
     full = scope.project_path(entry.path)
     if full in scope.not_shown:
         return [_error(codes.NOT_SHOWN, "exists, but was not shown", full, "do not replace a file that was not shown")]
-    if entry.base == "":
+    # The file was shown, so a response without its digest, or with null, was made for what was shown.
+    if not entry.base:
         return []
     there = text_digest(scope.base.get(full))
-    hint = f"its base_sha256 is {there or 'null'}"
-    if entry.base is None and there is not None:
-        return [_error(codes.STALE_BASE, "was proposed as a new file, but it exists", full, hint)]
-    if entry.base is not None and entry.base.lower() != there:
+    hint = f"leave `base_sha256` out, or write {there or 'null'}"
+    if entry.base.lower() != there:
         message = "was proposed for other bytes than those shown" if there else "was proposed as a change, but is new"
         return [_error(codes.STALE_BASE, message, full, hint)]
     return []

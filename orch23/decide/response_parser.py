@@ -1,4 +1,4 @@
-"""Parse a model's response: strict JSON, an envelope of files, or the first code block."""
+"""Parse a model's response: strict JSON, an envelope of files, files in fenced blocks, or the first code block."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.excerpt import escape_text
+from orch23.decide.fenced_files import FencedBlock, FencedResponse, read_fenced
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.parsing import MAX_JSON_DEPTH, StrictJsonError, parse_json
@@ -16,6 +17,24 @@ MAX_RESPONSE_BYTES = 2 * 1_048_576
 
 _ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
 _WRITE_KEYS = frozenset({"path", "content", "base_sha256"})
+# Words in the name of an unknown key that say that a response means more than whole files.
+_OPERATIONS = frozenset(
+    {"append", "copy", "delete", "deleted", "diff", "hunks", "insert", "move", "moved", "patch", "prepend"}
+    | {"remove", "removed", "rename", "renamed"}
+)
+# The same in an entry, and those that say that `content` is not the whole file.
+_PARTIAL = _OPERATIONS | frozenset(
+    {"after", "anchor", "before", "content", "edits", "encoding", "end", "executable", "find", "from", "line", "lines"}
+    | {"mode", "offset", "old", "original", "partial", "permissions", "position", "range", "replace", "search", "start"}
+    | {"to", "truncated"}
+)
+_KEY_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_ACTIONS = frozenset({"action", "change", "op", "operation", "status", "type"})
+_THOUGHT = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
+_JSON_IN_PROSE = re.compile(r'^\s*[\[{"]|\{\s*"')
+_JSON_LANGUAGES = frozenset({"", "json", "jsonc", "json5"})
+_NOTHING: tuple[Json, ...] = (None, "", False, [], {})
+_NO_BLOCKS = "write the path of each file in the line before its block, and use a longer fence around text with fences"
 _HEX = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
 
@@ -29,12 +48,17 @@ class ProposedFile(Struct, frozen=True):
 
 
 class FilesEnvelope(Struct, frozen=True):
-    """The files and deletes of a response, and every error of its form."""
+    """The files and deletes of a response, and every error of its form; or the error that the model states.
+
+    With `from_blocks`, the contents were fenced blocks.
+    """
 
     summary: str = ""
     files: tuple[ProposedFile, ...] = ()
     deletes: tuple[str, ...] = ()
     errors: tuple[Diagnostic, ...] = ()
+    stated_error: str | None = None
+    from_blocks: bool = False
 
 
 class CodeBlock(Struct, frozen=True):
@@ -54,6 +78,88 @@ def parse_json_response(text: str) -> tuple[Json, Diagnostic | None]:
         return None, Diagnostic(codes.NOT_JSON, f"the response is not strict JSON: {error}", hint=hint)
 
 
+def read_files(text: str) -> FilesEnvelope:
+    """Return the files of a response: JSON with or without one code fence around it, or one fenced block per file.
+
+    Only forms with one meaning are read. Anything else is an error of the envelope.
+    """
+    plain = _unwrapped(text)
+    if not plain.startswith(("{", "[")):
+        fenced = read_fenced(plain)
+        if any(block.path for block in fenced.blocks):
+            return _files_of_blocks(fenced)
+        plain = _sole_json_block(fenced) or plain
+    try:
+        value = parse_json(plain, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH, lenient=True)
+    except StrictJsonError as error:
+        return FilesEnvelope(errors=(_not_json(error),))
+    if (reason := stated_error(value)) is not None:
+        return FilesEnvelope(stated_error=reason)
+    return parse_envelope(value)
+
+
+def read_blocks(text: str) -> FilesEnvelope:
+    """Return the files of a response that has one fenced block per file, or the error that it states as JSON."""
+    plain = _unwrapped(text)
+    if (reason := stated_in(plain)) is not None:
+        return FilesEnvelope(stated_error=reason)
+    fenced = read_fenced(plain)
+    if not fenced.blocks and not fenced.deletes:
+        message = "the response has no fenced block with a file"
+        return FilesEnvelope(errors=(Diagnostic(codes.WRONG_SHAPE, message, hint=_NO_BLOCKS),))
+    return _files_of_blocks(fenced)
+
+
+def stated_in(text: str) -> str | None:
+    """Return the error that a response states as JSON: prompts allow it for every form."""
+    if not text.lstrip().startswith("{"):
+        return None
+    value, fault = parse_json_response(text)
+    return None if fault else stated_error(value)
+
+
+def _unwrapped(text: str) -> str:
+    """Return a response without a byte order mark, the model's thoughts before it, and blank space around it."""
+    plain = text.removeprefix("\ufeff").lstrip()
+    while (thought := _THOUGHT.match(plain)) is not None:
+        plain = plain[thought.end() :].lstrip()
+    return plain.removeprefix("\ufeff").strip()
+
+
+def _sole_json_block(fenced: FencedResponse) -> str | None:
+    """Return the only block of a response if it is JSON and no JSON is in the text around it."""
+    if len(fenced.blocks) != 1 or any(map(_JSON_IN_PROSE.search, fenced.outside)):
+        return None
+    (block,) = fenced.blocks
+    is_json = block.language in _JSON_LANGUAGES and block.text.lstrip().startswith(("{", "["))
+    return block.text.strip() if is_json and block.is_closed else None
+
+
+def _files_of_blocks(fenced: FencedResponse) -> FilesEnvelope:
+    faults = tuple(
+        Diagnostic(codes.WRONG_SHAPE, f"line {block.line}: {fault}", hint=_NO_BLOCKS)
+        for block in fenced.blocks
+        if (fault := _block_fault(block))
+    )
+    files = tuple(ProposedFile(block.path, block.text) for block in fenced.blocks if block.path)
+    return FilesEnvelope(files=files, deletes=fenced.deletes, errors=faults, from_blocks=True)
+
+
+def _block_fault(block: FencedBlock) -> str | None:
+    if not block.is_closed:
+        return "the fenced block is not closed"
+    if not block.path:
+        return "the fenced block has no path"
+    if block.before and block.inside and block.before != block.inside:
+        return f"the fenced block has two paths, {escape_text(block.before)} and {escape_text(block.inside)}"
+    return None
+
+
+def _not_json(error: StrictJsonError) -> Diagnostic:
+    hint = "respond with only one JSON value, nothing before or after it"
+    return Diagnostic(codes.NOT_JSON, f"the response is not strict JSON: {error}", hint=hint)
+
+
 def stated_error(value: Json) -> str | None:
     """Return the reason that a model gives for not doing its work, in one of two forms; None if it gives none."""
     if not isinstance(value, Mapping) or not value.keys() <= _ENVELOPE_KEYS:
@@ -67,7 +173,9 @@ def stated_error(value: Json) -> str | None:
 
 
 def parse_envelope(value: Json) -> FilesEnvelope:
-    """Return the files that a JSON response proposes, as `writes`, `edits`, `files`, or `{path: content}`."""
+    """Return the files that JSON proposes, as `writes`, `edits`, `files`, a list of files, or `{path: content}`."""
+    if isinstance(value, list | tuple) and value:
+        return _read_entries(value, "")
     if not isinstance(value, Mapping):
         return FilesEnvelope(errors=(_shape("", f"the response is {_kind(value)}, not an object"),))
     lists = [key for key in ("writes", "edits", "files") if key in value]
@@ -86,7 +194,8 @@ def parse_envelope(value: Json) -> FilesEnvelope:
 
 def _envelope_errors(value: Mapping[str, Json], lists: list[str]) -> Iterator[Diagnostic]:
     for key in sorted(value.keys() - _ENVELOPE_KEYS):
-        yield _shape(key, "unknown key", "files are listed in `writes`")
+        if not lists or _may_propose(key, value[key]):
+            yield _shape(key, "unknown key", "files are listed in `writes`")
     if len(lists) > 1:
         yield _shape(lists[1], f"`{lists[0]}` and `{lists[1]}` mean the same; use one of them")
     if value.get("error") not in (None, "") or value.get("status") == "error":
@@ -94,6 +203,29 @@ def _envelope_errors(value: Mapping[str, Json], lists: list[str]) -> Iterator[Di
     summary = value.get("summary")
     if summary is not None and not isinstance(summary, str):
         yield _shape("summary", f"a text is expected, not {_kind(summary)}")
+
+
+def _may_propose(key: str, value: Json) -> bool:
+    """Return whether an unknown key beside the list of files may propose something; an explanation does not."""
+    if "/" in key or "." in key or (value not in _NOTHING and _words(key) & _OPERATIONS):
+        return True
+    inner = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(one, Mapping) and (one.keys() & _WRITE_KEYS or any("/" in k for k in one)) for one in inner)
+
+
+def _is_partial(key: str, value: Json) -> bool:
+    """Return whether an unknown key of an entry says that the file is not just its `content`."""
+    if value in _NOTHING:
+        return False
+    if isinstance(value, str) and key in _ACTIONS:
+        return bool(_words(value) & _OPERATIONS)
+    if isinstance(value, str) and key == "encoding":
+        return value.lower() not in ("utf-8", "utf8")
+    return bool(_words(key) & _PARTIAL)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _KEY_WORD.findall(text))
 
 
 def first_code_block(text: str) -> CodeBlock | None:
@@ -148,7 +280,8 @@ def _read_mapping(value: Mapping[str, Json], where: str) -> FilesEnvelope:
 def _entry_errors(item: Json, place: str) -> tuple[Diagnostic, ...]:
     if not isinstance(item, Mapping):
         return (_shape(place, f"an object with `path` and `content` is expected, not {_kind(item)}"),)
-    errors = [_shape(f"{place}.{key}", "unknown key") for key in sorted(item.keys() - _WRITE_KEYS)]
+    unknown = sorted(key for key in item.keys() - _WRITE_KEYS if _is_partial(key, item[key]))
+    errors = [_shape(f"{place}.{key}", "unknown key: `content` must be the whole file") for key in unknown]
     for key in ("path", "content"):
         if not isinstance(item.get(key), str):
             what = f"not {_kind(item[key])}" if key in item else "but it is missing"

@@ -56,12 +56,14 @@ def parse_json(
     max_bytes: int | None = MAX_JSON_BYTES,
     max_depth: int | None = MAX_JSON_DEPTH,
     lone_surrogates: bool = False,
+    lenient: bool = False,
 ) -> Json:
     """Return the value of a JSON text (RFC 8259), read more strictly than by `json.loads`.
 
     Refused are duplicate keys, NaN and infinities (also as `1e999`), text before or after the value, lone surrogates
     unless they are allowed, a byte order mark, and texts over the limits of size and depth. Without a limit of depth a
-    text may be as deep as the interpreter can read. Bytes are UTF-8.
+    text may be as deep as the interpreter can read. Bytes are UTF-8. With `lenient`, raw control characters in strings
+    and a comma after the last member are allowed: both have only one meaning.
 
     Raises:
         StrictJsonError: the first error of the text.
@@ -78,7 +80,7 @@ def parse_json(
             value: Json = _DECODER.decode(text)
             if max_depth is None or not _is_deeper(value, text, depth):
                 return value
-    return _Reader(text, depth, lone_surrogates=lone_surrogates).whole()
+    return _Reader(text, depth, lone_surrogates=lone_surrogates, lenient=lenient).whole()
 
 
 def parse_stored(text: str | bytes) -> Json:
@@ -146,6 +148,7 @@ class _Reader(Struct, frozen=True):
     text: str
     max_depth: int
     lone_surrogates: bool = False
+    lenient: bool = False
 
     def whole(self) -> Json:
         if self.text.startswith("\ufeff"):
@@ -218,11 +221,14 @@ class _Reader(Struct, frozen=True):
             return at + 1, False
         if char != ",":
             self.fail(f"a `,` or a `{closing}` is expected" if char else "the text ends too early", at, "syntax")
-        return self.space(at + 1), True
+        following = self.space(at + 1)
+        if self.lenient and self.text[following : following + 1] == closing:
+            return following + 1, False
+        return following, True
 
     def string(self, at: int) -> tuple[str, int]:
         try:
-            value, end = scanstring(self.text, at + 1)  # it refuses control characters
+            value, end = scanstring(self.text, at + 1, not self.lenient)  # if strict, it refuses control characters
         except ValueError as error:
             self.fail(f"not a string: {getattr(error, 'msg', error)}", getattr(error, "pos", at), "syntax")
         if not self.lone_surrogates and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):

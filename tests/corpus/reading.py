@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 ANSWERS = Path(__file__).parent / "answers"
+PLAUSIBLE = Path(__file__).parent / "responses.yaml"
 HIDDEN = "ws/src/unseen.py"
 _FILL = re.compile(r"«(.)\*(\d+)»|«(CR|BOM)»")
 _SIGNS = {"CR": "\r", "BOM": "\ufeff"}
@@ -26,6 +27,11 @@ class Answer:
     writes: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
     content: str = ""
+
+    @property
+    def names_files(self) -> bool:
+        """Return whether the answer names its files; else the pipeline names the one."""
+        return self.returns in ("files", "blocks", "edits")
 
 
 def answers(side: str) -> tuple[Answer, ...]:

@@ -22,7 +22,7 @@ def sampled(side: str) -> Iterator[object]:
     """Give the answers that a list of answers can hold: all of them slowly, some of them always."""
     fitting = [one for one in answers(side) if one.stop == "end" and len(one.text) < LONGEST]
     if side == "good":  # a stage that writes nothing has not made its outputs, however good its deletes are
-        fitting = [one for one in fitting if one.writes or one.returns != "files"]
+        fitting = [one for one in fitting if one.writes or not one.names_files]
     for number, answer in enumerate(fitting):
         marks = () if number % EVERY == 0 else (pytest.mark.slow,)
         yield pytest.param(answer, id=answer.name, marks=marks)
@@ -43,7 +43,7 @@ def own_of(answer: Answer, base: dict[str, str]) -> list[str]:
 def put(project: Project, answer: Answer) -> dict[str, bytes]:
     """Write the workspace and a pipeline whose one stage gets the answer; return the files of the workspace."""
     base = workspace()
-    single = answer.returns != "files"
+    single = not answer.names_files
     stage = {
         "outputs": [answer.output] if single else own_of(answer, base),
         "cwd": "ws",
@@ -78,10 +78,10 @@ def test_a_good_answer_is_what_the_files_become(project: Project, answer: Answer
     assert outcome.code == 0, outcome.err
     after = project.files("ws")
     changed = {path for path in {*before, *after} if before.get(path) != after.get(path)}
-    written = {answer.output} if answer.returns != "files" else {*answer.writes, *answer.deletes}
+    written = {answer.output} if not answer.names_files else {*answer.writes, *answer.deletes}
     assert changed <= written
     assert {path for path in written if path not in answer.deletes} <= set(after)
-    if answer.returns != "files":
+    if not answer.names_files:
         assert after[answer.output].decode() == answer.content
     assert not set(answer.deletes) & set(after)
 

@@ -48,7 +48,7 @@ def test_a_bad_response_is_refused_with_all_its_codes_and_a_hint_for_each(answer
 def test_a_valid_response_is_accepted_however_odd(answer: Answer) -> None:
     judgement = judged(answer)
     assert isinstance(judgement, Proposal), judgement.diagnostics
-    if answer.returns == "files":
+    if answer.names_files:
         assert [write.path for write in judgement.writes] == list(answer.writes)
         assert judgement.deletes == answer.deletes
     else:

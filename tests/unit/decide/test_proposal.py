@@ -92,9 +92,13 @@ def test_a_stated_error_is_an_agent_error_with_its_reason(answer, returns: str) 
         ("7", 1),
         ({"writes": "x"}, 1),
         ({"writes": [1, {"path": 2}, write("src/a.py", base_sha256="abc", mode="x")]}, 5),
+        ({"writes": [write("src/a.py", action="delete")]}, 1),
+        ({"writes": [write("src/a.py", encoding="base64")]}, 1),
         ({"writes": [write("src/a.py")], "edits": []}, 1),
         ({"writes": [write("src/a.py")], "error": "no"}, 1),
-        ({"writes": [write("src/a.py")], "thoughts": "hm"}, 1),
+        ({"writes": [write("src/a.py")], "src/b.py": "x = 1\n"}, 1),
+        ({"writes": [write("src/a.py")], "deleted": ["src/b.py"]}, 1),
+        ({"writes": [write("src/a.py")], "more": [write("src/b.py")]}, 1),
         ({"writes": [write("src/a.py")], "deletes": "all"}, 1),
         ({"writes": [write("src/a.py")], "deletes": [1]}, 1),
         ({"writes": [write("src/a.py")], "summary": 1}, 1),
@@ -109,7 +113,13 @@ def test_a_wrong_shape_is_named_in_every_place(answer, count: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['```json\n{"src/a.py": ""}\n```', 'Here: {"src/a.py": ""}', '{"src/a.py": ""} done', '{"a": 1, "a": 2}', "[NaN]"],
+    [
+        'Or {"src/b.py": ""}:\n```json\n{"src/a.py": ""}\n```',
+        'Here: {"src/a.py": ""}',
+        '{"src/a.py": ""} done',
+        '{"a": 1, "a": 2}',
+        "[NaN]",
+    ],
 )
 @pytest.mark.parametrize("returns", ["files", "json"])
 def test_what_is_not_strict_json_is_refused_with_its_place(text: str, returns: str) -> None:
@@ -158,7 +168,7 @@ def test_a_refusal_is_refused_with_any_text() -> None:
         "../src/a.py",
         "src/../../a.py",
         "src//a.py",
-        "./src/a.py",
+        "src/./a.py",
         "src/a\x00.py",
         "src/a\u202e.py",
         "src/a\u200b.py",
@@ -218,7 +228,9 @@ def test_a_path_outside_the_write_scope_is_a_scope_violation(path: str) -> None:
 
 
 def test_a_path_from_the_root_gets_the_right_path_as_hint() -> None:
-    judgement = judge({"ws/src/a.py": ""})
+    """Both may be written here, so the response is not read as if it named the other."""
+    write_scope = WriteScope(("ws/src/", "ws/ws/lib/"))
+    judgement = judge({"ws/src/a.py": ""}, write_scope=write_scope, base={"ws/ws/src/a.py": "x = 1\n"})
     assert judgement.diagnostics[0].hint == "paths are relative to `ws`: did you mean `src/a.py`?"
 
 
@@ -305,7 +317,7 @@ def _sha(text: str) -> str:
         (None, None, True),
         (None, "", True),
         ("old = 1\n", _sha("other"), False),
-        ("old = 1\n", None, False),
+        ("old = 1\n", None, True),
         (None, _sha("old = 1\n"), False),
     ],
 )
@@ -426,7 +438,7 @@ def test_all_errors_are_reported_at_once() -> None:
             write("src/SEEN.py"),
         ],
         "deletes": ["src/keep.py"],
-        "extra": 1,
+        "renamed": {"src/c.py": "src/d.py"},
     }
     judgement = judge(answer, not_shown={"ws/src/seen.py"})
     expected = {codes.UNPARSABLE, codes.INCOMPLETE_FILE, codes.UNSAFE_PATH, codes.OUTSIDE_WRITE_SCOPE, codes.PROTECTED}
@@ -529,15 +541,14 @@ def test_json_is_one_file_in_the_order_of_the_response() -> None:
     assert proposal.writes[0].content == '{\n  "b": [\n    1,\n    2.5\n  ],\n  "a": "ä"\n}\n'
 
 
-@pytest.mark.parametrize("returns", ["json", "files"])
-def test_the_errors_of_the_validator_are_part_of_the_refusal(returns: str) -> None:
+def test_the_errors_of_the_validator_are_part_of_the_refusal() -> None:
     seen = []
 
     def validate(value) -> tuple[Diagnostic, ...]:
         seen.append(value)
         return (Diagnostic("E103", "postconditions"),)
 
-    judgement = judge({"src/a.py": ""}, returns=returns, validate=validate)
+    judgement = judge({"src/a.py": ""}, returns="json", validate=validate)
     assert found(judgement) == ["E103"]
     assert seen == [{"src/a.py": ""}]
 

@@ -1,0 +1,144 @@
+"""Read the fenced blocks of a response, and the files that they are if each has a path.
+
+A block begins and ends with a line of at least three backticks or tildes, without a space before them. A fence line
+with a language inside a block opens a block in it, as in Markdown that contains examples.
+"""
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+_FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n`]*?)[ \t]*$")
+_HEADING = re.compile(r"^#{1,6}[ \t]+")
+_BULLET = re.compile(r"^(?:[0-9]{1,3}[.)]|[-*+])[ \t]+")
+_LABEL = re.compile(r"^(?:file|filename|path)[ \t]*:[ \t]*", re.IGNORECASE)
+_DELETE = re.compile(r"^delete:[ \t]*(?P<path>\S.*)$", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"^(?:title|file|filename|path)=(?P<quote>[\"']?)(?P<path>[^\"']+)(?P=quote)$")
+_EXTENSION = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,9}$|^\.[A-Za-z]")
+
+
+class FencedBlock(Struct, frozen=True):
+    """A fenced block: its line in the response, what follows the opening fence, its text, and the paths beside it.
+
+    `before` is the path in the last line of text before the block, `inside` that in its opening line; empty if there is
+    none. `is_closed` is false for a block without an end.
+    """
+
+    line: int
+    info: str
+    text: str
+    before: str
+    inside: str
+    is_closed: bool
+
+    @property
+    def path(self) -> str:
+        """Return the path of the file; an empty text if there is none."""
+        return self.inside or self.before
+
+    @property
+    def language(self) -> str:
+        """Return the first word after the opening fence, in lower case."""
+        return self.info.split(maxsplit=1)[0].lower() if self.info else ""
+
+
+class FencedResponse(Struct, frozen=True):
+    """A response in Markdown: its blocks, the lines outside of them, and the paths that it deletes."""
+
+    blocks: tuple[FencedBlock, ...]
+    outside: tuple[str, ...]
+    deletes: tuple[str, ...]
+
+
+def read_fenced(text: str) -> FencedResponse:
+    """Split a response in Markdown into its blocks and the text around them."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    blocks: list[FencedBlock] = []
+    outside: list[str] = []
+    at, before = 0, ""
+    while at < len(lines):
+        line = lines[at]
+        opened = _FENCE.match(line)
+        if opened is None:
+            outside.append(line)
+            before = _labelled_path(line) if line.strip() else before
+            at += 1
+            continue
+        end = _end_of_block(lines, at, opened["marks"])
+        inner = lines[at + 1 : end]
+        content = "".join(f"{one}\n" for one in inner)
+        is_closed = end < len(lines)
+        blocks.append(FencedBlock(at + 1, opened["info"], content, before, _path_of_info(opened["info"]), is_closed))
+        at, before = end + 1, ""
+    return FencedResponse(tuple(blocks), tuple(outside), tuple(_deletes(outside)))
+
+
+def sole_fence(text: str) -> str | None:
+    """Return the content of a text that is one fenced block and nothing else; None for any other text."""
+    if not text.lstrip().startswith(("```", "~~~")):
+        return None
+    lines = text.strip().replace("\r\n", "\n").split("\n")
+    opened = _FENCE.match(lines[0])
+    # A fence line inside it would have more than one meaning.
+    if (
+        opened is None
+        or len(lines) == 1
+        or lines[-1].rstrip() != opened["marks"]
+        or any(map(_FENCE.match, lines[1:-1]))
+    ):
+        return None
+    return "".join(f"{line}\n" for line in lines[1:-1])
+
+
+def _end_of_block(lines: list[str], start: int, marks: str) -> int:
+    """Return the index of the line that closes a block; the number of lines if none does."""
+    depth = 1
+    for number in range(start + 1, len(lines)):
+        fence = _FENCE.match(lines[number])
+        if fence is None or not fence["marks"].startswith(marks):
+            continue
+        depth += 1 if fence["info"] else -1
+        if depth == 0:
+            return number
+    return len(lines)
+
+
+def _deletes(outside: list[str]) -> Iterator[str]:
+    for line in outside:
+        found = _DELETE.match(line)
+        if found is not None:
+            yield found["path"].strip().strip("`")
+
+
+def _labelled_path(line: str) -> str:
+    """Return the path that a line consists of, without the marks of Markdown around it, or an empty text."""
+    plain = _BULLET.sub("", _HEADING.sub("", line.strip())).strip("* \t").removesuffix(":").strip("* \t")
+    named = _LABEL.sub("", plain).strip("* \t")
+    path = named.strip("`")
+    is_marked = named != plain or (named.startswith("`") and named.endswith("`"))
+    return path if _is_path(path, is_marked=is_marked and "`" not in path) else ""
+
+
+def _path_of_info(info: str) -> str:
+    """Return the path of an opening line: `python a/b.py`, `a/b.py`, `python:a/b.py`, `python title="a/b.py"`."""
+    language, _, rest = info.partition(" ")
+    for word in (rest.strip(), *info.split()):
+        found = _ATTRIBUTE.match(word)
+        if found is not None:
+            return found["path"]
+    if rest.strip():
+        return rest.strip() if _is_path(rest.strip(), is_marked=False) else ""
+    name, colon, path = language.partition(":")
+    if colon and name.isalnum() and _is_path(path, is_marked=False):
+        return path
+    return language if _is_path(language, is_marked=False) else ""
+
+
+def _is_path(text: str, *, is_marked: bool) -> bool:
+    """Return whether a text is a path and not a word of prose; a text between backticks may be any name."""
+    if not text or "://" in text:
+        return False
+    if is_marked:
+        return "\n" not in text
+    return not re.search(r"[\s`*{}=]", text) and ("/" in text or _EXTENSION.search(text) is not None)
