@@ -44,10 +44,10 @@ class FencedBlock(Struct, frozen=True):
 
 
 class FencedResponse(Struct, frozen=True):
-    """A response in Markdown: its blocks, the lines outside of them, and the paths that it deletes."""
+    """A response in Markdown: its blocks, the numbered lines outside of them, and the paths that it deletes."""
 
     blocks: tuple[FencedBlock, ...]
-    outside: tuple[str, ...]
+    outside: tuple[tuple[int, str], ...]
     deletes: tuple[str, ...]
 
 
@@ -55,14 +55,14 @@ def read_fenced(text: str) -> FencedResponse:
     """Split a response in Markdown into its blocks and the text around them."""
     lines = text.replace("\r\n", "\n").split("\n")
     blocks: list[FencedBlock] = []
-    outside: list[str] = []
+    outside: list[tuple[int, str]] = []
     at, before = 0, ""
     while at < len(lines):
         line = lines[at]
         opened = _FENCE.match(line)
         if opened is None:
-            outside.append(line)
-            before = _labelled_path(line) if line.strip() else before
+            outside.append((at + 1, line))
+            before = labelled_path(line) if line.strip() else before
             at += 1
             continue
         end = _end_of_block(lines, at, opened["marks"])
@@ -71,7 +71,18 @@ def read_fenced(text: str) -> FencedResponse:
         is_closed = end < len(lines)
         blocks.append(FencedBlock(at + 1, opened["info"], content, before, _path_of_info(opened["info"]), is_closed))
         at, before = end + 1, ""
-    return FencedResponse(tuple(blocks), tuple(outside), tuple(_deletes(outside)))
+    return FencedResponse(tuple(blocks), tuple(outside), tuple(_deletes([line for _, line in outside])))
+
+
+def block_fault(block: FencedBlock) -> str | None:
+    """Return why a block is not one file, or None."""
+    if not block.is_closed:
+        return "the fenced block is not closed"
+    if not block.path:
+        return "the fenced block has no path"
+    if block.before and block.inside and block.before != block.inside:
+        return "the fenced block has two paths"
+    return None
 
 
 def sole_fence(text: str) -> str | None:
@@ -111,7 +122,7 @@ def _deletes(outside: list[str]) -> Iterator[str]:
             yield found["path"].strip().strip("`")
 
 
-def _labelled_path(line: str) -> str:
+def labelled_path(line: str) -> str:
     """Return the path that a line consists of, without the marks of Markdown around it, or an empty text."""
     plain = _BULLET.sub("", _HEADING.sub("", line.strip())).strip("* \t").removesuffix(":").strip("* \t")
     named = _LABEL.sub("", plain).strip("* \t")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from msgspec.structs import replace
 
 from orch23.decide import proposal_codes as codes
+from orch23.decide.edit_proposal import read_edited_files
 from orch23.decide.excerpt import escape_text
 from orch23.decide.proposal_files import (
     ProposalScope,
@@ -63,22 +64,34 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     validate: JsonValidator | None = None,
     not_shown: AbstractSet[str] = frozenset(),
     protected: tuple[str, ...] = (),
+    slices: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Judgement:
     """Return what a response proposes, or why it is refused.
 
     `base` maps a path to the text of the file that the model was shown, None if it does not exist. `not_shown` are
     existing files that the model was not shown. `protected` are patterns of files that are protected besides those
-    with protected names: the pipeline and its prompts. `validate` checks the JSON value by the step's schema. Paths in
+    with protected names: the pipeline and its prompts. `slices` are the parts that the model was shown of each file
+    that it was not shown as a whole. `validate` checks the JSON value by the step's schema. Paths in
     the response are relative to `cwd`, all others to the root.
     """
     if (ended := _judge_stop(text, stop, step)) is not None:
         return ended
-    scope = ProposalScope(cwd=cwd, write_scope=write_scope, base=base, not_shown=not_shown, protected=protected)
+    scope = ProposalScope(
+        cwd=cwd,
+        write_scope=write_scope,
+        base=base,
+        not_shown=not_shown,
+        protected=protected,
+        slices=slices or {},
+    )
     match step.returns:
         case "files":
-            return _judge_files(read_files(text), scope)
+            return _judge_files(normalize_envelope(read_files(text), scope), scope)
         case "blocks":
-            return _judge_files(read_blocks(text), scope)
+            return _judge_files(normalize_envelope(read_blocks(text), scope), scope)
+        case "edits":
+            edited = read_edited_files(text, scope)
+            return _judge_files(edited.envelope, scope, edited.written)
         case "json":
             return _judge_json(text, outputs, scope, validate)
         case "text":
@@ -113,6 +126,7 @@ def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> RefusedResponse
 
 _SOMETHING = {
     "files": "list each file in `writes`, in full",
+    "edits": "respond with SEARCH/REPLACE blocks, the path of the file in the line before",
     "blocks": "respond with one fenced block per file, its path in the line before",
     "json": "respond with one JSON value",
     "text": "respond with the text of the file",
@@ -137,17 +151,19 @@ def _judge_json(text: str, outputs: tuple[str, ...], scope: ProposalScope, valid
     return _conclude(_one_file(output, content, scope), [*found, *size_errors((ProposedFile(output, content),))])
 
 
-def _judge_files(response: FilesEnvelope, scope: ProposalScope) -> Judgement:
-    if response.stated_error is not None:
-        return _model_error(response.stated_error)
-    envelope = normalize_envelope(response, scope)
+def _judge_files(
+    envelope: FilesEnvelope, scope: ProposalScope, written: tuple[ProposedFile, ...] | None = None
+) -> Judgement:
+    """Judge files and deletes. `written` is what counts for the limits of size: by default, the files."""
+    if envelope.stated_error is not None:
+        return _model_error(envelope.stated_error)
     found = [*envelope.errors]
     if not any((envelope.files, envelope.deletes, envelope.errors)):
         empty = Diagnostic(codes.EMPTY, "the response proposes no file", hint=_SOMETHING["files"])
         return RefusedResponse("llm_output_invalid", "empty", (empty,))
     found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)
     safe = tuple(file for file in envelope.files if unsafe_reason(file.path) is None)
-    found += size_errors(envelope.files)
+    found += size_errors(envelope.files if written is None else written)
     found += [error for file in safe for error in base_errors(file, scope)]
     found += content_errors(safe, scope)
     writes = (ProposedWrite(scope.project_path(file.path), file.content, file.base) for file in envelope.files)

@@ -23,6 +23,9 @@ NO_CODE = "E218"
 TRUNCATED = "E219"
 REFUSED = "E220"
 DIFF = "E221"
+NO_MATCH = "E222"
+SEVERAL_MATCHES = "E223"
+OVERLAPPING_EDITS = "E224"
 
 PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     NOT_JSON: (
@@ -132,5 +135,20 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
         "a diff in place of a file",
         "A response must have whole files, not a unified diff, a patch, or blocks to search and replace. Say so in "
         "the prompt. Only a file named `*.diff` or `*.patch` may be a diff.",
+    ),
+    NO_MATCH: (
+        "an edit that matches nowhere",
+        "With `returns: edits`, the lines of each SEARCH must be in the file, exactly and in what the model was shown. "
+        "The message has the nearest lines. An empty SEARCH makes a new file.",
+    ),
+    SEVERAL_MATCHES: (
+        "an edit that matches several times",
+        "With `returns: edits`, each SEARCH must match exactly once. The next attempt gets the lines of the "
+        "matches and must add lines before and after the SEARCH.",
+    ),
+    OVERLAPPING_EDITS: (
+        "edits of the same lines",
+        "All SEARCH/REPLACE blocks of a file apply to the file as it was shown, so no two of them may change the same "
+        "line. The next attempt must join them.",
     ),
 }

@@ -22,13 +22,17 @@ from orch23.model.pipeline import WriteScope
 
 
 class ProposalScope(Struct, frozen=True, kw_only=True):
-    """The rules for the paths and contents of a response. Paths in `base` and `not_shown` are relative to the root."""
+    """The rules for the paths and contents of a response. Paths of files are relative to the root.
+
+    `slices` are the parts that the model was shown of each file that it was not shown as a whole.
+    """
 
     cwd: str
     write_scope: WriteScope
     base: Mapping[str, str | None]
     not_shown: AbstractSet[str]
     protected: tuple[str, ...]
+    slices: Mapping[str, tuple[str, ...]] = {}
 
     def project_path(self, path: str) -> str:
         """Return a path of a response, relative to the root of the project."""

@@ -22,14 +22,14 @@ def normalize_envelope(envelope: FilesEnvelope, scope: ProposalScope) -> FilesEn
     return replace(
         envelope,
         files=tuple(
-            _normalized(file, _relative(file.path, write, scope), scope, in_json=not envelope.from_blocks)
+            _normalized(file, relative_path(file.path, write, scope), scope, in_json=not envelope.from_blocks)
             for file in envelope.files
         ),
-        deletes=tuple(_relative(path, delete, scope) for path in envelope.deletes),
+        deletes=tuple(relative_path(path, delete, scope) for path in envelope.deletes),
     )
 
 
-def _relative(path: str, allowed: tuple[str, ...], scope: ProposalScope) -> str:
+def relative_path(path: str, allowed: tuple[str, ...], scope: ProposalScope) -> str:
     """Return a path without `./` before it, and relative to `cwd` if only its form from the root makes sense."""
     while path.startswith("./"):
         path = path[2:]

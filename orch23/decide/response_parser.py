@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.excerpt import escape_text
-from orch23.decide.fenced_files import FencedBlock, FencedResponse, read_fenced
+from orch23.decide.fenced_files import FencedResponse, block_fault, read_fenced
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.parsing import MAX_JSON_DEPTH, StrictJsonError, parse_json
@@ -83,7 +83,7 @@ def read_files(text: str) -> FilesEnvelope:
 
     Only forms with one meaning are read. Anything else is an error of the envelope.
     """
-    plain = _unwrapped(text)
+    plain = unwrapped(text)
     if not plain.startswith(("{", "[")):
         fenced = read_fenced(plain)
         if any(block.path for block in fenced.blocks):
@@ -100,7 +100,7 @@ def read_files(text: str) -> FilesEnvelope:
 
 def read_blocks(text: str) -> FilesEnvelope:
     """Return the files of a response that has one fenced block per file, or the error that it states as JSON."""
-    plain = _unwrapped(text)
+    plain = unwrapped(text)
     if (reason := stated_in(plain)) is not None:
         return FilesEnvelope(stated_error=reason)
     fenced = read_fenced(plain)
@@ -118,7 +118,7 @@ def stated_in(text: str) -> str | None:
     return None if fault else stated_error(value)
 
 
-def _unwrapped(text: str) -> str:
+def unwrapped(text: str) -> str:
     """Return a response without a byte order mark, the model's thoughts before it, and blank space around it."""
     plain = text.removeprefix("\ufeff").lstrip()
     while (thought := _THOUGHT.match(plain)) is not None:
@@ -128,7 +128,7 @@ def _unwrapped(text: str) -> str:
 
 def _sole_json_block(fenced: FencedResponse) -> str | None:
     """Return the only block of a response if it is JSON and no JSON is in the text around it."""
-    if len(fenced.blocks) != 1 or any(map(_JSON_IN_PROSE.search, fenced.outside)):
+    if len(fenced.blocks) != 1 or any(_JSON_IN_PROSE.search(line) for _, line in fenced.outside):
         return None
     (block,) = fenced.blocks
     is_json = block.language in _JSON_LANGUAGES and block.text.lstrip().startswith(("{", "["))
@@ -139,20 +139,10 @@ def _files_of_blocks(fenced: FencedResponse) -> FilesEnvelope:
     faults = tuple(
         Diagnostic(codes.WRONG_SHAPE, f"line {block.line}: {fault}", hint=_NO_BLOCKS)
         for block in fenced.blocks
-        if (fault := _block_fault(block))
+        if (fault := block_fault(block))
     )
     files = tuple(ProposedFile(block.path, block.text) for block in fenced.blocks if block.path)
     return FilesEnvelope(files=files, deletes=fenced.deletes, errors=faults, from_blocks=True)
-
-
-def _block_fault(block: FencedBlock) -> str | None:
-    if not block.is_closed:
-        return "the fenced block is not closed"
-    if not block.path:
-        return "the fenced block has no path"
-    if block.before and block.inside and block.before != block.inside:
-        return f"the fenced block has two paths, {escape_text(block.before)} and {escape_text(block.inside)}"
-    return None
 
 
 def _not_json(error: StrictJsonError) -> Diagnostic:

@@ -30,6 +30,7 @@ from orch23.model.step import ProcessStep, VerifyStep
 from orch23.resolve.commands import command_steps, resolve_commands
 from orch23.resolve.prompts import AuthorTexts, PromptInput, ReadText, key_texts
 from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
+from orch23.steps.registry import is_llm
 
 
 class VisibleFiles(Protocol):
@@ -137,7 +138,9 @@ def resolve_stage(
     verify = _Inputs(tree, read_yaml, prefix="verify.", shows_files=False)
     verify.add_all(stage.verify.inputs)
     base = _base_of(stage, tree)
-    given = (*inputs.given, *_given_base(base, inputs.files, tree))
+    # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
+    in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
+    given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     both = _joined(inputs.slices, verify.slices) if _is_verified_on_files(stage) else {}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
@@ -361,7 +364,7 @@ def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
     return {path: FileEntry(digest_bytes(data)) for path, data in files.items()}
 
 
-def _given_base(base: Mapping[str, FileEntry], files: Mapping[str, FileEntry], tree: VisibleFiles) -> list[PromptInput]:
+def _given_base(base: Mapping[str, FileEntry], files: Container[str], tree: VisibleFiles) -> list[PromptInput]:
     """Return the versions that a model starts from as inputs of its prompt, without those that are inputs anyway."""
     return [
         PromptInput(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True)

@@ -13,7 +13,14 @@ TRIGGERS = Triggers()
 MODULE = "".join(f"def f{n}():\n    return {n}\n\n\n" for n in range(9))
 STALE = {"path": "src/old.py", "content": "x = 2\n", "base_sha256": "0" * 64}
 OLD = {"src/old.py": "x = 1\n"}
+EDITS: Mapping[str, Any] = {"llm": {"returns": "edits"}, "inputs": ["spec.md", "src/old.py"]}
 CODE: Mapping[str, Any] = {"llm": {"returns": "code"}, "outputs": ["app.py"]}
+
+
+def edit_block(search: str, written: str) -> str:
+    """Return an edit of one line."""
+    return f"<<<<<<< SEARCH\n{search}\n=======\n{written}\n>>>>>>> REPLACE\n"
+
 
 # code -> the answer that has it, files that are there before, and what else the stage says
 ANSWERS: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
@@ -34,6 +41,9 @@ ANSWERS: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
     "E216": (files_answer({"src/a.py": "def f0():\n    return 0\n"}), {"src/a.py": MODULE}, {}),
     "E217": (json.dumps({"error": "there is no such function"}), {}, {}),
     "E218": ("I would rather talk about it.", {}, CODE),
+    "E222": (f"src/old.py\n{edit_block('x = 2', 'x = 3')}", OLD, EDITS),
+    "E223": (f"src/old.py\n{edit_block('x = 1', 'x = 3')}", {"src/old.py": "x = 1\n" * 2}, EDITS),
+    "E224": (f"src/old.py\n{edit_block('x = 1', 'x = 3') * 2}", OLD, EDITS),
     "E221": (files_answer({"src/a.py": "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"}), {}, {}),
 }
 

@@ -96,10 +96,11 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = UNSET
     system: Annotated[Text | UnsetType, Meta(description="A Jinja2 file that renders the system text.")] = UNSET
     returns: Annotated[
-        Literal["files", "blocks", "json", "text", "code"],
+        Literal["files", "blocks", "edits", "json", "text", "code"],
         Meta(
-            description="The format of the response: whole files as JSON, whole files as fenced blocks, one JSON "
-            "value, text, or the first fenced block of code. With the last three, the stage has exactly one output."
+            description="The format of the response: whole files as JSON, whole files as fenced blocks, edits as "
+            "SEARCH/REPLACE blocks, one JSON value, text, or the first fenced block of code. With the last three, the "
+            "stage has exactly one output."
         ),
     ] = "files"
     schema: Annotated[Text | UnsetType, Meta(description="A JSON schema (draft 7) for `returns: json`.")] = UNSET

@@ -20,7 +20,8 @@ from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import FilesProposed
 from orch23.model.llm import ExchangeOutcome, Proposal, Request, Response
 from orch23.providers.codes import TIMED_OUT
-from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH, AttemptContext, PromptInput
+from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH, AttemptContext
+from orch23.steps.llm.shown import given_inputs, shown_slices, text_of
 from orch23.steps.llm.spec import LLMStep
 
 
@@ -91,7 +92,7 @@ def _as_sent(step: LLMStep, request: Request) -> LLMStep:
 
 def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Response) -> Proposal | _Rejected:
     stage = attempts.resolved.stage
-    base = {path: _text(attempts, path, entry) for path, entry in {**attempts.resolved.files, **start}.items()}
+    base = {path: text_of(attempts, path, entry) for path, entry in {**attempts.resolved.files, **start}.items()}
     judged = judge_response(
         response.text,
         response.stop,
@@ -103,6 +104,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Respons
         validate=(lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None,
         not_shown=attempts.shown.hidden,
         protected=attempts.safeguards.protected,
+        slices=shown_slices(attempts, step, start),
     )
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
@@ -153,29 +155,11 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
             previous=previous,
             feedback=turn.failure.feedback if turn.failure else None,
             own=attempts.shown.own if step.own_outputs else (),
-            given=_given(attempts, turn.start),
+            given=given_inputs(attempts, step, turn.start),
             model=attempts.resolved.stage.retry.model_of(turn.attempt, step.model),
             shows_previous=turn.is_applied,
         )
     )
-
-
-def _given(attempts: AttemptLoop, start: Files) -> tuple[PromptInput, ...]:
-    """Return the inputs of a prompt, with the stage's own files as this attempt finds them."""
-    declared = tuple(one for one in attempts.resolved.given if not one.base)
-    # A file that is a whole input is shown once; one of which only a slice is an input is shown as a whole too.
-    inputs = {one.path for one in declared if not one.slice}
-    own = tuple(
-        PromptInput(path, "", entry.digest.sha256, partial(_text, attempts, path, entry, "replace"), base=True)
-        for path, entry in sorted(start.items())
-        if path not in inputs
-    )
-    return (*declared, *own)
-
-
-def _text(attempts: AttemptLoop, path: str, entry: FileEntry, errors: str = "surrogateescape") -> str:
-    # A response is compared with the exact bytes of a file: bytes that are not UTF-8 become surrogates.
-    return attempts.tree.read(path, entry).decode("utf-8", errors=errors)
 
 
 LLM_RUNNER = _LLMRunner()

@@ -42,7 +42,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     model: str
     prompt: str
     system: str | None = None
-    returns: Literal["files", "blocks", "json", "text", "code"] = "files"
+    returns: Literal["files", "blocks", "edits", "json", "text", "code"] = "files"
     schema: str | None = None
     max_tokens: int = DEFAULT_MAX_TOKENS
     states_max_tokens: bool = False
@@ -93,7 +93,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report outputs that do not fit the format of the response."""
-        if self.returns not in ("files", "blocks"):
+        if self.returns not in ("files", "blocks", "edits"):
             check_one_file(outputs, f"an llm stage with `returns: {self.returns}`", at)
         elif not writes:
             hint = "add `outputs`, or `allowed_paths.write`"

@@ -103,7 +103,14 @@ def test_the_schema_alone_takes_what_the_loader_takes():
 
 
 def test_words_are_in_the_order_in_which_they_are_declared():
-    assert pipeline_schema()["definitions"]["llm"]["properties"]["returns"]["enum"] == ["files", "blocks", "json", "text", "code"]
+    assert pipeline_schema()["definitions"]["llm"]["properties"]["returns"]["enum"] == [
+        "files",
+        "blocks",
+        "edits",
+        "json",
+        "text",
+        "code",
+    ]
 
 
 def test_keys_of_a_stage_come_before_those_it_shares_with_the_defaults():

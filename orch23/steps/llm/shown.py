@@ -1,0 +1,68 @@
+"""The files that the prompt of an llm step shows at each attempt."""
+
+from functools import partial
+
+from orch23.engine.attempt import AttemptLoop
+from orch23.engine.process_runner import Files
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.pipeline import SliceInput
+from orch23.resolve.prompts import PromptInput
+from orch23.resolve.slices import SliceError, markdown_section
+from orch23.steps.llm.spec import LLMStep
+
+
+def given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[PromptInput, ...]:
+    """Return the inputs of a prompt, with the stage's own files as this attempt finds them."""
+    sliced = _sliced(attempts, step)
+    declared = tuple(
+        _current(attempts, one, start) if one.path in sliced and one.slice else one
+        for one in attempts.resolved.given
+        if not one.base
+    )
+    # A file that is a whole input is shown once; one of which only a slice is an input is shown as a whole too, unless
+    # the model responds with edits.
+    inputs = {one.path for one in declared if not one.slice or one.path in sliced}
+    own = tuple(
+        PromptInput(path, "", entry.digest.sha256, partial(text_of, attempts, path, entry, "replace"), base=True)
+        for path, entry in sorted(start.items())
+        if path not in inputs
+    )
+    return (*declared, *own)
+
+
+def shown_slices(attempts: AttemptLoop, step: LLMStep, start: Files) -> dict[str, tuple[str, ...]]:
+    """Return the sections that a model was shown of each file of which it was not shown all, by path."""
+    parts = _sliced(attempts, step)
+    shown = given_inputs(attempts, step, start) if parts else ()
+    whole = {one.path for one in shown if not one.slice}
+    # The value at a pointer is shown as JSON and not as the lines of the file, so no line of it was shown.
+    return {
+        path: tuple(one.text for one in shown if one.path == path and not one.slice.startswith("/"))
+        for path in parts - whole
+    }
+
+
+def text_of(attempts: AttemptLoop, path: str, entry: FileEntry, errors: str = "surrogateescape") -> str:
+    """Return the text of a file."""
+    # A response is compared with the exact bytes of a file: bytes that are not UTF-8 become surrogates.
+    return attempts.tree.read(path, entry).decode("utf-8", errors=errors)
+
+
+def _sliced(attempts: AttemptLoop, step: LLMStep) -> frozenset[str]:
+    """Return the files of which slices are inputs, if the model responds with edits of them."""
+    if step.returns != "edits":
+        return frozenset()
+    return frozenset(one.path for one in attempts.resolved.stage.inputs if isinstance(one, SliceInput))
+
+
+def _current(attempts: AttemptLoop, one: PromptInput, start: Files) -> PromptInput:
+    """Return a slice as this attempt finds it: of a file that an earlier attempt edited, the section is taken again."""
+    entry = start.get(one.path)
+    if entry is None or entry == attempts.resolved.base.get(one.path):
+        return one
+    text = text_of(attempts, one.path, entry, "replace")
+    try:
+        section = markdown_section(text, one.slice)
+    except SliceError:  # a pointer, or the edit renamed or removed the section
+        return PromptInput(one.path, "", entry.digest.sha256, lambda: text, base=True)
+    return PromptInput(one.path, one.slice, digest_bytes(section.encode()).sha256, lambda: section)
