@@ -156,7 +156,8 @@ class Ledger(Struct, kw_only=True):
             return replace(response, cost=None, prices="")
         # A `command` provider reports no tokens: the whole reservation counts, since nothing else is known.
         if _is_counted(response) or tariff is FREE_TARIFF:
-            return replace(response, cost=decimal_text(tariff.cost(response.usage)), prices=tariff.source)
+            cost, uncached = decimal_text(tariff.cost(response.usage)), tariff.uncached_cost(response.usage)
+            return replace(response, cost=cost, uncached_cost=decimal_text(uncached), prices=tariff.source)
         most = worst_case(request, tariff).cost
         source = f"{tariff.source}, at most: the provider counted no tokens"
         return replace(response, cost=None if most is None else decimal_text(most), prices=source)

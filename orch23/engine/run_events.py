@@ -258,6 +258,7 @@ class LlmEvents(Struct, kw_only=True):
             cache_read_tokens=response.usage.cache_read_tokens,
             cache_write_tokens=response.usage.cache_write_tokens,
             cost=response.cost,
+            uncached_cost=response.uncached_cost,
             prices=response.prices,
             requests=response.requests,
             model=response.model,

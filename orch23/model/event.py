@@ -356,7 +356,7 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     """The response of a model, or a recorded one (`replayed`).
 
     `requests` counts the requests that were sent for it, `prices` names the price table, `provenance` the source of the
-    response.
+    response. `uncached_cost` is what it had cost without the prompt cache, null for a recorded response.
     """
 
     kind: ClassVar[str] = "llm_response"
@@ -369,6 +369,7 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     cache_read_tokens: NaturalNumber = 0
     cache_write_tokens: NaturalNumber = 0
     cost: CostText = None
+    uncached_cost: CostText = None
     prices: str = ""
     requests: int = 0
     model: str = ""

@@ -138,7 +138,8 @@ class Response(Struct, frozen=True, kw_only=True):
 
     `model` is the model that the response names, `client` the library with its version, `requests` the number of
     requests that the transport made for it. `cost` is in US dollars, as a decimal string, by the price table that
-    `prices` names; None if the price is not known.
+    `prices` names; None if the price is not known. `uncached_cost` is what it had cost without the prompt cache; None
+    if that is not known, or the response was recorded.
     """
 
     text: str
@@ -151,6 +152,7 @@ class Response(Struct, frozen=True, kw_only=True):
     client: str = ""
     requests: int = 1
     cost: str | None = None
+    uncached_cost: str | None = None
     prices: str = ""
 
 

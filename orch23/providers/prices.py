@@ -59,6 +59,10 @@ class Tariff(Struct, frozen=True, kw_only=True):
             + usage.output_tokens * _at(self.output, above)
         ) / _MILLION
 
+    def uncached_cost(self, usage: Usage) -> Decimal:
+        """Return the price of a request if nothing had been read from the prompt cache or written to it."""
+        return self.cost(Usage(usage.input_tokens, usage.output_tokens))
+
     def max_cost(self, input_tokens: int, output_tokens: int, *, lasting: bool = False) -> Decimal:
         """Return the maximum price of so many tokens, whatever part of the input is cached; `lasting`: for an hour."""
         written = (self.cache_write_1h,) if lasting and self.cache_write_1h is not None else ()

@@ -88,7 +88,11 @@ def _paths(paths: tuple[str, ...]) -> str:
 
 
 class RunCost(Struct, kw_only=True):
-    """The model calls of a stage in one run. An amount is None as soon as the price of one of its calls is unknown."""
+    """The model calls of a stage in one run. An amount is None as soon as the price of one of its calls is unknown.
+
+    `cache_saved` is what the calls had cost without the vendor's prompt cache, minus what was paid: less than 0 if more
+    was written than read.
+    """
 
     run: str
     calls: int = 0
@@ -96,11 +100,13 @@ class RunCost(Struct, kw_only=True):
     unanswered: int = 0
     unusable: int = 0
     input_tokens: int = 0
-    cached_tokens: int = 0
     output_tokens: int = 0
     paid: Decimal | None = Decimal(0)
     possible: Decimal | None = Decimal(0)
     saved: Decimal | None = Decimal(0)
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_saved: Decimal = Decimal(0)
     prices: dict[str, None] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
@@ -113,8 +119,8 @@ class RunCost(Struct, kw_only=True):
                 else:
                     self.calls += 1
                     self.paid = _plus(self.paid, response.cost)
+                    self._add_cached(response)
                 self.input_tokens += response.input_tokens
-                self.cached_tokens += response.cache_read_tokens
                 self.output_tokens += response.output_tokens
                 self.prices |= {response.prices: None} if response.prices else {}
             # Calls with a response are counted above. One of unknown usage may have been charged (ADR 8).
@@ -129,18 +135,28 @@ class RunCost(Struct, kw_only=True):
             case _:
                 pass
 
+    def _add_cached(self, response: LlmResponse) -> None:
+        self.cache_read_tokens += response.cache_read_tokens
+        self.cache_write_tokens += response.cache_write_tokens
+        uncached, cost = parse_amount(response.uncached_cost), parse_amount(response.cost)
+        if uncached is not None and cost is not None:  # journals of earlier versions do not have it
+            self.cache_saved += uncached - cost
+
     def text(self) -> str:
         """Return the sums in one line."""
         facts = [pluralize(self.calls, "call")]
         facts += [f"{self.unanswered} of them without a response"] if self.unanswered else []
         facts += [f"{self.unusable} of them without a usable response"] if self.unusable else []
         facts += [pluralize(self.recorded, "recorded response")]
-        cached = f" ({self.cached_tokens:,} of the input cached)" if self.cached_tokens else ""
-        facts += [f"{self.input_tokens:,}+{self.output_tokens:,} tokens{cached}"]
+        facts += [f"{self.input_tokens:,}+{self.output_tokens:,} tokens"]
         facts += ["paid: price unknown" if self.paid is None else f"paid {format_money(self.paid)}"]
         facts += [f"at most {format_money(self.possible)} more"] if self.possible else []
         if self.recorded:
             facts += ["saved: price unknown" if self.saved is None else f"saved {format_money(self.saved)}"]
+        if self.cache_read_tokens or self.cache_write_tokens:
+            cached = f"{self.cache_read_tokens:,} read from and {self.cache_write_tokens:,} written to the prompt cache"
+            effect = "saved" if self.cache_saved >= 0 else "cost"
+            facts += [f"{cached}, which {effect} {format_money(abs(self.cache_saved))}"]
         return ", ".join(facts)
 
     def facts(self) -> dict[str, Json]:
@@ -152,11 +168,13 @@ class RunCost(Struct, kw_only=True):
             "unusable": self.unusable,
             "recorded_answers": self.recorded,
             "input_tokens": self.input_tokens,
-            "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
             "paid": None if self.paid is None else str(self.paid),
             "possible": None if self.possible is None else str(self.possible),
             "saved": None if self.saved is None else str(self.saved),
+            "cache_read_tokens": self.cache_read_tokens,
+            "cache_write_tokens": self.cache_write_tokens,
+            "cache_saved": str(self.cache_saved),
             "prices": list(self.prices),
         }
 

@@ -47,7 +47,12 @@ PROMPT = """\
 {% endif %}"""
 
 
-PROMPTS = {"a block for each input": PROMPT}
+BLOCKS = """\
+{{ inputs | blocks }}
+{% if brief %}It failed: {{ brief.kind }}
+{{ previous }}
+{% endif %}"""
+PROMPTS = {"a block for each input": PROMPT, "all inputs as blocks": BLOCKS}
 
 
 def project(root: Path, text: str, url: str, cache: str = "", prompt: str = PROMPT) -> Project:
@@ -167,6 +172,28 @@ def test_the_use_of_the_cache_is_not_part_of_the_key(tmp_path: Path) -> None:
             project(tmp_path / "p", RETRIED, server.url, cache)
             assert set(story.plan().values()) == {"fresh"}, cache
     assert len(rule.calls) == 3
+
+
+def test_the_cost_of_a_stage_has_what_the_cache_saved(tmp_path: Path) -> None:
+    rule = CachedServer(third_time, lambda: 0.0)
+    with loopback(rule=rule) as server:
+        story = project(tmp_path / "p", RETRIED, server.url)
+        assert story.build(env=KEY).code == 0
+    counted = [call.counted for call in rule.calls]
+    read, written = sum(one.read for one in counted), sum(one.written_5m for one in counted)
+    (shown,) = story.run("show", "code", "--cost", "--json").json()["runs"]
+    assert (shown["cache_read_tokens"], shown["cache_write_tokens"]) == (read, written)
+    assert float(shown["cache_saved"]) * 1_000_000 == pytest.approx(5 * (0.9 * read - 0.25 * written))
+    said = f"{read:,} read from and {written:,} written to the prompt cache, which saved $"
+    assert said in story.run("show", "code", "--cost").out
+
+
+def test_a_cache_that_is_only_written_costs_more(tmp_path: Path) -> None:
+    rule = CachedServer(lambda _text: "good", lambda: 0.0)
+    with loopback(rule=rule) as server:
+        story = project(tmp_path / "p", RETRIED, server.url)
+        assert story.build(env=KEY).code == 0
+    assert "written to the prompt cache, which cost $" in story.run("show", "code", "--cost").out
 
 
 def test_an_hour_is_written_read_and_paid_for(tmp_path: Path) -> None:
