@@ -37,7 +37,7 @@ STATE = "orch23/store/run_state.py"
 TASKS = "orch23_checks/planner_tasks.py"
 TDD = "pipelines/tdd_loop.yaml"
 TELLING = "orch23/engine/run_events.py"
-TRANSPORT = "orch23/providers/middleware.py"
+TRANSPORT = "orch23/providers/retries.py"
 VERIFICATION = "orch23/engine/verification.py"
 WORK = "pipelines/work_orders.yaml"
 
@@ -446,9 +446,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-23": (
         M(
-            ASKING,
-            "    declared = tuple(one for one in attempts.resolved.given if not one.base)\n",
-            "    declared = ()\n",
+            "orch23/steps/llm/shown.py",
+            "    return (*declared, *own)\n",
+            "    return own\n",
         ),
     ),
     # ---- S3
@@ -711,8 +711,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             TRANSPORT,
-            "                if delay is None or not fault.transient:\n",
-            "                if delay is None:\n",
+            "if tries > len(self.delays_s) or not fault.transient:\n",
+            "if tries > len(self.delays_s):\n",
         ),
     ),
     "S4-29": (
@@ -800,7 +800,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M("prompts/work_orders/engineer.md.j2", '{{ brief.excerpt | block("failure") }}', ""),
     ),
     "S4-42": (
-        M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
+        M(CONTENTS, "    if entry.base.lower() != there:\n", "    if False:\n"),
         M(
             PROPOSAL,
             "    if not any((envelope.files, envelope.deletes, envelope.errors)):\n",
@@ -814,8 +814,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-44": (
         M(
             PROPOSAL,
-            "    found += size_errors(envelope.files)\n    found += [error for file in safe for error in base_errors(file, scope)]\n",
-            "    found += size_errors(envelope.files)\n",
+            "    found += [error for file in safe for error in base_errors(file, scope)]\n",
+            "",
         ),
         M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
     ),
@@ -944,7 +944,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-65": (
-        M(TRANSPORT, "                if delay is None or not fault.transient:\n", "                if True:\n"),
+        M(TRANSPORT, "if tries > len(self.delays_s) or not fault.transient:\n", "if True:\n"),
         NO_RETRY,
     ),
     "S4-66": (
@@ -1022,7 +1022,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "C17": (
-        M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
+        M(CONTENTS, "    if entry.base.lower() != there:\n", "    if False:\n"),
         M("orch23/engine/commit.py", "if self._may_replace(path, old[path], targets)", "if True"),
     ),
     "C18": (

@@ -339,6 +339,11 @@ def _url(step: LLMStep) -> str:
     return normalize_url(step.base_url or ANTHROPIC_URL)
 
 
+def _is_vendor(step: LLMStep) -> bool:
+    # An invalid address has no normal form; `_check` reports it.
+    return step.base_url is None or (url_fault(step.base_url) is None and _url(step) == ANTHROPIC_URL)
+
+
 def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     return AnthropicMessages(
         url=_url(asking.step),
@@ -423,6 +428,6 @@ ADAPTER = Adapter(
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,
     streams=lambda _step: True,
-    facts=lambda step: facts_of("anthropic", step.model) if _url(step) == ANTHROPIC_URL else None,
+    facts=lambda step: facts_of("anthropic", step.model) if _is_vendor(step) else None,
     limits_cached_input=False,
 )

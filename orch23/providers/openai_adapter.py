@@ -35,6 +35,11 @@ def server_url(step: LLMStep) -> str:
     return normalize_url(step.base_url or OPENAI_URL)
 
 
+def _is_vendor(step: LLMStep) -> bool:
+    # An invalid address has no normal form; `_check` reports it.
+    return step.base_url is None or (url_fault(step.base_url) is None and server_url(step) == OPENAI_URL)
+
+
 def interface_of(step: LLMStep) -> str:
     """Return the interface: the step's, else `chat` for a server other than the vendor's, since all servers have it."""
     return step.api or ("chat" if step.base_url else "responses")
@@ -140,5 +145,5 @@ ADAPTER = Adapter(
     on_truncated=OnTruncated(1, 2),
     stored_at=_stored_at,
     streams=lambda step: interface_of(step) == "chat" and server_url(step) == OPENAI_URL,
-    facts=lambda step: facts_of("openai", step.model) if server_url(step) == OPENAI_URL else None,
+    facts=lambda step: facts_of("openai", step.model) if _is_vendor(step) else None,
 )

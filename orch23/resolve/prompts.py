@@ -330,7 +330,7 @@ def _stable(
     first = {**sent, "attempt": 1, "previous": None, "brief": None, "inputs": inputs}
     later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": _other_files(stage, this)}
     is_first = (this.attempt, this.previous, this.feedback) == (1, None, None)
-    earlier = now if is_first else _render_sent(step.prompt, first, sources)[0]
+    earlier = now if is_first and len(given) == len(this.given) else _render_sent(step.prompt, first, sources)[0]
     revised, _ = _render_sent(stage.retry.prompt or step.prompt, later, sources)
     if earlier is None or revised is None:
         return 0

@@ -141,6 +141,11 @@ def test_overlapping_blocks_are_refused_and_nothing_applies() -> None:
     assert "block in line 2" in one.message
 
 
+def test_the_same_block_twice_is_refused() -> None:
+    assert only(judge(f"src/a.py\n{EDIT}{EDIT}")).code == codes.OVERLAPPING_EDITS
+    assert only(judge(f"src/b.py\n{block('', 'z' + chr(10)) * 2}")).code == codes.OVERLAPPING_EDITS
+
+
 def test_a_new_file_must_not_exist_and_a_file_to_edit_must() -> None:
     assert only(judge(f"src/b.py\n{block('z = 1' + chr(10), '')}")).message.endswith("the file does not exist")
     hidden = judge(f"src/b.py\n{block('', 'z = 1' + chr(10))}", not_shown=frozenset({"src/b.py"}))

@@ -141,7 +141,7 @@ ANYTHING = st.recursive(
     max_leaves=12,
 )
 STOPS = st.sampled_from(["end", "stop_sequence", "max_tokens", "unknown", "refusal"])
-RETURNS = st.sampled_from(["files", "json", "text", "code"])
+RETURNS = st.sampled_from(["files", "blocks", "edits", "json", "text", "code"])
 
 
 @given(ENVELOPES)

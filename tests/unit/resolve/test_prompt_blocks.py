@@ -125,14 +125,14 @@ def test_a_pipeline_has_no_blocks() -> None:
 
 def test_the_example_of_the_page_on_prompts_is_a_prompt() -> None:
     page = (Path(__file__).parents[3] / "docs" / "prompts.md").read_text()
-    (example,) = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)
+    example, feedback = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)
     (shown,) = re.findall(r"```\n(--- begin .*?)\n```", page, re.DOTALL)
     assert render_blocks([DataBlock("file", "# App\n", "specs/app.md", "App")]) == shown
     inputs = PromptInputs((given_input("specs/app.md", "# App\n", "App"),))
     first = rendered(example, inputs=inputs, brief=None, previous=None)
     assert first.strip().endswith(shown)
-    again = rendered(
-        example, inputs=inputs, brief=RetryFeedback(kind="verify_failed", excerpt="1 failed"), previous="no"
-    )
-    assert '"previous answer" sha256' in again
-    assert '"what failed" sha256' in again
+    for kind in ("verify_failed", "llm_output_invalid"):
+        brief = RetryFeedback(kind=kind, excerpt="1 failed")
+        again = rendered(example + feedback, inputs=inputs, brief=brief, previous="no")
+        assert ('"previous response" sha256' in again) == (kind == "llm_output_invalid"), "files are shown once"
+        assert '"what failed" sha256' in again

@@ -248,7 +248,7 @@ def test_the_example_of_the_docs_shares_all_inputs() -> None:
     assert shared(one) == shared(two) == shared(three)
     assert shared(one).count("\n--- end ") == 3
     assert "--- begin" not in one.messages[0].content[one.stable :]
-    head = two.messages[0].content[two.stable :].partition("\n")[0]
+    head = two.messages[0].content[two.stable :].lstrip("\n").partition("\n")[0]
     assert head.startswith("--- begin ")
     assert 'path="app.py"' in head
 
