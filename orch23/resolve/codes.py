@@ -30,6 +30,12 @@ RESOLVE_CODES: Mapping[str, tuple[str, str]] = {
         "`|`, `&&`, `;`, `>`, backticks and `$(` are refused, except in quotes. Correct the command, or `allow`. A "
         "stage with `retry` that makes the commands gets another attempt.",
     ),
+    "E837": (
+        "a binary file in a prompt",
+        "The prompt shows an input that is not text: it is not UTF-8, and it is a PDF or has a NUL byte at its "
+        "beginning. A model would get replacement characters. Nothing was sent. Exclude the file (`!*.png` in "
+        "`inputs`), or list only the names of such files (`list: PATTERN`).",
+    ),
     "W836": (
         "a prompt that cannot be cached as far as it could be",
         "Providers charge less for the beginning of a prompt that they have seen before. Up to the first line with a "

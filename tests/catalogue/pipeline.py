@@ -113,6 +113,15 @@ def too_much_context(project: Project) -> set[str]:
     return shown(project.build())
 
 
+@TRIGGERS.of("E837")
+def binary_file_in_a_prompt(project: Project) -> set[str]:
+    """Show a model a picture."""
+    stages = {"code": {"inputs": ["a.png"], "outputs": ["a.py"], "llm": {"returns": "code"}}}
+    project.write({**scripted(stages, {"code": ["x = 1\n"]})})
+    (project.root / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    return shown(project.build())
+
+
 @TRIGGERS.of("E843")
 def var_that_is_not_declared(project: Project) -> set[str]:
     """Set a var that the pipeline does not have."""

@@ -124,3 +124,27 @@ def test_an_item_of_a_model_names_no_private_file(tmp_path: Path) -> None:
     assert outcome.code != 0
     assert "E858" in outcome.err
     assert "`id_ed25519` holds secrets" in outcome.err
+
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+
+
+@pytest.mark.parametrize("data", [PNG, b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"], ids=["png", "pdf"])
+def test_a_binary_file_is_refused_before_the_call_and_only_if_the_prompt_shows_it(tmp_path: Path, data: bytes) -> None:
+    project = Project(tmp_path).write({**pipeline(stage("*.txt", "a.bin")), "p.j2": SHOWN, "a.txt": "a\n"})
+    (tmp_path / "a.bin").write_bytes(data)
+    refused = project.build()
+    assert refused.code == 1
+    assert "E837" in refused.err
+    assert "a.bin" in refused.err
+    assert not calls(project)
+    project.write({"p.j2": "asks\n{{ inputs['a.txt'].text }}"})
+    green(project.build())
+    assert len(calls(project)) == 1
+
+
+def test_text_in_another_encoding_is_shown(tmp_path: Path) -> None:
+    project = Project(tmp_path).write({**pipeline(stage("a.txt")), "p.j2": SHOWN})
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9\n")
+    green(project.build())
+    assert len(calls(project)) == 1

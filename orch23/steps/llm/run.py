@@ -21,7 +21,7 @@ from orch23.model.event import FilesProposed
 from orch23.model.llm import ExchangeOutcome, Proposal, Request, Response
 from orch23.providers.codes import TIMED_OUT
 from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH, AttemptContext
-from orch23.steps.llm.shown import given_inputs, shown_slices, text_of
+from orch23.steps.llm.shown import binary_inputs, given_inputs, shown_slices, text_of
 from orch23.steps.llm.spec import LLMStep
 
 
@@ -52,8 +52,12 @@ class _LLMRunner(StepRunner):
         request, errors = models.requests.build(attempts.resolved, step, context, conversation.params)
         if request is None or errors:
             return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
+        request = conversation.next_sample(request)
+        # A recorded response of an earlier version is still used.
+        if (binary := binary_inputs(context)) and not conversation.is_recorded(request):
+            return AttemptResult(start, exchanges, failure_of("preflight", binary, retryable=False))
         try:
-            call = _complete(attempts, step, conversation, conversation.next_sample(request), context)
+            call = _complete(attempts, step, conversation, request, context)
         except ProviderError as error:
             # A timeout is a failed attempt, which `retry` may repeat; any other provider error stops the stage.
             if any(diagnostic.code != TIMED_OUT for diagnostic in error.diagnostics):

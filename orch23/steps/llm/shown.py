@@ -3,12 +3,18 @@
 from functools import partial
 
 from orch23.engine.attempt import AttemptLoop
+from orch23.engine.egress import TrackedText
 from orch23.engine.process_runner import Files
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.pipeline import SliceInput
-from orch23.resolve.prompts import PromptInput
+from orch23.resolve.prompts import AttemptContext, PromptInput
 from orch23.resolve.slices import SliceError, markdown_section
 from orch23.steps.llm.spec import LLMStep
+
+_REPLACEMENT, _PDF = "\ufffd", "%PDF-"
+# git looks for a NUL in as many bytes.
+_BEGINNING = 8000
 
 
 def given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[PromptInput, ...]:
@@ -40,6 +46,19 @@ def shown_slices(attempts: AttemptLoop, step: LLMStep, start: Files) -> dict[str
         path: tuple(one.text for one in shown if one.path == path and not one.slice.startswith("/"))
         for path in parts - whole
     }
+
+
+def binary_inputs(context: AttemptContext) -> tuple[Diagnostic, ...]:
+    """Return an error for each binary file that the prompt has read: a model would get replacement characters."""
+    found = []
+    for one in context.given:
+        text = one.read.text if isinstance(one.read, TrackedText) else None
+        # Only a file that is not UTF-8 has these characters; a text may quote them.
+        if text is not None and _REPLACEMENT in text and (text.startswith(_PDF) or "\0" in text[:_BEGINNING]):
+            message = "is binary and cannot be shown in a prompt; no model was called"
+            hint = f'remove it from `inputs`, or exclude it from a pattern: "!{one.path}"'
+            found.append(Diagnostic("E837", message, hint=hint, subject=one.path))
+    return tuple(found)
 
 
 def text_of(attempts: AttemptLoop, path: str, entry: FileEntry, errors: str = "surrogateescape") -> str:
