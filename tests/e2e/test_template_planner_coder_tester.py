@@ -217,12 +217,13 @@ def test_a_plan_that_is_not_as_agreed_is_refused_and_no_one_codes(template: Proj
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (f"```json\n{edits({'numbers_.py': ONE})}\n```", "E201"),
+        (edits({"numbers_.py": ONE}) * 2, "E201"),
         (edits({"numbers_.py": ONE, "other.py": ONE}), "E204"),
         (json.dumps({"edits": [{"path": f"{TESTS}/test_numbers.py", "content": "def test_one(): pass\n"}]}), "E204"),
         (edits({"numbers_.py": "--- a/numbers_.py\n+++ b/numbers_.py\n@@ -1 +1 @@\n-x\n+y\n"}), "E221"),
         (edits({"numbers_.py": "def one():\n    # ... rest of code unchanged\n"}), "E214"),
-        (json.dumps({"edits": [], "files_changed": 1}), "E202"),
+        (json.dumps({"edits": [], "files_changed": 1}), "E203"),
+        (json.dumps({"edits": {"numbers_.py": [ONE]}}), "E202"),
     ],
 )
 def test_edits_that_are_not_as_agreed_are_refused_and_nothing_is_touched(
