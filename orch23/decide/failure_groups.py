@@ -32,7 +32,7 @@ def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, .
     """Return the groups, the largest first, then by the name of their first test.
 
     Two failures have one cause if they raised the same error with the same message, or at the same line: a line of the
-    tested code, or of one test with other parameters. A line of a helper in the tests is no cause.
+    tested code, or of one test with other parameters. A line of a test helper does not count.
     """
     ordered = sorted(failures, key=lambda one: (one.test, one.when))
     groups: list[list[ReportedFailure]] = []

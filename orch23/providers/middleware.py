@@ -130,13 +130,9 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
         """
         try:
             return self._call(request, deadline_s, on_text)
-        except NotCollectedError as lost:
+        except NotCollectedError:
             # The reservation was that of the interrupted run, which submitted the response (ADR 8).
-            if lost.usage is None:
-                self.meter.forfeit(self.stage)
-            else:
-                self.meter.settle_unusable(self.stage, lost.usage)
-        return self._call(request, deadline_s, on_text)
+            return self._call(request, deadline_s, on_text)
 
     def _call(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         # Before the request is sent: parallel stages could otherwise exceed the limit together (ADR 8).
@@ -152,18 +148,24 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
             # A call of unknown cost counts in full against the limits (ADR 8).
             if isinstance(fault, TransportError) and not fault.charged:
                 self.meter.release(self.stage)
-            elif isinstance(fault, TransportError) and fault.usage is not None:
-                self.meter.settle_unusable(self.stage, fault.usage)
             else:
-                self.meter.forfeit(self.stage)
+                self._count(fault.usage if isinstance(fault, TransportError) else None)
             # Raises LimitError if the time is up: then that is the cause.
             self.meter.deadline_s(self.stage, deadline_s)
             raise
         except ConfigurationError:
             self.meter.release(self.stage)  # no key, no library: nothing was sent
             raise
-        except NotCollectedError:
+        except NotCollectedError as lost:
+            self._count(lost.usage)
             raise
         except BaseException:
             self.meter.forfeit(self.stage)
             raise
+
+    def _count(self, usage: Usage | None) -> None:
+        """Count a call without a usable response: by the usage that the server reported, or as possibly charged."""
+        if usage is None:
+            self.meter.forfeit(self.stage)
+        else:
+            self.meter.settle_unusable(self.stage, usage)

@@ -1,32 +1,32 @@
 """Call OpenAI's Chat Completions interface, streamed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.llm import Request, Response, StopReason
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
-from orch23.providers import codes
 from orch23.providers.adapter import seed_of
 from orch23.providers.cache_marks import cache_fields
 from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
 from orch23.providers.openai_client import (
+    BROKEN_STREAM,
     ServerConnection,
     invalid_reply_error,
+    not_a_stream_error,
     openai_version,
     parse_reply,
+    reported_usage,
     response_format,
+    stream_objects,
     token_usage,
 )
 from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, join_text, text_at
 
 _UNFINISHED = "it has no finish reason"
-# After valid parts of a stream these errors mean only that this response was damaged in transit.
-_BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
-
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "content_filter": "refusal"}
 
 
@@ -54,7 +54,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         try:
             self._listen(request, until, partial, on_text)
         except TransportError as fault:
-            broke_off = partial.began and fault.diagnostic.code in _BROKEN
+            broke_off = partial.began and fault.diagnostic.code in BROKEN_STREAM
             raise (incomplete_error(self.connection.server.url, _UNFINISHED) if broke_off else fault) from None
         text, stop = self._judged(partial, until)
         return Response(
@@ -79,10 +79,8 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
                 on_text(partial.take(self._whole(stream.response.read())))
                 return
             if not kind.startswith(EVENT_STREAM):
-                raise invalid_reply_error(
-                    self.connection.server.url, f"it sent {kind or 'a reply without a type'}, not a stream"
-                )
-            for chunk in self._chunks(stream):
+                raise not_a_stream_error(self.connection.server.url, kind)
+            for chunk in stream_objects(stream, self.connection.server.url):
                 said = partial.take(chunk)
                 if partial.length > MAX_RESPONSE_CHARACTERS:
                     what = f"more than {MAX_RESPONSE_CHARACTERS:,} characters"
@@ -97,12 +95,6 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         if not isinstance(choice, Mapping) or not text_at(choice, "finish_reason"):
             raise invalid_reply_error(url, "it sent application/json that is not a completion, not a stream")
         return {**reply, "choices": [{**choice, "delta": choice.get("message")}]}
-
-    def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
-        for chunk in stream:
-            if not hasattr(chunk, "to_dict"):
-                raise invalid_reply_error(self.connection.server.url, "a part of the stream is not a JSON object")
-            yield chunk.to_dict(mode="json", warnings=False)
 
     def _judged(self, partial: "_PartialResponse", until: float) -> tuple[str, StopReason]:
         """Return the text and the stop reason of a stream that has ended."""
@@ -119,14 +111,9 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         if refusal:
             return refusal, "refusal"
         if partial.finish not in _STOPS:
-            raise unknown_stop_error(partial.finish, _reported(partial))
+            usage = token_usage(partial.usage, "prompt", "completion")
+            raise unknown_stop_error(partial.finish, reported_usage(usage))
         return text, _STOPS[partial.finish]
-
-
-def _reported(partial: "_PartialResponse") -> Usage | None:
-    """Return the usage of a response; None if the server sent none."""
-    usage = token_usage(partial.usage, "prompt", "completion")
-    return usage if usage.total else None
 
 
 class _PartialResponse(Struct):

@@ -2,8 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -83,6 +83,8 @@ OPENAI_KEY = "OPENAI_API_KEY"
 _STALL_S = 300.0
 # The library's timeout is later than the deadline: the deadline shuts the connection down, with a better message.
 _LATER_S = 5.0
+# After valid parts of a stream these errors mean only that this response was damaged in transit.
+BROKEN_STREAM = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})
 _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "529"})
 
@@ -249,6 +251,29 @@ def token_usage(usage: Json, sent: str, received: str) -> Usage:
         cache_read_tokens=token_count_at(usage, f"{sent}_tokens_details", "cached_tokens"),
         cache_write_tokens=token_count_at(usage, f"{sent}_tokens_details", "cache_write_tokens"),
     )
+
+
+def reported_usage(usage: Usage) -> Usage | None:
+    """Return a usage; None if the server counted nothing."""
+    return usage if usage.total else None
+
+
+def stream_objects(stream: Iterable[Any], url: str) -> Iterator[Json]:
+    """Yield the parts of a stream as JSON objects.
+
+    Raises:
+        TransportError: a part is something else.
+
+    """
+    for one in stream:
+        if not hasattr(one, "to_dict"):
+            raise invalid_reply_error(url, "a part of the stream is not a JSON object")
+        yield one.to_dict(mode="json", warnings=False)
+
+
+def not_a_stream_error(url: str, kind: str) -> TransportError:
+    """Return the error of a reply of another content type than that of a stream."""
+    return invalid_reply_error(url, f"it sent {kind or 'a reply without a type'}, not a stream")
 
 
 def openai_version() -> str:

@@ -25,6 +25,7 @@ from orch23.providers.openai_client import (
     invalid_reply_error,
     openai_version,
     parse_reply,
+    reported_usage,
     response_format,
     server_error,
     server_message,
@@ -167,7 +168,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             data = Warned(code=codes.NOT_COLLECTED, response_id=response_id)
             self.emit(Event(data, text, self.stage, "warning"))
         self.submitted.lost.add(response_id)
-        raise NotCollectedError(_reported(reply))
+        raise NotCollectedError(reported_usage(token_usage(json_at(reply, "usage"), "input", "output")))
 
     def _collect(self, response_id: str, until: float, wait_s: float) -> Json:
         """Poll until a response has ended. It is cancelled at the deadline and when the build ends, not by a crash."""
@@ -226,7 +227,7 @@ def read_response(reply: Json, request: Request, url: str, duration_s: float) ->
     try:
         text, stop = _judged(reply, url)
     except TransportError as fault:
-        fault.usage = _reported(reply)
+        fault.usage = reported_usage(usage)
         raise
     model = recordable_model(text_at(reply, "model"))
     return Response(
@@ -283,12 +284,6 @@ def responses_request_body(request: Request, *, background: bool = True, is_vend
     if request.schema is not None:
         body["text"] = {"format": {"type": "json_schema", **response_format(request.schema)}}
     return body
-
-
-def _reported(reply: Json) -> Usage | None:
-    """Return the usage of a response; None if the server counted nothing."""
-    usage = token_usage(json_at(reply, "usage"), "input", "output")
-    return usage if usage.total else None
 
 
 def _is_full(usage: Usage, request: Request) -> bool:

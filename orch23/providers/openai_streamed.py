@@ -8,16 +8,20 @@ from msgspec import Struct
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response
 from orch23.model.parsing import json_at
-from orch23.providers import codes
 from orch23.providers.faults import TransportError, incomplete_error, too_long_error
-from orch23.providers.openai_client import ServerConnection, invalid_reply_error, parse_reply, server_error
+from orch23.providers.openai_client import (
+    BROKEN_STREAM,
+    ServerConnection,
+    not_a_stream_error,
+    parse_reply,
+    server_error,
+    stream_objects,
+)
 from orch23.providers.openai_responses import read_response, responses_request_body
 from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, text_at
 
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _PIECES = frozenset({"response.output_text.delta", "response.refusal.delta"})
-# After valid parts of a stream these errors mean only that this response was damaged in transit.
-_BROKEN = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
 
 
 class StreamedResponses(Struct, frozen=True, kw_only=True):
@@ -47,7 +51,7 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
         try:
             reply = self._listen(request, began + deadline_s, listen)
         except TransportError as fault:
-            if heard and fault.diagnostic.code in _BROKEN:
+            if heard and fault.diagnostic.code in BROKEN_STREAM:
                 raise self._incomplete() from None
             raise
         if reply is None:
@@ -66,18 +70,13 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
             if kind.startswith(EVENT_STREAM):
                 return self._last(stream, on_text)
             if "json" not in kind:
-                raise invalid_reply_error(
-                    self.connection.server.url, f"it sent {kind or 'a reply without a type'}, not a stream"
-                )
+                raise not_a_stream_error(self.connection.server.url, kind)
             # Some servers do not stream. Their response is complete, and it is paid for.
             return parse_reply(stream.response.read().decode("utf-8", "replace"), self.connection.server.url)
 
     def _last(self, stream: Iterable[Any], on_text: Callable[[str], None]) -> Json:
         received, found = 0, None
-        for one in stream:
-            if not hasattr(one, "to_dict"):
-                raise invalid_reply_error(self.connection.server.url, "a part of the stream is not a JSON object")
-            event: Json = one.to_dict(mode="json", warnings=False)
+        for event in stream_objects(stream, self.connection.server.url):
             kind = text_at(event, "type")
             if kind == "error":
                 raise server_error(text_at(event, "message"), text_at(event, "code"))

@@ -70,7 +70,6 @@ class UsageTotals(Struct, frozen=True):
 
 
 _NOTHING = UsageTotals()
-_TAKEN_OVER = UsageTotals(0, 0, Decimal(0), 0, Decimal(0))
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):
@@ -176,22 +175,27 @@ def _spent(
     unsettled: dict[str, UsageTotals] = {}
     for run in runs:
         reserves = any(isinstance(line.event.data, CallReserved) for line in run)
+        # The amount of a reservation that was taken over is part of the run that took it over.
+        for stage, fingerprint in _taken_over(run):
+            spent[stage] = spent.get(stage, _NOTHING).minus(unsettled.pop(fingerprint, _NOTHING))
         for stage, fingerprint, tally in _reserved(run) if reserves else _answered(run):
-            # The amount of a reservation that was taken over is part of the run that took it over.
-            former = unsettled.pop(fingerprint, None) if tally is _TAKEN_OVER else None
             spent[stage] = spent.get(stage, _NOTHING).plus(tally)
-            if former is not None:
-                spent[stage] = spent[stage].minus(former)
             if tally.most_tokens > tally.tokens:
                 unsettled[fingerprint] = tally
     return spent, unsettled
 
 
+def _taken_over(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str]]:
+    """Yield stage and fingerprint of each reservation of an earlier run that this run settles."""
+    for line in run:
+        if isinstance(line.event.data, CallReserved) and line.event.data.collects:
+            yield line.event.role, line.event.data.fingerprint
+
+
 def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTotals]]:
     """Yield stage, fingerprint and amount: as settled, or as possible what was reserved and never settled.
 
-    A stage has at most one request in progress. `_TAKEN_OVER` is yielded for a reservation of an earlier run that this
-    run settles.
+    A stage has at most one request in progress.
     """
     # The journal is the only account: the reservation was on disk before the request was sent (ADR 8).
     unsettled: dict[str, CallReserved] = {}
@@ -202,8 +206,6 @@ def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTot
                 if stage in unsettled:
                     yield stage, unsettled[stage].fingerprint, _totals(unsettled[stage]).as_possible()
                 unsettled[stage] = reserved
-                if reserved.collects:
-                    yield stage, reserved.fingerprint, _TAKEN_OVER
             case CallSettled() as settled:
                 unsettled.pop(stage, None)
                 totals = _totals(settled)
