@@ -1,6 +1,7 @@
 """Run the bench: `python -m bench short`, or `long`, which writes bench/results and docs/performance.md.
 
-`python -m bench rates` measures builds under a rate limit (`bench.rates`).
+`python -m bench rates` measures builds under a rate limit (`bench.rates`), and `python -m bench calls` what a call costs
+in processor time (`bench.call_cost`).
 """
 
 import argparse
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import growth, page, rates, table
+from bench import call_cost, growth, page, rates, table
 from bench.course import Course, Limits, elapsed
 from bench.environments import TREE, InstallError, cache_folder, full_commit, install
 from bench.growth import Growth
@@ -79,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else argv
     if list(given) == ["rates"]:
         return rates.main()
+    if list(given) == ["calls"]:
+        return call_cost.main()
     form, keep = _asked(argv)
     command = "make bench-long" if form == LONG else " ".join(("python -m bench", *given))
     began = time.monotonic()

@@ -96,7 +96,7 @@ class Slow:
         more.cancel()
         await asyncio.wait([more])
         self.last = time.perf_counter()
-        body = _messages() if b"/v1/messages" in head else chat_stream()
+        body = messages_stream() if b"/v1/messages" in head else chat_stream()
         sent = ["HTTP/1.1 200 OK", "content-type: text/event-stream", f"content-length: {len(body)}"]
         writer.write("\r\n".join(sent).encode() + _HEAD_END + body)
         await writer.drain()
@@ -107,7 +107,8 @@ def _headers(head: bytes) -> list[tuple[bytes, bytes, bytes]]:
     return [line.lower().partition(b":") for line in head.split(b"\r\n")]
 
 
-def _messages() -> bytes:
+def messages_stream() -> bytes:
+    """Return a response of the Messages API, as a stream."""
     message = {"id": "m", "type": "message", "role": "assistant", "model": "slow-1", "content": [], "usage": _USAGE}
     reported: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}},

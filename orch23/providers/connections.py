@@ -1,6 +1,7 @@
 """Connections, clients and TLS contexts of a run. Deadlines and the end of a build shut connections down."""
 
 import contextlib
+import itertools
 import os
 import socket
 import threading
@@ -25,6 +26,56 @@ CONNECT_S = 15.0
 LEAST_S = 0.001
 # Servers close idle connections, uvicorn and Node.js after 5 s. A request must not arrive at that time.
 _MAX_IDLE_S = 4.0
+_LONGEST_WAIT_S = 1.0
+
+
+class Deadlines(Struct):
+    """Calls functions when their time is up, from one thread, which ends when none is left.
+
+    A thread for each call would cost more than a short call itself.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _due: dict[int, tuple[float, Callable[[], None]]] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _wakes_at: float | None = None
+
+    @contextlib.contextmanager
+    def call_after(self, seconds: float, act: Callable[[], None]) -> Iterator[None]:
+        """Call a function if the body of the `with` statement takes longer than this."""
+        number, until = next(self._numbers), self.clock() + seconds
+        with self._changed:
+            self._due[number] = until, act
+            if self._wakes_at is None:
+                self._wakes_at = until
+                threading.Thread(target=self._watch, name="orch23-deadlines", daemon=True).start()
+            elif until < self._wakes_at:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._due.pop(number, None)
+
+    def _watch(self) -> None:
+        while (over := self._wait()) is not None:
+            for act in over:
+                act()
+
+    def _wait(self) -> list[Callable[[], None]] | None:
+        """Return the functions whose time is up, none if it looked too early, or None if nothing is left."""
+        with self._changed:
+            if not self._due:
+                self._wakes_at = None
+                return None
+            now = self.clock()
+            over = [number for number, (until, _) in self._due.items() if until <= now]
+            if not over:
+                # A call that has ended wakes nobody, so the thread looks again after a while.
+                self._wakes_at = min(now + _LONGEST_WAIT_S, *(until for until, _ in self._due.values()))
+                self._changed.wait(self._wakes_at - now)
+            return [self._due.pop(number)[1] for number in over]
 
 
 class CallSockets(Struct):
@@ -34,6 +85,7 @@ class CallSockets(Struct):
     duplicated descriptor, since TLS takes over the socket object.
     """
 
+    deadlines: Deadlines = field(default_factory=Deadlines)
     is_shut_down: bool = False
     _open: list[socket.socket] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,16 +106,9 @@ class CallSockets(Struct):
             for one in self._open:
                 _shut(one)
 
-    @contextlib.contextmanager
-    def shut_down_after(self, seconds: float) -> Iterator[None]:
+    def shut_down_after(self, seconds: float) -> contextlib.AbstractContextManager[None]:
         """Shut down all connections if the body of the `with` statement takes longer than this."""
-        timer = threading.Timer(seconds, self.shut_down)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+        return self.deadlines.call_after(seconds, self.shut_down)
 
     def close(self) -> None:
         """Close the descriptors: the call is over."""
@@ -76,6 +121,7 @@ class CallSockets(Struct):
 class OpenCalls(Struct):
     """The open calls of a run. `close` ends all of them and refuses new ones."""
 
+    _deadlines: Deadlines = field(default_factory=Deadlines)
     _under_way: list[CallSockets] = field(default_factory=list)
     _ended: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -88,7 +134,7 @@ class OpenCalls(Struct):
             ProviderError: the build has ended, before the call or during it.
 
         """
-        sockets = CallSockets()
+        sockets = CallSockets(self._deadlines)
         with self._lock:
             self._under_way.append(sockets)
         try:

@@ -74,6 +74,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
     mode: RecordingMode = "cached"
     transcripts: str | None = None
     unique_calls: UniqueCalls = field(default_factory=UniqueCalls)
+    _own: dict[str, Exchange] = field(default_factory=dict)
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the recorded response, or the provider's, which is on disk before this returns.
@@ -93,7 +94,9 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
             if known is not None:
                 return _replayed(known)
             response = self.inner.complete(request, deadline_s, on_text)
-            self.store.put(_exchange(fingerprint, self.stage, request, response), self.transcripts)
+            own = _exchange(fingerprint, self.stage, request, response)
+            self.store.put(own, self.transcripts)
+            self._own[fingerprint] = own  # only its own stage changes it, so `settle` need not read it
             self.unique_calls.add(fingerprint)
         return response
 
@@ -119,11 +122,12 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         Nothing is recorded in `replay`, which changes no file. A response that another stage requested keeps its
         outcome, since the two stages may judge it differently.
         """
-        known = self.store.get(fingerprint, self.transcripts)
+        known = self._own.get(fingerprint) or self.store.get(fingerprint, self.transcripts)
         if self.mode == "replay" or known is None or (known.outcome != "pending" and known.stage != self.stage):
             return
         settled = replace(known, outcome=outcome, diagnostics=diagnostics)
         if settled != known:
+            self._own.pop(fingerprint, None)
             self.store.put(settled, self.transcripts)
 
     def _is_excluded(self, found: Exchange) -> bool:

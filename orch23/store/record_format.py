@@ -202,7 +202,7 @@ def move_line(entry: RecordEntry) -> bytes:
 def lookup_keys(record: Record) -> Iterator[tuple[str, str]]:
     """Yield kind and value of each lookup that finds a record."""
     yield "key", record.key
-    yield "core", core_of(record.manifest)
+    yield "core", core_of(record.manifest, record.key)
     yield "identity", identity_of(record.manifest)
     yield "stage", record.stage
     for path in record.outputs:

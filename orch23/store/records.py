@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from orch23.model.digest import FileEntry, canonical_json
-from orch23.model.parsing import parse_stored
 from orch23.model.record import Record
 from orch23.store.index import IndexFaultError, StoreIndex
 from orch23.store.record_format import (
@@ -151,7 +151,7 @@ class Records:
             files = self._load()
             self._repair(files)
             file = files.setdefault(record.key, RecordFile())
-            read = record_from_json(parse_stored(body))
+            read = record_from_json(msgspec.json.decode(body))
             # The caller's object, so that it is not in memory twice.
             same = record if read == record else read
             entry = RecordEntry(same, hashlib.sha256(body).hexdigest(), self._number + 1)

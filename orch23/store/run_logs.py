@@ -367,5 +367,8 @@ class AttemptFiles(Struct, frozen=True):
         for folder in (path.parent.parent, path.parent):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(PRIVATE_FOLDER_MODE)
-        path.touch(PRIVATE_FILE_MODE)
-        path.write_text(text, encoding="utf-8", errors="replace")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE_MODE)
+        try:
+            write_all(descriptor, text.encode("utf-8", "replace"))
+        finally:
+            os.close(descriptor)

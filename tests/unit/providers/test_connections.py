@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from orch23.model.errors import ProviderError
-from orch23.providers.connections import CallSockets, ClientConnection, ClientPool, OpenCalls
+from orch23.providers.connections import CallSockets, ClientConnection, ClientPool, Deadlines, OpenCalls
 
 LONG = 30.0
 
@@ -291,3 +291,35 @@ def test_an_error_over_a_new_connection_leaves_idle_ones_open(clients) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert not used[0].is_closed
+
+
+# ---- deadlines --------------------------------------------------------------------------
+
+
+def test_a_deadline_passes_during_the_body() -> None:
+    over = threading.Event()
+    with Deadlines().call_after(0.01, over.set):
+        assert over.wait(LONG)
+
+
+def test_a_body_that_ends_before_its_deadline_calls_nothing() -> None:
+    deadlines, called, over = Deadlines(), [], threading.Event()
+    with deadlines.call_after(0.01, lambda: called.append("early")):
+        pass
+    with deadlines.call_after(0.05, over.set):
+        assert over.wait(LONG)
+    assert called == []
+
+
+def test_a_nearer_deadline_comes_first_although_it_was_set_last() -> None:
+    deadlines, near = Deadlines(), threading.Event()
+    with deadlines.call_after(3600, lambda: None), deadlines.call_after(0.01, near.set):
+        assert near.wait(LONG)
+
+
+def test_all_deadlines_share_one_thread_that_ends_with_the_last() -> None:
+    before, deadlines = set(threading.enumerate()), Deadlines()
+    with deadlines.call_after(3600, lambda: None), deadlines.call_after(3600, lambda: None):
+        (watcher,) = set(threading.enumerate()) - before
+    watcher.join(LONG)
+    assert not watcher.is_alive()

@@ -1,0 +1,129 @@
+"""What a call costs in processor time beside the bare client: `python -m bench calls`, about three minutes.
+
+A foreach of 1,000 items, each with one call and no verification, is built against a server on this machine; then the
+same number of requests is sent with the vendor's client alone. The cost of a call is the processor time of the process
+and its children, less that of one item, divided by the items: so starting and importing count for neither. The server
+is a process of its own. If a build needs more than the goal, the process exits with 1.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+CALLS = 1_000
+GOAL_MS = 6.0
+_ROOT = Path(__file__).resolve().parents[1]
+_JOBS = 8
+_PROGRAM = "from orch23.entry import run; run()"
+_CLIENTS = {
+    "anthropic": """
+import anthropic
+client = anthropic.Anthropic(base_url=sys.argv[1], api_key="none", max_retries=0)
+def call(text):
+    with client.messages.stream(model="claude-haiku-4-5", max_tokens=1024, system="s",
+                                messages=[{"role": "user", "content": text}]) as stream:
+        return stream.get_final_message().content[0].text
+""",
+    "openai": """
+import openai
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
+def call(text):
+    parts = client.chat.completions.create(model="gpt-5-mini", stream=True, stream_options={"include_usage": True},
+                                           messages=[{"role": "user", "content": text}])
+    return "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
+""",
+}
+_LOOP = """
+import concurrent.futures, sys
+{client}
+with concurrent.futures.ThreadPoolExecutor({jobs}) as pool:
+    texts = [f"Question {{number}}." for number in range(int(sys.argv[2]))]
+    assert all(text == "done" for text in pool.map(call, texts))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The processor time of a call in milliseconds: in a build, and with the client alone."""
+
+    provider: str
+    build_ms: float
+    client_ms: float
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    program = [sys.executable, "-m", "bench.call_server"]
+    with subprocess.Popen(program, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def _cpu_s(argv: list[str], environ: dict[str, str]) -> float:
+    """Run a program and return the processor time of it and its children, in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = f"{argv} exited with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}"
+        raise RuntimeError(message)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _build_s(provider: str, url: str, calls: int) -> float:
+    with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
+        project = Path(name) / "project"
+        project.mkdir()
+        settings = {
+            "anthropic": f"provider: anthropic, model: claude-haiku-4-5, base_url: '{url}'",
+            "openai": f"provider: openai, model: gpt-5-mini, base_url: '{url}/v1'",
+        }[provider]
+        (project / "rows.json").write_text(json.dumps([{"id": f"{number:05}"} for number in range(calls)]))
+        (project / "ask.md.j2").write_text("Question {{ item.id }}.\n")
+        (project / "pipeline.yaml").write_text(
+            "version: 1\nname: calls\n"
+            f"defaults: {{llm: {{{settings}, returns: text, max_tokens: 1024}}}}\n"
+            "stages:\n  ask:\n    foreach: {from: rows.json, key: id}\n"
+            "    outputs: ['out/${{ item.id }}.md']\n    llm: {prompt: ask.md.j2}\n"
+        )
+        environ = {"PATH": os.environ["PATH"], "HOME": name, "PYTHONPATH": str(_ROOT), "ORCH23_TRUST": "1"}
+        environ |= {"ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"}
+        argv = [sys.executable, "-c", _PROGRAM, "-C", str(project), "build", "-q", f"-j{_JOBS}"]
+        return _cpu_s(argv, environ)
+
+
+def _client_s(provider: str, url: str, calls: int) -> float:
+    program = _LOOP.format(client=_CLIENTS[provider], jobs=_JOBS)
+    return _cpu_s([sys.executable, "-c", program, url, str(calls)], dict(os.environ))
+
+
+def measure(provider: str, calls: int = CALLS) -> Cost:
+    """Measure the calls of one provider, both ways in turn."""
+    with _server() as url:
+        build = _build_s(provider, url, calls) - _build_s(provider, url, 1)
+        client = _client_s(provider, url, calls) - _client_s(provider, url, 1)
+    return Cost(provider, build * 1000 / (calls - 1), client * 1000 / (calls - 1))
+
+
+def main(calls: int = CALLS, say: Callable[[str], None] = print) -> int:
+    """Measure all providers and print them; return 0 if the goal is reached."""
+    say(f"{'provider':12} {'build ms':>9} {'client ms':>10} {'ratio':>6}")
+    missed = 0
+    for provider in _CLIENTS:
+        cost = measure(provider, calls)
+        is_good = cost.build_ms <= GOAL_MS
+        missed += not is_good
+        ratio = cost.build_ms / cost.client_ms
+        mark = "" if is_good else "   missed"
+        say(f"{provider:12} {cost.build_ms:9.2f} {cost.client_ms:10.2f} {ratio:6.2f}{mark}")
+    return int(missed > 0)
