@@ -1,7 +1,7 @@
 """Run the bench: `python -m bench short`, or `long`, which writes bench/results and docs/performance.md.
 
-`python -m bench rates` measures builds under a rate limit (`bench.rates`), and `python -m bench calls` what a call costs
-in processor time (`bench.call_cost`).
+`python -m bench rates` measures builds under a rate limit (`bench.rates`), and `python -m bench calls` what a call
+costs in processor time (`bench.call_cost`).
 """
 
 import argparse
