@@ -83,6 +83,13 @@ def test_the_life_of_it(tdd: Project) -> None:
     }
 
 
+def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
+    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
+    checked = built.run("validate", PIPELINE)
+    assert checked.code == 0
+    assert "W836" not in checked.out + checked.err
+
+
 def test_tests_by_hand_stand_in_the_place_of_written_ones(tdd: Project) -> None:
     by_hand = (PIPELINE, "--set", "write_tests=false")
     planned = tdd.plan(*by_hand)
@@ -174,7 +181,8 @@ def test_tests_that_are_green_without_code_are_sent_back(tdd: Project) -> None:
     answered(tdd, "tdd_loop", {"tests@words": [empty, good]})
     green(tdd.build(PIPELINE, "tests"))
     assert asked(tdd).count("tests@words") == 2
-    assert "[E322] tests/test_words.py::test_nothing: passed without the code" in shown_request(tdd, "tests@words", 2)
+    reported = shown_request(tdd, "tests@words", 2)
+    assert "error[E322]: tests/test_words.py::test_nothing: passed without the code" in reported
 
 
 def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd: Project) -> None:
@@ -192,7 +200,7 @@ def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd:
     assert asked(tdd).count("tests@words") == 2
     reported = shown_request(tdd, "tests@words", 2)
     for name in ("test_nothing", "test_never", "test_expected", "test_case[2]"):
-        assert f"[E322] tests/test_words.py::{name}:" in reported
+        assert f"error[E322]: tests/test_words.py::{name}:" in reported
     assert "::test_real" not in reported
     assert "test_case[1]" not in reported
 
