@@ -187,7 +187,6 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
         messages=messages,
         identity=clean(request.identity),
         schema=parse_json(secrets.redact(_json(request.schema))),
-        schema_identity=parse_json(secrets.redact(_json(request.schema_identity))),
         added=(secrets.redact(request.added[0]), secrets.redact(request.added[1])),
         stable=length_of(request.stable),
         family=length_of(request.family),

@@ -168,6 +168,12 @@ def test_a_patch_is_asked_for_with_spec_current_files_and_the_output_of_the_test
     assert "AssertionError: assert [('pear', 2)" in text, "what pytest has said: it says it on stdout, not on stderr"
 
 
+def test_a_patch_begins_with_the_first_request(built: Project) -> None:
+    first, second = (shown_request(built, "code", attempt) for attempt in (1, 2))
+    assert second.startswith(first.rstrip())
+    assert second.count(built.read(SPEC)) == second.count(RED["src/textstats/stats.py"]) == 1, "nothing is there twice"
+
+
 def test_no_diff_is_asked_for_and_none_is_taken(built: Project) -> None:
     assert all("no diffs" in shown_request(built, "code", attempt) for attempt in (1, 2))
     code_answers(built, "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-a\n+b\n")

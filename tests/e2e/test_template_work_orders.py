@@ -133,6 +133,7 @@ def test_a_revision_carries_the_codes_and_the_previous_answer(built: Project) ->
     assert [code for code in ("[E003] WO-01", "[E101] WO-03", "[E105] WO-03") if code not in asked] == []
     assert kept(built, "plan", 1, "response.txt").strip() in asked
     assert built.read(SPEC).strip() in asked
+    assert asked.startswith(kept(built, "plan", 1, "prompt.txt").rstrip())
 
 
 def test_every_attempt_at_a_plan_is_kept_with_question_answer_and_errors(built: Project) -> None:
