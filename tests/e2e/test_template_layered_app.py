@@ -304,6 +304,13 @@ def test_a_layer_is_asked_with_its_slices_of_the_intent_and_its_entry_and_nothin
     assert not re.search(r"milk|due|To-do|task|history|request\.md", bare.pop())
 
 
+def test_all_layers_share_the_instructions(built: Project) -> None:
+    asked = [prompt(built, f"layers@{name}") for name in LAYERS]
+    head, mark, _ = asked[0].partition("# This layer\n")
+    assert "# Response" in head
+    assert all(text.startswith(head + mark) for text in asked)
+
+
 def test_the_first_intent_is_made_of_the_request_alone(built: Project) -> None:
     sent = prompt(built, "intent")
     assert "MODE: CREATE" in sent

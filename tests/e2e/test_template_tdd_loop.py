@@ -168,6 +168,13 @@ def test_a_patch_is_asked_for_with_spec_current_files_and_the_output_of_the_test
     assert "AssertionError: assert [('pear', 2)" in text, "what pytest has said: it says it on stdout, not on stderr"
 
 
+def test_all_modules_share_the_instructions_for_tests(built: Project) -> None:
+    asked = [shown_request(built, f"tests@{name}", 1) for name in ("words", "stats", "cli")]
+    head, mark, _ = asked[0].partition("# Module\n")
+    assert "# Response" in head
+    assert all(text.startswith(head + mark) for text in asked)
+
+
 def test_a_patch_begins_with_the_first_request(built: Project) -> None:
     first, second = (shown_request(built, "code", attempt) for attempt in (1, 2))
     assert second.startswith(first.rstrip())

@@ -204,6 +204,13 @@ def test_the_second_attempt_starts_from_the_baseline_and_knows_what_failed(built
     assert "write only: units/convert.py, tests/test_units.py, scripts/verify.sh" in second
 
 
+def test_all_orders_share_the_instructions(built: Project) -> None:
+    asked = [kept(built, f"factory@WO-0{number}", 1, "prompt.txt") for number in (1, 2, 3)]
+    head = asked[0].partition("\n# Work order")[0]
+    assert "# Response" in head
+    assert all(text.startswith(head) for text in asked)
+
+
 def test_two_orders_edit_one_file_and_the_later_one_starts_from_what_the_earlier_one_made(built: Project) -> None:
     made = {n: {w["path"]: w["content"] for w in _writes(built, f"factory@WO-0{n}", a)} for n, a in ((1, 1), (3, 2))}
     assert made[1]["units/convert.py"] in kept(built, "factory@WO-03", 1, "prompt.txt")
