@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("orch23", "tests", "docs", "pipelines", "prompts", "specs", "scripts", "bench")
+FOLDERS = ("orch23", "orch23_checks", "tests", "docs", "pipelines", "prompts", "specs", "scripts", "bench")
 TIMEOUT_S, TEST_TIMEOUT_S = 900, 180  # of all tests of a row, and of one: not failed by a busy machine
 
 

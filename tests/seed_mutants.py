@@ -48,7 +48,10 @@ BACK_OFF = M(
     "            self.safeguards.begin_attempt(stage.name)\n",
     "            self.safeguards.begin_attempt(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
 )
-NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n", "")
+CODE_PROMPT, PLAN_PROMPT = "prompts/tdd_loop/generate_project.md.j2", "prompts/work_orders/planner.md.j2"
+ENGINEER_PROMPT, FEEDBACK_TEXT = "prompts/work_orders/engineer.md.j2", "orch23/resolve/standard_feedback.py"
+NO_FEEDBACK = M(CODE_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% set _ = brief %}")
+NO_EXCERPT = M(FEEDBACK_TEXT, '        yield DataBlock("what failed", feedback.excerpt)', "        yield from ()")
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
 NO_WRITE_FENCE = M(
     PATHS,
@@ -148,11 +151,12 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S0-11": (M(STATE, "spec_hash=began.spec_hash,", 'spec_hash="",'),),
     "S0-12": (M(STATE, 'phase: SeedPhase = "init"', 'phase: SeedPhase = "generated"'),),
-    "S0-13": (NO_PATCH_PROMPT, M("prompts/tdd_loop/generate_patch.md.j2", "{{ inputs | blocks }}", "")),
-    "S0-14": (
-        M("prompts/tdd_loop/generate_patch.md.j2", '{{ brief.excerpt | block("what failed") }}', ""),
-        M("prompts/tdd_loop/generate_patch.md.j2", "{{ inputs | blocks }}", ""),
+    "S0-13": (
+        NO_FEEDBACK,
+        M(CODE_PROMPT, "{{ inputs | blocks }}", ""),
+        M(TDD, "      from: current\n", "      from: baseline\n"),
     ),
+    "S0-14": (NO_EXCERPT, M(CODE_PROMPT, "{{ inputs | blocks }}", "")),
     "S0-15": (ONE_MORE,),
     "S0-16": (BACK_OFF, NO_SEQUENCE),
     "S0-17": (
@@ -189,11 +193,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-24": (M("orch23/store/access.py", "import os\n", "import os\n\nimport yaml\n"),),
     "S0-25": (M(STATE, "isinstance(event.data, RunStarted | RunFinished)", "isinstance(event.data, RunStarted)"),),
     "S0-26": (
-        NO_PATCH_PROMPT,
+        NO_FEEDBACK,
         M(
             TDD,
             "llm: {prompt: prompts/tdd_loop/generate_project.md.j2, returns: files}",
-            "llm: {prompt: prompts/tdd_loop/generate_patch.md.j2, returns: files}",
+            "llm: {prompt: prompts/tdd_loop/generate_tests.md.j2, returns: files}",
         ),
     ),
     "S0-27": (
@@ -493,7 +497,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "prompts/planner_coder_tester/system.md.j2",
-            '- If you cannot do your work, answer `{"status": "error", "reason": "<short reason>"}`. Never guess.\n',
+            '- If you cannot do your work, respond with `{"status": "error", "reason": "<short reason>"}`. Never guess.\n',
             "",
         ),
     ),
@@ -548,7 +552,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S3-14": (M(TASKS, "    elif match_any(tests, path):\n", "    elif False:\n"), NO_WRITE_FENCE),
-    "S3-15": (M(LOG, '"passed": data["exit_code"] == 0, "report": output}', '"passed": True, "report": output}'),),
+    "S3-15": (
+        M(LOG, '"passed": data["exit_code"] == 0, "report": output}', '"passed": True, "report": output}'),
+        M("prompts/planner_coder_tester/report.json.j2", "item.pytest_exit_code == 0", "true"),
+    ),
     "S3-16": (
         M(LOG, "LIMIT, HEAD, TAIL = 4000, 2500, 1000", "LIMIT, HEAD, TAIL = 4000, 2500, 1001"),
         M(EXCERPT, "    if len(text) <= limits.limit:", "    if len(text) < limits.limit:"),
@@ -602,17 +609,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ONE_MORE,
         M(
             WORK,
-            "    retry: {max: 2, from: baseline, prompt: prompts/work_orders/revision.md.j2}\n",
-            "    retry: {max: 3, from: baseline, prompt: prompts/work_orders/revision.md.j2}\n",
+            "    retry: {max: 2, from: baseline}\n",
+            "    retry: {max: 3, from: baseline}\n",
         ),
     ),
     "S4-04": (
-        M("prompts/work_orders/revision.md.j2", '{{ previous | block("previous answer") }}', ""),
-        M(
-            "prompts/work_orders/revision.md.j2",
-            '{{ brief.diagnostics | join("\\n") | default(brief.excerpt, true) | block("errors") }}',
-            "",
-        ),
+        M(FEEDBACK_TEXT, '        yield DataBlock("previous response", previous)', "        yield from ()"),
+        M(PLAN_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% set _ = brief %}"),
     ),
     "S4-05": (
         M(VERIFICATION, "        found = errors(diagnostics)\n", "        found = diagnostics\n"),
@@ -690,7 +693,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-26": (
         M(WORK, "      schema: specs/schemas/work_orders.v1.json\n", ""),
-        M("prompts/work_orders/planner.md.j2", "{{ inputs | blocks }}", ""),
+        M(PLAN_PROMPT, "{{ inputs | blocks }}", ""),
         M("orch23/resolve/templates.py", "StrictUndefined", "Undefined"),
     ),
     "S4-27": (
@@ -796,8 +799,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M("orch23/resolve/prompts.py", "    if size > step.max_bytes:\n", "    if False:\n"),
     ),
     "S4-41": (
-        M("prompts/work_orders/engineer.md.j2", '{{ item | tojson(2) | block("work order") }}', ""),
-        M("prompts/work_orders/engineer.md.j2", '{{ brief.excerpt | block("failure") }}', ""),
+        M(ENGINEER_PROMPT, '{{ item | tojson(2) | block("work order") }}', ""),
+        M(ENGINEER_PROMPT, "# Rules\n", "# Rules\n{% set _ = brief %}"),
+        M(
+            "orch23/resolve/prompt_blocks.py",
+            "    return _head(block) if block.path else _label(block)\n",
+            "    return _label(block)\n",
+        ),
     ),
     "S4-42": (
         M(CONTENTS, "    if entry.base.lower() != there:\n", "    if False:\n"),

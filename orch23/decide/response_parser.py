@@ -295,9 +295,7 @@ def _read_deletes(value: Json) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]
     return tuple(path for path in value if isinstance(path, str)), errors
 
 
-_FORM = (
-    'respond with {"summary": "...", "writes": [{"path": "...", "base_sha256": null, "content": "..."}], "deletes": []}'
-)
+_FORM = 'respond with {"summary": "...", "writes": [{"path": "...", "content": "..."}], "deletes": []}'
 
 
 def _shape(where: str, message: str, hint: str = _FORM) -> Diagnostic:

@@ -37,6 +37,7 @@ from orch23.providers.registry import (
     readiness_errors,
     reports_first_event,
     request_parameters,
+    sent_schema_of,
     truncation_policy,
     wire_schema_of,
 )
@@ -66,6 +67,7 @@ class RequestBuilder(Struct, frozen=True):
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
     ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
         """Return the request of one attempt and the errors that forbid it; None if the prompt cannot be rendered."""
+        wire = wire_schema_of(step, _schema(step, self.sources))
         request, problems = make_request(
             resolved.stage,
             step,
@@ -74,12 +76,20 @@ class RequestBuilder(Struct, frozen=True):
             variables=self.variables,
             endpoint=endpoint_of(step),
             params=params,
-            wire_schema=wire_schema_of(step, _schema(step, self.sources)),
+            wire_schema=wire,
         )
         if request is None:
             return None, problems
         users = "stages" if request.system and step.system in self.systems else request.system_users
-        request = replace(request, api=api_version_of(step), system_users=users, cache=step.cache)
+        sent = sent_schema_of(step, wire)
+        request = replace(
+            request,
+            api=api_version_of(step),
+            system_users=users,
+            cache=step.cache,
+            schema=sent,
+            schema_identity=None if sent == wire else wire,
+        )
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
 
 

@@ -39,13 +39,14 @@ class Request(Struct, frozen=True, kw_only=True):
 
     `identity` and `messages` differ in the retry feedback and in the delimiters of data blocks. The messages have the
     excerpt of the feedback; the identity has only its kind, command and failing ids, so a traceback that another Python
-    words differently is not a new request. `system_identity` replaces the system prompt if that has blocks. `api`
-    is the interface of the endpoint with its version; `schema` is the reduced schema that is sent, or None. `stable` is
-    the number of leading characters of the first message that all attempts of the stage share, `family` the number of
-    those that all items of its foreach share. `system_users` are those who send the same system text: no one else, the
-    further attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt
-    cache. They are not part of the fingerprint. `added` are the ends of the last message and of the last identity that
-    orch23 appended to what the template rendered.
+    words differently is not a new request. `system_identity` replaces the system prompt if that has blocks. `api` is
+    the interface of the endpoint with its version; `schema` is the reduced schema that is sent, or None, and
+    `schema_identity` replaces it in the fingerprint if earlier versions sent another one. `stable` is the number of
+    leading characters of the first message that all attempts of the stage share, `family` the number of those that all
+    items of its foreach share. `system_users` are those who send the same system text: no one else, the further
+    attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt cache. They
+    are not part of the fingerprint. `added` are the ends of the last message and of the last identity that orch23
+    appended to what the template rendered.
     """
 
     provider: str
@@ -59,6 +60,7 @@ class Request(Struct, frozen=True, kw_only=True):
     params: Mapping[str, Json] = field(default_factory=dict)
     returns: str = "files"
     schema: Json = None
+    schema_identity: Json = None
     # Two attempts can make the same request. The first response failed, so the second needs another one (ADR 6).
     sample: int = 0
     stable: int = 0
@@ -95,7 +97,7 @@ class Request(Struct, frozen=True, kw_only=True):
             "messages": [{"role": m.role, "content": m.content} for m in self.identity],
             "params": dict(self.params),
             "returns": self.returns,
-            "schema": self.schema,
+            "schema": self.schema if self.schema_identity is None else self.schema_identity,
             "sample": self.sample,
         }
 
@@ -173,10 +175,10 @@ class Provider(Protocol):
 class Exchange(Struct, frozen=True, kw_only=True):
     """One recorded request and response. It is written before the response is checked, and again with the outcome.
 
-    `request` is `Request.parts()` and `sent`, the messages as they were sent (`sent_system` the system prompt, if that
-    differs). A user edit that is accepted is an exchange too: it has no request, and its files are in `files`.
-    `superseded` is set when the user requested another sample: builds then use the newer exchange, but results of this
-    one can still be restored.
+    `request` is `Request.parts()` and `sent`, the messages as they were sent (`sent_system` and `sent_schema` the
+    system prompt and the schema, if these differ). A user edit that is accepted is an exchange too: it has no request,
+    and its files are in `files`. `superseded` is set when the user requested another sample: builds then use the newer
+    exchange, but results of this one can still be restored.
     """
 
     fingerprint: str

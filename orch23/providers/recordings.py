@@ -155,6 +155,7 @@ def _exchange(fingerprint: str, stage: str, request: Request, response: Response
     sent: dict[str, Json] = {"sent": [{"role": m.role, "content": m.content} for m in request.messages]}
     # A system prompt with blocks of data is sent with other delimiters than its part of the fingerprint has.
     sent |= {} if request.system_identity is None else {"sent_system": request.system}
+    sent |= {} if request.schema_identity is None else {"sent_schema": request.schema}
     return Exchange(
         fingerprint=fingerprint,
         stage=stage,

@@ -193,8 +193,17 @@ def is_remote(step: "LLMStep") -> bool:
 
 
 def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
-    """Return the reduced schema that is sent; None for none. `schema` is the step's, None if it has none."""
+    """Return the reduced schema in the fingerprint; None for none. `schema` is the step's, None if it has none."""
     return _adapter(step).wire(step, schema) if step.structured_output else None
+
+
+def sent_schema_of(step: "LLMStep", wire: Json) -> Json:
+    """Return the schema that is sent. Only that of `returns: files` differs from the one in the fingerprint."""
+    if wire is None or step.returns != "files":
+        return wire
+    from orch23.providers.wire import sent_schema  # noqa: PLC0415 - the adapter that returned the schema has loaded it
+
+    return sent_schema(wire)
 
 
 def reports_first_event(step: "LLMStep") -> bool:

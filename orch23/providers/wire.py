@@ -28,7 +28,8 @@ _DROPPED_KEYS = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "de
 _TEXT: Mapping[str, Json] = {"type": "string"}
 _TEXT_OR_NULL: Sequence[Json] = [{"type": "string"}, {"type": "null"}]
 
-# The envelope of `returns: files`. It names no path and requires all fields, so every stage has the same one.
+# The envelope of `returns: files` in fingerprints. It names no path and requires all fields, so every stage has the
+# same one. `base_sha256` is not sent any more, but recordings of earlier versions have fingerprints with it (ADR 40).
 FILES_SCHEMA: Mapping[str, Json] = {
     "type": "object",
     "properties": {
@@ -66,8 +67,20 @@ FILES_SCHEMA: Mapping[str, Json] = {
 }
 
 
+def sent_schema(schema: Json) -> Json:
+    """Return what is sent for a wire schema: the envelope of files without digests for a model to copy."""
+    if schema != FILES_SCHEMA:
+        return schema
+    properties = as_mapping(FILES_SCHEMA["properties"])
+    writes = as_mapping(properties["writes"])
+    entry = as_mapping(writes["items"])
+    fields = {name: value for name, value in as_mapping(entry["properties"]).items() if name != "base_sha256"}
+    items = {**entry, "properties": fields, "required": list(fields)}
+    return {**FILES_SCHEMA, "properties": {**properties, "writes": {**writes, "items": items}}}
+
+
 def wire_schema(step: "LLMStep", schema: Json) -> Json:
-    """Return the schema that is sent for a step: the envelope for files, its own reduced for JSON, none for text."""
+    """Return the schema of a step in fingerprints: the envelope for files, its own reduced for JSON, none for text."""
     if step.returns == "files":
         return FILES_SCHEMA
     return reduce_schema(schema) if step.returns == "json" else None

@@ -6,7 +6,7 @@ The digits are computed from the data, so that every machine renders the same pr
 
 A prompt that is sent has one delimiter for each block (`BlockDelimiters`), so that a change of one block leaves the
 text before it as it was. Keys, fingerprints and `render` steps have one for each use of a filter, as in all versions
-(ADR 37).
+(ADR 37). There every head has the digest of its text. In a prompt that is sent only files have one (ADR 40).
 """
 
 import hashlib
@@ -53,13 +53,15 @@ class DataBlock(Struct, frozen=True):
 
 def render_blocks(blocks: Iterable[DataBlock]) -> str:
     """Return the text of blocks, with an empty line between them and no line end after the last."""
-    found = [(_head(block), block.text) for block in blocks]
+    given = list(blocks)
+    found = [(_head(block), block.text) for block in given]
     own = _OWN.get()
     if own is None:
         shared = _delimiter([head for head, _ in found], [text for _, text in found])
         delimiters = [shared] * len(found)
     else:
         delimiters = [own.assign(head, text) for head, text in found]
+        found = [(_sent_head(block), block.text) for block in given]
     return "\n\n".join(
         f"--- begin {delimiter}: {head} ---\n{text}\n--- end {delimiter} ---"
         for delimiter, (head, text) in zip(delimiters, found, strict=True)
@@ -179,10 +181,19 @@ def _kind(kind: object) -> str:
 
 
 def _head(block: DataBlock) -> str:
+    return f"{_label(block)} sha256={_sha256(block.text)}"
+
+
+def _sent_head(block: DataBlock) -> str:
+    # A response may name the digest of a file. That of another text is of no use to a model.
+    return _head(block) if block.path else _label(block)
+
+
+def _label(block: DataBlock) -> str:
     parts = [_quoted(block.kind)]
     parts += [f"path={_quoted(block.path)}"] if block.path else []
     parts += [f"slice={_quoted(block.slice)}"] if block.slice else []
-    return " ".join((*parts, f"sha256={_sha256(block.text)}"))
+    return " ".join(parts)
 
 
 def _quoted(text: str) -> str:

@@ -259,8 +259,11 @@ def make_request(
     shown = this.shows_previous and any(one.base and one.path in read for one in this.given)
     previous = None if shown else names["previous"]
     ends = [
-        _appended(rendered, feedback, previous, template, step, sources)
-        for rendered, feedback in ((text.text, this.feedback), (identity, _reduced(this.feedback)))
+        _appended(rendered, feedback, previous, template, step, sources, is_sent=is_sent)
+        for rendered, feedback, is_sent in (
+            (text.text, this.feedback, True),
+            (identity, _reduced(this.feedback), False),
+        )
     ]
     return (
         Request(
@@ -296,15 +299,18 @@ def _appended(
     template: str | None,
     step: "LLMStep",
     sources: AuthorTexts,
+    *,
+    is_sent: bool,
 ) -> str:
     """Return the feedback for the end of a prompt whose template does not use it: without, the request is repeated."""
     if feedback is None:
         return ""
-    from orch23.resolve.standard_feedback import standard_feedback, uses_feedback  # noqa: PLC0415 - it loads jinja2
+    from orch23.resolve import standard_feedback as standard  # noqa: PLC0415 - it loads jinja2
 
-    if uses_feedback(*(sources.text(path)[0] or "" for path in (template, step.system) if path)):
+    if standard.uses_feedback(*(sources.text(path)[0] or "" for path in (template, step.system) if path)):
         return ""
-    text = standard_feedback(feedback, previous if isinstance(previous, str) else None)
+    last = previous if isinstance(previous, str) else None
+    text = standard.sent_feedback(feedback, last, rendered) if is_sent else standard.standard_feedback(feedback, last)
     return f"\n{text}" if rendered.endswith("\n") else f"\n\n{text}"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from orch23.model.llm import RetryFeedback
-from orch23.resolve.prompt_blocks import DataBlock, render_blocks
+from orch23.resolve.prompt_blocks import BlockDelimiters, DataBlock, assigning, render_blocks
 from orch23.resolve.templates import names_used
 
 _FEEDBACK_NAMES = frozenset({"brief", "previous"})
@@ -23,6 +23,17 @@ def standard_feedback(feedback: RetryFeedback, previous: str | None) -> str:
     )
     texts = (head, render_blocks(_blocks(feedback, previous)), "\n".join(feedback.constraints))
     return "\n\n".join(text for text in texts if text) + "\n"
+
+
+def sent_feedback(feedback: RetryFeedback, previous: str | None, prompt: str) -> str:
+    """Return the text as it is sent: with delimiters as in a request. None of them occurs in the prompt before it."""
+    delimiters = BlockDelimiters(prompt)
+    with assigning(delimiters):
+        text = standard_feedback(feedback, previous)
+    if delimiters.has_collision:
+        with assigning(BlockDelimiters(delimiters.seen)):
+            text = standard_feedback(feedback, previous)
+    return text
 
 
 def _blocks(feedback: RetryFeedback, previous: str | None) -> Iterator[DataBlock]:

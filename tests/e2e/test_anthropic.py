@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from orch23.model.digest import digest_json
 from orch23.model.errors import ExitCode
+from orch23.providers.wire import FILES_SCHEMA
 from tests.loopback import Loopback, error_reply, events_reply, loopback, message_events, message_reply
 from tests.project import Project, files_answer
 
@@ -82,10 +84,19 @@ def test_a_second_attempt_sends_the_same_marked_block_again(tmp_path: Path) -> N
 
 def test_an_answer_is_held_to_the_envelope(tmp_path: Path) -> None:
     with loopback(message_reply(GOOD)) as server:
-        project(tmp_path / "p", server).build(env=KEY)
+        story = project(tmp_path / "p", server)
+        story.build(env=KEY)
         sent = server.asked[0].json()["output_config"]["format"]
     assert sent["type"] == "json_schema"
     assert sent["schema"]["required"] == ["summary", "writes", "deletes", "error"]
+    # No digest is requested. The fingerprint has the schema of earlier versions, so that their recordings are found.
+    assert sent["schema"]["properties"]["writes"]["items"]["required"] == ["path", "content"]
+    kept = [json.loads(path.read_text()) for path in (story.root / ".orch23/exchanges").rglob("*.json")]
+    (exchange,) = kept
+    assert exchange["request"]["sent_schema"] == sent["schema"]
+    assert exchange["request"]["schema"] == FILES_SCHEMA
+    parts = {name: value for name, value in exchange["request"].items() if not name.startswith("sent")}
+    assert exchange["fingerprint"] == digest_json(parts)
 
 
 def test_the_schema_is_left_out_for_a_server_that_refuses_it_and_the_answer_is_judged_all_the_same(

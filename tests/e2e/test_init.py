@@ -214,7 +214,7 @@ def test_a_folder_or_a_file_in_a_folders_place_is_in_the_way(project: Project) -
     refused = init(project, "quickstart", "--overwrite")
     assert refused.code == 6
     assert "specs/quickstart.md (is a folder)" in refused.err
-    assert "prompts/quickstart/patch.md.j2 (a folder above it is a file)" in refused.err
+    assert "prompts/quickstart/function.md.j2 (a folder above it is a file)" in refused.err
 
 
 def test_the_root_is_marked_so_that_every_folder_below_finds_it(project: Project) -> None:

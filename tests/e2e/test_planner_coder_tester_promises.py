@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -51,6 +52,13 @@ def red(project: Project, printed: int) -> None:
     test = f"from a import one\n\n\ndef test_one():\n    print('x' * {printed})\n    assert one() == 2\n"
     answered(project, {"plan": plan(task(1, "a.py")), "code@T1": edits({"a.py": ONE})}, tests={"test_a.py": test})
     assert project.build(PIPELINE).code == 1
+
+
+def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
+    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
+    checked = built.run("validate", PIPELINE)
+    assert checked.code == 0
+    assert "W836" not in checked.out + checked.err
 
 
 # ---- what may run, and what keys are called ---------------------------------------------------------
@@ -300,6 +308,19 @@ def test_results_are_those_of_todays_plan_and_the_newest_of_each_task(template: 
     assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 1)]
 
 
+def test_a_render_step_writes_the_reports_as_files_without_a_model(template: Project) -> None:
+    red(template, 9000)
+    said = reported(template)[-1]["data"]
+    outcome = template.build(PIPELINE, "--set", "tester=render", "report")
+    assert outcome.code == 0, outcome.err
+    assert calls(template) == 0
+    report = json.loads(template.read(f"{RUNS}/report_T1.json"))
+    assert list(report) == ["task_id", "passed", "report"]
+    assert report == said
+    schema = json.loads((HERE / "specs/planner_coder_tester/report.v1.json").read_text())
+    jsonschema.validate(report, schema)
+
+
 # ---- a model as the tester ------------------------------------------------------------------------------
 
 
@@ -327,7 +348,7 @@ def test_the_tester_is_given_id_exit_code_and_output_cut_to_3505(template: Proje
     given = _input(sent, "tester")
     assert list(given) == ["task_id", "pytest_exit_code", "pytest_output"]
     assert (given["pytest_exit_code"], len(given["pytest_output"])) == (1, 3505)
-    assert "you judge nothing yourself and mend nothing" in sent
+    assert "you do not judge the code, and you do not fix it" in sent
 
 
 def test_a_tester_without_results_is_reported_before_anything_runs(template: Project) -> None:

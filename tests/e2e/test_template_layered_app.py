@@ -107,6 +107,13 @@ def test_the_life_of_it(app: Project) -> None:
     assert app.files() == before, "without the feedback all is as it was, and nobody was asked"
 
 
+def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
+    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
+    checked = built.run("validate", PIPELINE)
+    assert checked.code == 0
+    assert "W836" not in checked.out + checked.err
+
+
 def test_what_a_due_date_for_tasks_costs_in_numbers(built: Project) -> None:
     """Four of five layers are written again: those that know the fields of a task. The fifth is proved again."""
     feedback(built)
@@ -297,11 +304,18 @@ def test_a_layer_is_asked_with_its_slices_of_the_intent_and_its_entry_and_nothin
     assert not re.search(r"milk|due|To-do|task|history|request\.md", bare.pop())
 
 
+def test_all_layers_share_the_instructions(built: Project) -> None:
+    asked = [prompt(built, f"layers@{name}") for name in LAYERS]
+    head, mark, _ = asked[0].partition("# This layer\n")
+    assert "# Response" in head
+    assert all(text.startswith(head + mark) for text in asked)
+
+
 def test_the_first_intent_is_made_of_the_request_alone(built: Project) -> None:
     sent = prompt(built, "intent")
     assert "MODE: CREATE" in sent
     assert "MODIFY" not in sent
-    assert [place for place, _ in blocks(sent)] == [f"{SPEC}/request.md", "schema"]
+    assert [place for place, _ in blocks(sent)] == ["schema", f"{SPEC}/request.md"]
     assert "architecture that was accepted last" not in prompt(built, "architecture")
 
 
@@ -317,20 +331,20 @@ def test_feedback_evolves_the_accepted_intent_and_architecture(built: Project) -
     assert "MODE: MODIFY" in sent
     places = [place for place, _ in blocks(sent)]
     assert places == [
+        "schema",
         f"{SPEC}/request.md",
         DUE_DATE,
         f"{SPEC}/feedback/0002-later.md",
         f"{APP}/spec/intent.json",
-        "schema",
     ]
     assert dict(blocks(sent))[f"{APP}/spec/intent.json"].strip() == accepted[0].strip()
     sent = prompt(built, "architecture")
     assert [place for place, _ in blocks(sent)] == [
+        "schema",
         f"{APP}/spec/intent.json",
         f"{APP}/spec/architecture.json",
-        "schema",
     ]
-    assert blocks(sent)[1][1].strip() == accepted[1].strip()
+    assert blocks(sent)[2][1].strip() == accepted[1].strip()
 
 
 # ---- its page --------------------------------------------------------------------------------------

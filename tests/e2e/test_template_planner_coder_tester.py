@@ -24,6 +24,7 @@ from tests.e2e.planner_coder_tester import (
 )
 from tests.project import Project
 
+SKIPPED = {"report": "skipped", "tester": "skipped"}
 pytestmark = pytest.mark.slow  # whole builds with pytest in them
 
 ONE = "def one():\n    return 1\n"
@@ -59,7 +60,7 @@ def halted(project: Project, answers: dict[str, str], code: str, **more: Any) ->
 
 def test_a_goal_is_planned_coded_and_tested_edited_and_taken_back(template: Project) -> None:
     assert template.run("validate", PIPELINE).code == 0
-    assert template.plan(PIPELINE) == {"summary": "run", "plan": "run", "code": "expand", "tester": "skipped"}
+    assert template.plan(PIPELINE) == {"summary": "run", "plan": "run", "code": "expand", **SKIPPED}
     built = build(template)
     assert built.code == 0, built.err
     first = template.files(SRC)
@@ -67,13 +68,13 @@ def test_a_goal_is_planned_coded_and_tested_edited_and_taken_back(template: Proj
     kept = {f"{RUNS}/plan_0001.json", f"{RUNS}/repo_summary.txt"}
     assert set(template.files("workspace")) == {*first, *kept}
     assert calls(template) == 3
-    assert build(template).err == "planner_coder_tester: up to date (4 stages, 1 skipped)\n"
+    assert build(template).err == "planner_coder_tester: up to date (4 stages, 2 skipped)\n"
     assert calls(template) == 0
 
     goal = template.read(GOAL)
     template.edit(GOAL, goal.replace("`mean` (their mean", "`mean` and `median` (their mean and median"))
     planned = template.plan(PIPELINE)
-    assert planned == {"summary": "fresh", "plan": "run", "code": "expand", "tester": "skipped"}
+    assert planned == {"summary": "fresh", "plan": "run", "code": "expand", **SKIPPED}
     assert build(template).code == 0
     assert calls(template) == 3
     assert "median" in template.read(f"{SRC}/stats/summary.py")
@@ -98,11 +99,12 @@ def test_a_new_test_is_run_on_what_is_there_and_only_the_planner_is_reported_of_
         {f"{TESTS}/test_package.py": "import stats\n\n\ndef test_it_has_a_docstring():\n    assert stats.__doc__\n"}
     )
     assert build(template).code == 0
-    assert statuses(template) | {"tester": ""} == {
+    assert statuses(template) | {"report": "", "tester": ""} == {
         "summary": "built",
         "plan": "built",
         "code@T1": "verified",
         "code@T2": "verified",
+        "report": "",
         "tester": "",
     }
     assert calls(template) == 1

@@ -83,6 +83,13 @@ def test_the_life_of_it(tdd: Project) -> None:
     }
 
 
+def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
+    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
+    checked = built.run("validate", PIPELINE)
+    assert checked.code == 0
+    assert "W836" not in checked.out + checked.err
+
+
 def test_tests_by_hand_stand_in_the_place_of_written_ones(tdd: Project) -> None:
     by_hand = (PIPELINE, "--set", "write_tests=false")
     planned = tdd.plan(*by_hand)
@@ -161,6 +168,19 @@ def test_a_patch_is_asked_for_with_spec_current_files_and_the_output_of_the_test
     assert "AssertionError: assert [('pear', 2)" in text, "what pytest has said: it says it on stdout, not on stderr"
 
 
+def test_all_modules_share_the_instructions_for_tests(built: Project) -> None:
+    asked = [shown_request(built, f"tests@{name}", 1) for name in ("words", "stats", "cli")]
+    head, mark, _ = asked[0].partition("# Module\n")
+    assert "# Response" in head
+    assert all(text.startswith(head + mark) for text in asked)
+
+
+def test_a_patch_begins_with_the_first_request(built: Project) -> None:
+    first, second = (shown_request(built, "code", attempt) for attempt in (1, 2))
+    assert second.startswith(first.rstrip())
+    assert second.count(built.read(SPEC)) == second.count(RED["src/textstats/stats.py"]) == 1, "nothing is there twice"
+
+
 def test_no_diff_is_asked_for_and_none_is_taken(built: Project) -> None:
     assert all("no diffs" in shown_request(built, "code", attempt) for attempt in (1, 2))
     code_answers(built, "--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n-a\n+b\n")
@@ -174,7 +194,8 @@ def test_tests_that_are_green_without_code_are_sent_back(tdd: Project) -> None:
     answered(tdd, "tdd_loop", {"tests@words": [empty, good]})
     green(tdd.build(PIPELINE, "tests"))
     assert asked(tdd).count("tests@words") == 2
-    assert "[E322] tests/test_words.py::test_nothing: passed without the code" in shown_request(tdd, "tests@words", 2)
+    reported = shown_request(tdd, "tests@words", 2)
+    assert "error[E322]: tests/test_words.py::test_nothing: passed without the code" in reported
 
 
 def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd: Project) -> None:
@@ -192,7 +213,7 @@ def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd:
     assert asked(tdd).count("tests@words") == 2
     reported = shown_request(tdd, "tests@words", 2)
     for name in ("test_nothing", "test_never", "test_expected", "test_case[2]"):
-        assert f"[E322] tests/test_words.py::{name}:" in reported
+        assert f"error[E322]: tests/test_words.py::{name}:" in reported
     assert "::test_real" not in reported
     assert "test_case[1]" not in reported
 

@@ -89,6 +89,13 @@ def test_it_lives_through_a_build_an_edit_of_the_spec_and_its_return(shipped: Pr
     assert set(shipped.plan(PIPELINE).values()) == {"fresh"}
 
 
+def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
+    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
+    checked = built.run("validate", PIPELINE)
+    assert checked.code == 0
+    assert "W836" not in checked.out + checked.err
+
+
 def test_place_says_where_plan_orders_and_project_lie(shipped: Project) -> None:
     before = set(shipped.files("workspace"))
     green(shipped.build(PIPELINE, "--set", "place=elsewhere", "factory@WO-01"))
@@ -118,7 +125,7 @@ def test_the_planner_is_asked_with_the_whole_spec_the_repository_and_the_form_of
         *("Never `bash scripts/verify.sh`", "imports only what exists", "up to ten other files"),
     ):
         assert rule in asked
-    assert "previous answer" not in asked
+    assert "previous response" not in asked
 
 
 def test_a_revision_carries_the_codes_and_the_previous_answer(built: Project) -> None:
@@ -126,6 +133,7 @@ def test_a_revision_carries_the_codes_and_the_previous_answer(built: Project) ->
     assert [code for code in ("[E003] WO-01", "[E101] WO-03", "[E105] WO-03") if code not in asked] == []
     assert kept(built, "plan", 1, "response.txt").strip() in asked
     assert built.read(SPEC).strip() in asked
+    assert asked.startswith(kept(built, "plan", 1, "prompt.txt").rstrip())
 
 
 def test_every_attempt_at_a_plan_is_kept_with_question_answer_and_errors(built: Project) -> None:
@@ -180,9 +188,9 @@ def test_the_engineer_is_given_the_order_and_its_files_with_their_digests_and_no
     assert before in asked
     assert before != module.read_text(), "a later order has edited it since"
     assert hashlib.sha256(before.encode()).hexdigest() in asked
-    for reported in ('"writes"', "base_sha256", "200,000 bytes", "without a shell"):
+    for reported in ('"writes"', "200,000 bytes", "without a shell"):
         assert reported in asked
-    for withheld in ("## Temperatures", "Convert temperatures", "verify_exempt", "What failed"):
+    for withheld in ("## Temperatures", "Convert temperatures", "verify_exempt", "base_sha256", "failed"):
         assert withheld not in asked
 
 
@@ -190,10 +198,17 @@ def test_the_second_attempt_starts_from_the_baseline_and_knows_what_failed(built
     (failed,) = failures(built, "factory@WO-03")
     assert (failed["kind"], failed["exit_code"]) == ("verify_failed", 1)
     first, second = (kept(built, "factory@WO-03", n, "prompt.txt") for n in (1, 2))
-    shown = second.partition("# What failed")[0]
+    shown, _, feedback = second.partition("The last response to this prompt failed: verify_failed")
     assert shown.rstrip() == first.rstrip()
-    assert "test_a_quantity_is_converted[32-F-C-0]" in second.partition("# What failed")[2]
+    assert "test_a_quantity_is_converted[32-F-C-0]" in feedback
     assert "write only: units/convert.py, tests/test_units.py, scripts/verify.sh" in second
+
+
+def test_all_orders_share_the_instructions(built: Project) -> None:
+    asked = [kept(built, f"factory@WO-0{number}", 1, "prompt.txt") for number in (1, 2, 3)]
+    head = asked[0].partition("\n# Work order")[0]
+    assert "# Response" in head
+    assert all(text.startswith(head) for text in asked)
 
 
 def test_two_orders_edit_one_file_and_the_later_one_starts_from_what_the_earlier_one_made(built: Project) -> None:

@@ -22,7 +22,7 @@ PROMPT = """Do it.
 QUOTED = r'"(?:[^"\\]|\\.)*"'
 OPENING = re.compile(
     rf"--- begin (?P<digits>[0-9a-f]{{12,}}): (?P<head>(?P<kind>{QUOTED})(?: path=(?P<path>{QUOTED}))?"
-    rf"(?: slice={QUOTED})? sha256=[0-9a-f]{{64}}) ---\n"
+    rf"(?: slice={QUOTED})?(?: sha256=[0-9a-f]{{64}})?) ---\n"
 )
 
 

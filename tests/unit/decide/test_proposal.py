@@ -109,6 +109,7 @@ def test_a_wrong_shape_is_named_in_every_place(answer, count: int) -> None:
     judgement = judge(answer)
     assert found(judgement) == [codes.WRONG_SHAPE] * count
     assert judgement.kind == "llm_output_invalid"
+    assert not any("sha256" in str(one.hint) for one in judgement.diagnostics), "no digest is requested"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The quickstart's prompts: short enough for a toy model, and a failure's identity is in the second one."""
+"""The quickstart's prompt: short enough for a toy model, and a failure's identity is in that of the next attempt."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,8 @@ EXCERPT = "test_clamp.py::test_a (call): AssertionError\n>       assert clamp(1)
 RED = RetryFeedback(kind="verify_failed", excerpt=EXCERPT, failing=("test_clamp.py::test_a AssertionError",))
 
 
-def render(name: str, brief: RetryFeedback | None, attempt: int = 1) -> str:
+def render(brief: RetryFeedback | None, attempt: int = 1) -> str:
+    name = "function.md.j2"
     text = (ROOT / "prompts/quickstart" / name).read_text(encoding="utf-8")
     inputs = [SimpleNamespace(path="specs/quickstart.md", slice="clamp", digest="", text=SECTION, base=False)]
     names: dict[str, Any] = {
@@ -29,25 +30,25 @@ def render(name: str, brief: RetryFeedback | None, attempt: int = 1) -> str:
 
 
 def test_the_first_prompt_is_the_section_and_one_demand() -> None:
-    assert render("function.md.j2", None).startswith(SECTION.strip())
-    assert "```python" in render("function.md.j2", None)
+    assert render(None).startswith(SECTION.strip())
+    assert "```python" in render(None)
 
 
 def test_the_second_prompt_shows_the_assertions_that_failed() -> None:
-    text = render("patch.md.j2", RED, 2)
-    assert "\nassert clamp(1) == 2\n" in text
+    text = render(RED, 2)
+    assert text.startswith(render(None).rstrip()), "a provider may have cached the first prompt"
+    assert "\nassert clamp(1) == 2\n" in f"{text}\n"
     assert "E  " not in text
-    assert "attempt 2" in text
     assert len(text) < 900
 
 
 @pytest.mark.parametrize("test", ["test_clamp.py::test_a AssertionError", "test_clamp.py::test_b TypeError"])
 def test_without_an_excerpt_the_failing_ids_stand_in_so_that_two_failures_are_two_requests(test: str) -> None:
     reduced = RetryFeedback(kind="verify_failed", excerpt=test, failing=(test,))
-    assert test in render("patch.md.j2", reduced, 2)
+    assert test in render(reduced, 2)
 
 
 def test_an_unusable_response_has_a_reason() -> None:
-    text = render("patch.md.j2", RetryFeedback(kind="llm_output_invalid", diagnostics=("[E215] line 2",)), 2)
+    text = render(RetryFeedback(kind="llm_output_invalid", diagnostics=("[E215] line 2",)), 2)
     assert "[E215] line 2" in text
     assert "It must pass" not in text

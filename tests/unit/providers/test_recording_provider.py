@@ -104,6 +104,17 @@ def test_a_system_prompt_is_recorded_as_it_was_sent() -> None:
     assert "sent_system" not in store.puts[-1].request
 
 
+def test_a_schema_is_recorded_as_it_was_sent() -> None:
+    store = Store()
+    narrow = replace(request(), schema={"type": "string"}, schema_identity={"type": "object"})
+    recorded(store, Model()).complete(narrow, 10.0, lambda _n: None)
+    assert store.puts[0].request["sent_schema"] == {"type": "string"}
+    assert store.puts[0].request["schema"] == {"type": "object"}
+    assert narrow.fingerprint() == replace(narrow, schema={"type": "object"}, schema_identity=None).fingerprint()
+    ask(recorded(store, Model()))
+    assert "sent_schema" not in store.puts[-1].request
+
+
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize(
     ("mode", "reused"),

@@ -14,7 +14,7 @@ from orch23.decide.proposal import judge_response
 from orch23.model.digest import canonical_json, digest_bytes
 from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
-from orch23.providers.wire import FILES_SCHEMA, MAX_SCHEMA_NODES, reduce_schema, wire_schema
+from orch23.providers.wire import FILES_SCHEMA, MAX_SCHEMA_NODES, reduce_schema, sent_schema, wire_schema
 from orch23.steps.llm.spec import LLMStep
 
 TEXT = {"type": "string"}
@@ -68,6 +68,22 @@ def test_the_envelope_is_flat_and_all_of_it_is_required() -> None:
         assert set(node["required"]) == set(node["properties"])
         assert node["additionalProperties"] is False
     assert "enum" not in canonical_json(FILES_SCHEMA).decode()
+
+
+def test_no_digest_is_in_the_envelope_that_is_sent() -> None:
+    sent = plain(sent_schema(FILES_SCHEMA))
+    entry = sent["properties"]["writes"]["items"]
+    assert set(entry["properties"]) == set(entry["required"]) == {"path", "content"}
+    assert "sha256" not in json.dumps(sent)
+    assert sdk_reduces(sent) == sent
+    jsonschema.validate(answer(writes=[{"path": "a.py", "content": "x = 1\n"}]), sent)
+
+
+def test_the_envelope_in_fingerprints_is_the_one_of_all_versions_and_other_schemas_are_sent_as_they_are() -> None:
+    pinned = "c7694c57e79c4e943dfec697aac5a384a433cb4914458c0a433eee1b731e7fb4"
+    assert digest_bytes(canonical_json(FILES_SCHEMA)).sha256 == pinned
+    assert sent_schema(obj(a=TEXT)) == obj(a=TEXT)
+    assert sent_schema(None) is None
 
 
 def test_a_response_that_fits_the_envelope_is_a_proposal() -> None:

@@ -13,7 +13,7 @@ from orch23.model.llm import RetryFeedback
 from orch23.resolve.expressions import render_tree
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
 from orch23.resolve.prompts import PromptInput, PromptInputs
-from orch23.resolve.templates import TemplateFileError, render_text
+from orch23.resolve.templates import TemplateFileError, render_prompt, render_text
 
 QUOTED = r'"(?:[^"\\]|\\.)*"'
 OPENING = re.compile(
@@ -96,6 +96,16 @@ def test_prompts_have_blocks_of_inputs_and_of_texts() -> None:
     assert parsed(rendered('{{ previous | block("previous answer") }}', previous="P\n")) == [
         DataBlock("previous answer", "P\n")
     ]
+
+
+def test_in_a_request_only_files_have_a_digest() -> None:
+    template = '{{ inputs | blocks }}\n{{ previous | block("previous answer") }}'
+    names = {"inputs": PromptInputs((given_input("a.md", "A"),)), "previous": "P"}
+    sent = render_prompt(template, names, "p.md.j2").text
+    digest = hashlib.sha256(b"A").hexdigest()
+    heads = [line.partition(": ")[2] for line in sent.splitlines() if line.startswith("--- begin")]
+    assert heads == [f'"file" path="a.md" sha256={digest} ---', '"previous answer" ---']
+    assert rendered(template, **names).count("sha256=") == 2, "keys and fingerprints are as in all versions"
 
 
 def test_an_absent_value_makes_no_block() -> None:
