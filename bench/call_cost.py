@@ -59,7 +59,8 @@ class Cost:
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def serving() -> Iterator[str]:
+    """Start the server, and yield its address."""
     program = [sys.executable, "-m", "bench.call_server"]
     with subprocess.Popen(program, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -80,7 +81,8 @@ def _cpu_s(argv: list[str], environ: dict[str, str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _build_s(provider: str, url: str, calls: int) -> float:
+def build_s(provider: str, url: str, calls: int) -> float:
+    """Return the processor time, in seconds, of a build with so many items."""
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
         project = Path(name) / "project"
         project.mkdir()
@@ -102,16 +104,17 @@ def _build_s(provider: str, url: str, calls: int) -> float:
         return _cpu_s(argv, environ)
 
 
-def _client_s(provider: str, url: str, calls: int) -> float:
+def client_s(provider: str, url: str, calls: int) -> float:
+    """Return the processor time, in seconds, of so many calls with the client of the vendor alone."""
     program = _LOOP.format(client=_CLIENTS[provider], jobs=_JOBS)
     return _cpu_s([sys.executable, "-c", program, url, str(calls)], dict(os.environ))
 
 
 def measure(provider: str, calls: int = CALLS) -> Cost:
     """Measure the calls of one provider, both ways in turn."""
-    with _server() as url:
-        build = _build_s(provider, url, calls) - _build_s(provider, url, 1)
-        client = _client_s(provider, url, calls) - _client_s(provider, url, 1)
+    with serving() as url:
+        build = build_s(provider, url, calls) - build_s(provider, url, 1)
+        client = client_s(provider, url, calls) - client_s(provider, url, 1)
     return Cost(provider, build * 1000 / (calls - 1), client * 1000 / (calls - 1))
 
 
