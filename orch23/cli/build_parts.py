@@ -131,7 +131,9 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 session=session,
                 executor=executor,
                 models=Models(
-                    requests=RequestBuilder(self.secrets, sources, pipeline.vars, shared_systems(pipeline)),
+                    requests=RequestBuilder(
+                        self.secrets, sources, pipeline.vars, shared_systems(pipeline), is_live=request.live
+                    ),
                     conversations=conversations,
                     validate=partial(validate_by_schema, sources),
                 ),

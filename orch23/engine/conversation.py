@@ -55,13 +55,15 @@ if TYPE_CHECKING:
 class RequestBuilder(Struct, frozen=True):
     """Builds the requests of stages: renders the prompt and checks it for secrets.
 
-    `systems` are the files of system texts that several stages of the pipeline use.
+    `systems` are the files of system texts that several stages of the pipeline use. `is_live`: responses are shown
+    while they arrive.
     """
 
     secrets: Secrets
     sources: AuthorTexts
     variables: Mapping[str, Json]
     systems: frozenset[str] = frozenset()
+    is_live: bool = False
 
     def build(
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
@@ -89,6 +91,7 @@ class RequestBuilder(Struct, frozen=True):
             cache=step.cache,
             schema=sent,
             schema_identity=None if sent == wire else wire,
+            is_live=self.is_live,
         )
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
 

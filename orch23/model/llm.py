@@ -1,7 +1,7 @@
 """Requests to models, their responses, the exchanges that record both, and the provider port."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,6 +27,10 @@ ExchangeOutcome: TypeAlias = Literal[
 """What became of a response. `failed`: its files were valid, and their verification failed."""
 
 
+MAX_WHOLE_TOKENS: Final = 1_024
+"""A response with at most so many tokens is requested as a whole, unless someone watches it."""
+
+
 class Message(Struct, frozen=True):
     """One message of a request."""
 
@@ -46,7 +50,7 @@ class Request(Struct, frozen=True, kw_only=True):
     items of its foreach share. `system_users` are those who send the same system text: no one else, the further
     attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt cache. They
     are not part of the fingerprint. `added` are the ends of the last message and of the last identity that orch23
-    appended to what the template rendered.
+    appended to what the template rendered. `is_live`: someone reads the response while it arrives.
     """
 
     provider: str
@@ -68,6 +72,13 @@ class Request(Struct, frozen=True, kw_only=True):
     system_users: SystemUsers = ""
     cache: "CachePolicy | None" = None
     added: tuple[str, str] = ("", "")
+    is_live: bool = True
+
+    @property
+    def is_streamed(self) -> bool:
+        """Return whether the response should arrive as a stream. A short one that nobody watches costs less whole."""
+        limit = self.params.get("max_tokens")
+        return self.is_live or not isinstance(limit, int) or limit > MAX_WHOLE_TOKENS
 
     @property
     def writes_for_an_hour(self) -> bool:

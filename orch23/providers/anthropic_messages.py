@@ -1,4 +1,4 @@
-"""The provider `anthropic`: Messages API, streamed."""
+"""The provider `anthropic`: Messages API."""
 
 import importlib.util
 import time
@@ -20,8 +20,9 @@ from orch23.providers.anthropic_sdk import (
     api_error,
     context_full_error,
     invalid_event,
+    is_stream,
+    read_message,
     warm_up_anthropic,
-    whole_message,
 )
 from orch23.providers.cache_marks import cache_marks
 from orch23.providers.connections import (
@@ -144,14 +145,19 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
 
         begun = False
         try:
-            with (
-                self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client,
-                client.messages.stream(**stream_arguments(request), timeout=self._timeouts(until)) as stream,
-            ):
-                begun = True
-                message = whole_message(self.url, stream.response)
-                if message is None:
-                    return self._listen(stream, until, on_text)
+            with self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client:
+                arguments = {**message_arguments(request), "timeout": self._timeouts(until)}
+                if not request.is_streamed:
+                    reply = client.messages.with_raw_response.create(**arguments).http_response
+                    begun = True
+                    message = read_message(self.url, reply)
+                else:
+                    with client.messages.stream(**arguments) as stream:
+                        begun = True
+                        if is_stream(stream.response):
+                            return self._listen(stream, until, on_text)
+                        # Some gateways do not stream. Their response is complete, and it is paid for.
+                        message = read_message(self.url, stream.response)
                 on_text(_text_of(message))
                 return message
         except anthropic.APIStatusError as error:
@@ -213,8 +219,8 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return anthropic.Timeout(min(left, self.stall_s), connect=min(left, CONNECT_S))
 
 
-def stream_arguments(request: Request) -> dict[str, Any]:
-    """Return the arguments of `messages.stream`: the request, with marks for the prompt cache where they pay."""
+def message_arguments(request: Request) -> dict[str, Any]:
+    """Return the arguments of a request, streamed or not, with marks for the prompt cache where they pay."""
     params = request.params
     marks = cache_marks(request, facts_of("anthropic", request.model))
     lifetime = {"ttl": "1h"} if request.writes_for_an_hour else {}

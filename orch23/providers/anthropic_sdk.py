@@ -39,30 +39,35 @@ _STATUS_OF_ERROR: Mapping[str, int] = {
 }
 
 
-def whole_message(url: str, response: Any) -> "Message | None":
-    """Return the message of a reply that is one JSON body instead of a stream; None for an event stream.
+def is_stream(response: Any) -> bool:
+    """Return whether a reply is an event stream. Each of its events is then checked as it is read.
 
-    Each event of a stream is checked as it is read: the SDK skips events without a name.
+    The SDK skips events without a name.
+    """
+    if not response.headers.get("content-type", "").startswith(EVENT_STREAM):
+        return False
+    pieces = response.iter_bytes
+    response.iter_bytes = lambda *args, **more: require_event_names(pieces(*args, **more))
+    return True
+
+
+def read_message(url: str, response: Any) -> "Message":
+    """Return the message of a reply that is one JSON body.
 
     Raises:
-        TransportError: it is neither; a retry would return the same page.
+        TransportError: it is something else; a retry would return the same page.
 
     """
     kind = response.headers.get("content-type", "no content type")
-    if kind.startswith(EVENT_STREAM):
-        pieces = response.iter_bytes
-        response.iter_bytes = lambda *args, **more: require_event_names(pieces(*args, **more))
-        return None
     body = response.read()
     if "json" in kind:
         from anthropic.types import Message  # noqa: PLC0415 - heavy
 
-        # Some gateways do not stream. Their response is complete, and it is paid for.
         with contextlib.suppress(ValueError):
             return Message.model_validate_json(body)
     said = printable_line(body.decode("utf-8", "replace"))
-    message = f"{url} replied 200 with {printable_line(kind)}, not an event stream: {said}"
-    charged = "json" in kind  # a model may have responded without streaming
+    message = f"{url} replied 200 with {printable_line(kind)}, not a message: {said}"
+    charged = "json" in kind or kind.startswith(EVENT_STREAM)  # a model may have responded
     raise TransportError(invalid_reply_diagnostic(message), charged=charged, status=200)
 
 

@@ -71,8 +71,12 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         self, request: Request, until: float, partial: "_PartialResponse", on_text: Callable[[str], None]
     ) -> None:
         with self.connection.open(until) as client:
-            create: Any = client.chat.completions.create
-            stream = create(**chat_request_body(request, self.limit_field, is_vendor=self.is_vendor))
+            body = chat_request_body(request, self.limit_field, is_vendor=self.is_vendor)
+            completions: Any = client.chat.completions
+            if not request.is_streamed:
+                on_text(partial.take(self._whole(completions.with_raw_response.create(**body).content)))
+                return
+            stream = completions.create(**body)
             kind = stream.response.headers.get("content-type", "")
             if "json" in kind:
                 # Some servers do not stream. Their response is complete, and it is paid for.
@@ -161,10 +165,10 @@ def chat_request_body(request: Request, limit_field: str, *, is_vendor: bool = F
         "model": request.model,
         "messages": sent,
         limit_field: params.get("max_tokens"),
-        "stream": True,
-        # Without this option, a streamed response has no token counts.
-        "stream_options": {"include_usage": True},
     }
+    if request.is_streamed:
+        # Without this option, a streamed response has no token counts.
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
     names = {"effort": "reasoning_effort", "temperature": "temperature"}
     body |= {sent_as: params[name] for name, sent_as in names.items() if name in params}
     body |= {**seed_of(request), **(cache_fields(request) if is_vendor else {})}

@@ -264,15 +264,16 @@ def _judged(reply: Json, url: str) -> tuple[str, StopReason]:
 
 
 def responses_request_body(request: Request, *, background: bool = True, is_vendor: bool = False) -> dict[str, Json]:
-    """Return the body of `/responses`: stored and processed in the background, or streamed and not stored."""
+    """Return the body of `/responses`: stored and processed in the background, or not stored, and streamed if long."""
     params = request.params
+    streamed = {"stream": True} if request.is_streamed else {}
     sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
     body: dict[str, Json] = {
         "model": request.model,
         "input": sent,
         "max_output_tokens": params.get("max_tokens"),
         # In the background and stored: a later run can collect the response if this one is killed.
-        **({"background": True, "store": True} if background else {"stream": True, "store": False}),
+        **({"background": True, "store": True} if background else {**streamed, "store": False}),
         **(cache_fields(request) if is_vendor else {}),
     }
     if request.system:

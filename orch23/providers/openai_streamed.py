@@ -1,4 +1,4 @@
-"""Call OpenAI's Responses API, streamed, so that the vendor does not store the response."""
+"""Call OpenAI's Responses API without its background mode, so that the vendor does not store the response."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -64,8 +64,12 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
     def _listen(self, request: Request, until: float, on_text: Callable[[str], None]) -> Json:
         """Return the response in the last event of the stream; None if there is no such event."""
         with self.connection.open(until) as client:
-            create: Any = client.responses.create
-            stream = create(**responses_request_body(request, background=False, is_vendor=self.is_vendor))
+            responses: Any = client.responses
+            body = responses_request_body(request, background=False, is_vendor=self.is_vendor)
+            if not request.is_streamed:
+                reply = responses.with_raw_response.create(**body).content
+                return parse_reply(reply.decode("utf-8", "replace"), self.connection.server.url)
+            stream = responses.create(**body)
             kind = stream.response.headers.get("content-type", "")
             if kind.startswith(EVENT_STREAM):
                 return self._last(stream, on_text)

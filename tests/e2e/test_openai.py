@@ -95,12 +95,12 @@ def test_the_schema_of_a_stage_is_sent(project: Project, api: str) -> None:
 
 def test_a_compatible_server_is_asked_by_chat(project: Project) -> None:
     with OpenAIServer(chat("an answer")) as server:
-        story(project, server.url, more=", seed: 3, temperature: 0.5, max_tokens: 77")
+        story(project, server.url, more=", seed: 3, temperature: 0.5, max_tokens: 7777")
         green(project.build(env={"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_ORG_ID": "org-x"}))
         assert project.read("said.txt") == "an answer\n"
         assert server.lines() == [CHAT]
         body = server.asked[0].body
-        assert (body["model"], body["seed"], body["temperature"], body["max_tokens"]) == ("m", 3, 0.5, 77)
+        assert (body["model"], body["seed"], body["temperature"], body["max_tokens"]) == ("m", 3, 0.5, 7777)
         assert "openai-organization" not in server.asked[0].headers
 
 

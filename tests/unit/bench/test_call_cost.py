@@ -5,11 +5,11 @@ import pytest
 from bench.call_cost import GOAL_MS, Cost, build_s, client_s, main, serving
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
-def test_a_build_and_a_client_make_their_calls(provider):
+@pytest.mark.parametrize("case", ["anthropic", "anthropic, streamed", "openai", "openai, streamed"])
+def test_a_build_and_a_client_make_their_calls(case):
     with serving() as url:
-        assert build_s(provider, url, 2) > 0
-        assert client_s(provider, url, 2) > 0
+        assert build_s(case, url, 2) > 0
+        assert client_s(case, url, 2) > 0
 
 
 def test_calls_that_fail_are_an_error():
@@ -19,7 +19,7 @@ def test_calls_that_fail_are_an_error():
 
 @pytest.mark.parametrize(("build_ms", "code"), [(GOAL_MS, 0), (GOAL_MS + 0.1, 1)])
 def test_only_a_build_over_the_goal_exits_with_an_error(monkeypatch, build_ms, code):
-    monkeypatch.setattr("bench.call_cost.measure", lambda provider, _calls: Cost(provider, build_ms, 2.0))
+    monkeypatch.setattr("bench.call_cost.measure", lambda case, _calls: Cost(case, build_ms, 2.0))
     said = []
     assert main(2, said.append) == code
-    assert [line.endswith("missed") for line in said[1:]] == [bool(code)] * 2
+    assert [line.endswith("missed") for line in said[1:]] == [bool(code)] * 4

@@ -27,7 +27,7 @@ from orch23.providers.anthropic_messages import (
     ANTHROPIC_KEY,
     API_VERSION,
     AnthropicMessages,
-    stream_arguments,
+    message_arguments,
 )
 from orch23.providers.anthropic_sdk import WarmUp, warm_up_anthropic
 from orch23.providers.connections import ClientPool, OpenCalls
@@ -455,7 +455,7 @@ HALF = "context\n" * 256
 
 
 def marked(this: Request, cache: CachePolicy | None = CACHE) -> dict[str, Any]:
-    return stream_arguments(replace(this, model=LISTED, cache=cache))
+    return message_arguments(replace(this, model=LISTED, cache=cache))
 
 
 def content(this: Request, cache: CachePolicy | None = CACHE) -> Any:
