@@ -11,6 +11,7 @@ from orch23.model.digest import Json, digest_json
 from orch23.model.parsing import NaturalNumber
 
 if TYPE_CHECKING:
+    from orch23.model.media import Media
     from orch23.model.prompt_cache import CachePolicy
 
 RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
@@ -28,10 +29,11 @@ ExchangeOutcome: TypeAlias = Literal[
 
 
 class Message(Struct, frozen=True):
-    """One message of a request."""
+    """One message of a request. `media` are the pictures and PDFs in it; the content has their places and digests."""
 
     role: Literal["user", "assistant"]
     content: str
+    media: "tuple[Media, ...]" = ()
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -66,6 +68,11 @@ class Request(Struct, frozen=True, kw_only=True):
     system_users: SystemUsers = ""
     cache: "CachePolicy | None" = None
     added: tuple[str, str] = ("", "")
+
+    @property
+    def media(self) -> "tuple[Media, ...]":
+        """Return the pictures and PDFs of all messages."""
+        return tuple(one for message in self.messages for one in message.media)
 
     @property
     def writes_for_an_hour(self) -> bool:

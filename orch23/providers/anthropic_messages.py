@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
-from orch23.model.llm import Provider, Request, Response, StopReason, Usage
+from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
+from orch23.model.media import Media, split_text
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
@@ -45,6 +46,7 @@ from orch23.providers.faults import (
     unknown_stop_error,
     unreachable_error,
 )
+from orch23.providers.media import ANTHROPIC_MEDIA, base64_text
 from orch23.providers.model_facts import facts_of
 from orch23.providers.registry import server_grant
 from orch23.providers.server_replies import (
@@ -223,12 +225,12 @@ def stream_arguments(request: Request) -> dict[str, Any]:
         "model": request.model,
         "max_tokens": params["max_tokens"],
         "messages": [
-            {"role": message.role, "content": _content(message.content, marks.ends_in(request, at), mark)}
+            {"role": message.role, "content": _content(message, marks.ends_in(request, at), mark)}
             for at, message in enumerate(request.messages)
         ],
     }
     if request.system:
-        sent["system"] = _content(request.system, (len(request.system),) if marks.system else (), mark)
+        sent["system"] = _content(Message("user", request.system), (len(request.system),) if marks.system else (), mark)
     config: dict[str, Json] = {"effort": params["effort"]} if "effort" in params else {}
     if request.schema is not None:
         config["format"] = {"type": "json_schema", "schema": request.schema}
@@ -239,13 +241,22 @@ def stream_arguments(request: Request) -> dict[str, Any]:
     return sent
 
 
-def _content(text: str, ends: Sequence[int], mark: Mapping[str, Any]) -> str | list[dict[str, Any]]:
-    """Return a text as it is, or in blocks with a mark at each of these ends."""
-    if not ends:
-        return text
-    starts = (0, *ends)
-    blocks = [{"type": "text", "text": text[start:end], **mark} for start, end in zip(starts, ends, strict=False)]
-    return [*blocks, {"type": "text", "text": text[ends[-1] :]}] if ends[-1] < len(text) else blocks
+def _content(message: Message, ends: Sequence[int], mark: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+    """Return a text as it is, or in blocks: with its pictures and PDFs, and a mark at each of these ends."""
+    if not ends and not message.media:
+        return message.content
+    return [
+        {
+            **({"type": "text", "text": part} if isinstance(part, str) else _media_block(part)),
+            **(mark if ends_here else {}),
+        }
+        for part, ends_here in split_text(message.content, message.media, ends)
+    ]
+
+
+def _media_block(one: Media) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": one.type, "data": base64_text(one)}
+    return {"type": "document" if one.kind == "pdf" else "image", "source": source}
 
 
 def make_anthropic_client(url: str, key: str, connection: ClientConnection, trust: TlsContexts) -> "Anthropic":
@@ -430,4 +441,6 @@ ADAPTER = Adapter(
     streams=lambda _step: True,
     facts=lambda step: facts_of("anthropic", step.model) if _is_vendor(step) else None,
     limits_cached_input=False,
+    accepts=lambda step: facts_of("anthropic", step.model).media,
+    media=ANTHROPIC_MEDIA,
 )

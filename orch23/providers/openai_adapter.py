@@ -11,6 +11,7 @@ from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext
 from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.media import OPENAI_MEDIA
 from orch23.providers.model_facts import facts_of
 from orch23.providers.openai_chat import ChatCompletions
 from orch23.providers.openai_client import (
@@ -145,5 +146,7 @@ ADAPTER = Adapter(
     on_truncated=OnTruncated(1, 2),
     stored_at=_stored_at,
     streams=lambda step: interface_of(step) == "chat" and server_url(step) == OPENAI_URL,
+    accepts=lambda step: facts_of("openai", step.model).media,
+    media=OPENAI_MEDIA,
     facts=lambda step: facts_of("openai", step.model) if _is_vendor(step) else None,
 )

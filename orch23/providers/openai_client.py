@@ -9,7 +9,8 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import Usage
+from orch23.model.llm import Message, Usage
+from orch23.model.media import Media, split_text
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
@@ -76,6 +77,18 @@ def _is_fit(schema: Json, depth: int) -> bool:
     branches = schema.get("anyOf")
     inner += branches if isinstance(branches, list | tuple) else ()
     return all(_is_fit(one, depth + 1) for one in inner)
+
+
+def message_content(message: Message, part: Callable[[str | Media], Json]) -> Json:
+    """Return the content of a message: its text, or its parts if it has pictures or PDFs."""
+    if not message.media:
+        return message.content
+    return [part(one) for one, _ in split_text(message.content, message.media)]
+
+
+def file_name(one: Media) -> str:
+    """Return the name of a file, as the interfaces want it."""
+    return one.path.rpartition("/")[2]
 
 
 OPENAI_KEY = "OPENAI_API_KEY"

@@ -18,6 +18,8 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext, nearest_hint
 
 if TYPE_CHECKING:
+    from orch23.model.media import MediaKind
+    from orch23.providers.media import MediaLimits
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -195,6 +197,19 @@ def is_remote(step: "LLMStep") -> bool:
 def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
     """Return the reduced schema that is sent; None for none. `schema` is the step's, None if it has none."""
     return _adapter(step).wire(step, schema) if step.structured_output else None
+
+
+def accepted_media(step: "LLMStep", model: str) -> "frozenset[MediaKind]":
+    """Return the kinds of media that a model of a step accepts."""
+    return _adapter(step).accepts(replace(step, model=model))
+
+
+def media_limits_of(provider: str) -> "MediaLimits":
+    """Return the limits of a provider for pictures and PDFs."""
+    from orch23.providers.media import NO_MEDIA  # noqa: PLC0415 - few requests have media
+
+    adapter = adapter_named(provider, ())
+    return adapter.media if adapter is not None and adapter.media is not None else NO_MEDIA
 
 
 def reports_first_event(step: "LLMStep") -> bool:
