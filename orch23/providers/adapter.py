@@ -37,7 +37,7 @@ ScriptedResponses: TypeAlias = Mapping[str, Sequence[ScriptedCase]]
 ReadScriptedResponses: TypeAlias = Callable[[str], ScriptedResponses]
 
 # The prices of a provider: free, unknown, or those of a vendor in the price table.
-Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai"]
+Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai", "aws", "google"]
 
 
 class ProjectFiles(Protocol):

@@ -2,7 +2,7 @@
 
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
 from orch23.providers.anthropic_sdk import (
     WarmUp,
+    anthropic_http_client,
     api_error,
     context_full_error,
     invalid_event,
@@ -34,7 +35,6 @@ from orch23.providers.connections import (
     OpenCalls,
     TlsContexts,
     clients_of_run,
-    no_cookies,
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
@@ -47,13 +47,11 @@ from orch23.providers.faults import (
     unreachable_error,
 )
 from orch23.providers.media import ANTHROPIC_MEDIA, base64_text
-from orch23.providers.model_facts import facts_of
+from orch23.providers.model_facts import ModelFacts, facts_of
 from orch23.providers.registry import server_grant
 from orch23.providers.server_replies import (
-    IDENTITY_ENCODING,
     MAX_RESPONSE_CHARACTERS,
     join_text,
-    limit_reply,
     text_at,
     token_count,
 )
@@ -110,7 +108,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             ProviderError: the build has ended.
 
         """
-        missing = _missing(self.key)
+        missing = self.missing()
         if missing:
             raise ConfigurationError(*missing)
         import anthropic  # noqa: F401, PLC0415 - 1.5 s, which must not count against `llm.timeout`
@@ -147,8 +145,10 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         begun = False
         try:
             with (
-                self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client,
-                client.messages.stream(**stream_arguments(request), timeout=self._timeouts(until)) as stream,
+                self.clients.client_for(self.identity(), sockets, self.client) as client,
+                client.messages.stream(
+                    **stream_arguments(request, self.facts(request.model)), timeout=self._timeouts(until)
+                ) as stream,
             ):
                 begun = True
                 message = whole_message(self.url, stream.response)
@@ -171,8 +171,21 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         except UNEXPECTED_ERRORS as error:
             raise library_error(error, "anthropic") from None
 
-    def _client(self, connection: ClientConnection) -> "Anthropic":
+    def missing(self) -> tuple[Diagnostic, ...]:
+        """Return an error for a missing key and for a missing library."""
+        return _missing(self.key)
+
+    def identity(self) -> tuple[Hashable, ...]:
+        """Return the platform, the server and the key: a client is used again for the same ones."""
+        return ("anthropic", self.url, self.key)
+
+    def client(self, connection: ClientConnection) -> Any:
+        """Return a client of the library."""
         return make_anthropic_client(self.url, self.key, connection, self.trust)
+
+    def facts(self, model: str) -> ModelFacts:
+        """Return the facts of a model, by its name at the platform."""
+        return facts_of("anthropic", model)
 
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None]
@@ -215,10 +228,10 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return anthropic.Timeout(min(left, self.stall_s), connect=min(left, CONNECT_S))
 
 
-def stream_arguments(request: Request) -> dict[str, Any]:
+def stream_arguments(request: Request, facts: ModelFacts | None = None) -> dict[str, Any]:
     """Return the arguments of `messages.stream`: the request, with marks for the prompt cache where they pay."""
     params = request.params
-    marks = cache_marks(request, facts_of("anthropic", request.model))
+    marks = cache_marks(request, facts or facts_of("anthropic", request.model))
     lifetime = {"ttl": "1h"} if request.writes_for_an_hour else {}
     mark = {"cache_control": {"type": "ephemeral", **lifetime}}
     sent: dict[str, Any] = {
@@ -269,7 +282,6 @@ def make_anthropic_client(url: str, key: str, connection: ClientConnection, trus
     """
     import anthropic  # noqa: PLC0415 - heavy
 
-    mounts = dict.fromkeys(("http://", "https://", "all://")) if is_loopback(url) else {}
     headers = {"anthropic-version": API_VERSION}
     client = anthropic.Anthropic(
         api_key=key,
@@ -277,17 +289,7 @@ def make_anthropic_client(url: str, key: str, connection: ClientConnection, trus
         max_retries=0,
         open_telemetry=False,
         default_headers=headers,
-        http_client=anthropic.DefaultHttpxClient(
-            follow_redirects=False,
-            verify=trust.context_for(url),
-            mounts=mounts,
-            headers=IDENTITY_ENCODING,
-            cookies=no_cookies(),
-            event_hooks={
-                "request": [lambda request: request.extensions.update(trace=connection.trace)],
-                "response": [lambda reply: limit_reply(reply, url, connection.call)],
-            },
-        ),
+        http_client=anthropic_http_client(url, connection, trust),
     )
     client._custom_headers = headers  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS
     return client
@@ -351,7 +353,7 @@ def _url(step: LLMStep) -> str:
 
 
 def _is_vendor(step: LLMStep) -> bool:
-    # An invalid address has no normal form; `_check` reports it.
+    # An invalid address has no normal form; `check_anthropic` reports it.
     return step.base_url is None or (url_fault(step.base_url) is None and _url(step) == ANTHROPIC_URL)
 
 
@@ -376,7 +378,8 @@ def _key(environ: Mapping[str, str]) -> str:
     return environ.get(ANTHROPIC_KEY, "").strip()
 
 
-def _parameters(step: LLMStep) -> Mapping[str, Json]:
+def anthropic_parameters(step: LLMStep) -> Mapping[str, Json]:
+    """Return the parameters of a request."""
     effort: dict[str, Json] = {} if step.effort is None else {"effort": step.effort}
     thinking = {} if step.thinking is None else {"thinking": _thinking(step.thinking)}
     return {"max_tokens": step.max_tokens, **effort, **thinking}
@@ -386,12 +389,13 @@ def _thinking(value: str) -> dict[str, Json]:
     return {"type": "enabled", "budget_tokens": int(value)} if value.isdecimal() else {"type": value}
 
 
-def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
+def check_anthropic(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
+    """Return the errors of a step that calls Claude."""
     found = []
     if step.effort is not None and step.effort not in EFFORTS:
-        message = f"the provider `anthropic` has no effort `{step.effort}`"
+        message = f"the provider `{step.provider}` has no effort `{step.effort}`"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=nearest_hint(step.effort, EFFORTS)))
-    if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step.max_tokens)):
+    if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step)):
         hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
@@ -400,12 +404,12 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     return tuple(found)
 
 
-def _thinking_fault(value: str, max_tokens: int) -> str | None:
+def _thinking_fault(value: str, step: LLMStep) -> str | None:
     if not value.isdecimal():
-        return None if value in THINKING_MODES else "is not a mode of the provider `anthropic`"
+        return None if value in THINKING_MODES else f"is not a mode of the provider `{step.provider}`"
     if int(value) < MIN_THINKING_TOKENS:
         return f"is under {MIN_THINKING_TOKENS} tokens, the minimum"
-    return None if int(value) < max_tokens else f"is not under `max_tokens: {max_tokens}`, which includes it"
+    return None if int(value) < step.max_tokens else f"is not under `max_tokens: {step.max_tokens}`, which includes it"
 
 
 def _missing(key: str) -> tuple[Diagnostic, ...]:
@@ -428,13 +432,13 @@ def _missing(key: str) -> tuple[Diagnostic, ...]:
 ADAPTER = Adapter(
     make=_make,
     takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
-    parameters=_parameters,
+    parameters=anthropic_parameters,
     endpoint=_url,
     api=lambda _step: f"messages {API_VERSION}",
     pricing="anthropic",
     remote=lambda step: not is_loopback(_url(step)),
     wire=wire_schema,
-    check=_check,
+    check=check_anthropic,
     ready=lambda _step, environ, _root: _missing(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,

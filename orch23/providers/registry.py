@@ -32,6 +32,9 @@ _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
 _MODULES = {
     "anthropic": "anthropic_messages",
     "openai": "openai_adapter",
+    "bedrock": "bedrock",
+    "vertex": "vertex",
+    "azure": "azure",
     "local": "local",
     "command": "command",
     "scripted": "scripted",
