@@ -1,7 +1,8 @@
 """Limits of the vendors for pictures and PDFs, and the most tokens that these take.
 
-From the vendors' documentation of 2026-11: `build-with-claude/vision` and `pdf-support` of platform.claude.com,
-`guides/images-vision` and `guides/pdf-files` of developers.openai.com.
+The numbers of pictures and the size of a request are of `build-with-claude/vision` of platform.claude.com. All other
+figures are taken generously and not verified against a page: if a limit is too high, the vendor refuses the request.
+Not checked are the dimensions of a picture, and the lower numbers for models with 200,000 tokens of context.
 """
 
 import base64

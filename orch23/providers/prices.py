@@ -113,7 +113,7 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
     """Return the maximum usage of a request, without a tokenizer and without a call.
 
     Each token of a byte-level tokenizer has at least one byte, so a text has at most as many tokens as bytes in UTF-8.
-    A picture and a page of a PDF have at most what the vendor documents.
+    For a picture and a page of a PDF, a fixed number is assumed.
     A response has at most `max_tokens`, thinking included. Without that parameter the price is unknown.
     """
     # Bytes, not a vendor's tokenizer: one low estimate would break the limit (ADR 8).
