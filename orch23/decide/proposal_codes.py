@@ -79,7 +79,9 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     ),
     TOO_LARGE: (
         "the proposal is too large",
-        "A file may have at most 200 KB, and all files of a response 500 KB. Split the work into stages or items.",
+        "A file may have at most 200 KB, and all files of a response 500 KB. Split the work into stages or items. If "
+        "each file that the stage may write is shown to the model and is larger already, no model is called: write "
+        "`returns: edits`, so that the response has only what changes.",
     ),
     INVALID_TEXT: (
         "text that cannot be stored",

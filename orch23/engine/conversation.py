@@ -26,6 +26,7 @@ from orch23.providers.codes import NOT_RECORDED, OFFLINE
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import (
+    accepted_media,
     api_version_of,
     endpoint_of,
     grant_for,
@@ -69,17 +70,20 @@ class RequestBuilder(Struct, frozen=True):
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
     ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
         """Return the request of one attempt and the errors that forbid it; None if the prompt cannot be rendered."""
+        from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that call a model
+
         wire = wire_schema_of(step, _schema(step, self.sources))
-        request, problems = make_request(
-            resolved.stage,
-            step,
-            this,
-            self.sources,
-            variables=self.variables,
-            endpoint=endpoint_of(step),
-            params=params,
-            wire_schema=wire,
-        )
+        with accepting(accepted_media(step, this.model)):
+            request, problems = make_request(
+                resolved.stage,
+                step,
+                this,
+                self.sources,
+                variables=self.variables,
+                endpoint=endpoint_of(step),
+                params=params,
+                wire_schema=wire,
+            )
         if request is None:
             return None, problems
         users = "stages" if request.system and step.system in self.systems else request.system_users

@@ -78,24 +78,31 @@ E_SECRET_STORED = "E602"  # noqa: S105 - a code
 E_SECRET_IN_RESPONSE = "E603"  # noqa: S105 - a code
 
 _TAKE_OUT = "remove it, or set `llm.secrets: redact` to send the prompt without it; see docs/secrets.md"
+_LEAVE_OUT = "make another file without it, and show that; see docs/secrets.md"
 _BELONGS = "keep it in the environment: the definition of a stage is stored and committed"
 
 
 class TrackedText:
     """The text of an input, read at most once and only on demand; `text` is None until then."""
 
-    __slots__ = ("_read", "text")
+    __slots__ = ("_known", "_read", "text")
 
     def __init__(self, read: ReadText) -> None:
         """Set the function that reads the text."""
         self._read = read
+        self._known: str | None = None
         self.text: str | None = None
 
     def __call__(self) -> str:
         """Return the text."""
-        if self.text is None:
-            self.text = self._read()
+        self.text = self.peek()
         return self.text
+
+    def peek(self) -> str:
+        """Return the text, for a prompt that may not show it."""
+        if self._known is None:
+            self._known = self._read()
+        return self._known
 
 
 def track_reads(this: AttemptContext) -> AttemptContext:
@@ -117,19 +124,25 @@ def guard_request(
     # The rendered request is checked, not its parts: rendering can join two harmless texts to a secret.
     systems = (request.system, request.system_identity or "")
     texts = (*systems, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))
+    # A picture or a PDF is compressed, but its notes may be readable. Nothing can be taken out of it.
+    in_media = [(name, one.path) for one in request.media for name in _names(secrets.find(one.data.decode("latin-1")))]
+    if in_media:
+        return request, tuple(_sent(name, path, _LEAVE_OUT) for name, path in in_media)
     found = [finding for text in texts for finding in secrets.find(text)]
     if not found:
         return request, ()
     # A machine without the variable does not know the value, and sends it (docs/secrets.md).
     if is_llm(step) and step.secrets == "redact":
-        return _redacted(secrets, request), ()
+        clean = _redacted(secrets, request)
+        unplaced = {
+            one.path for message in clean.messages for one in message.media if one.marker not in message.content
+        }
+        named = [(name, path) for path in sorted(unplaced) for name in _names(found)]
+        return clean, tuple(_sent(name, path, _LEAVE_OUT) for name, path in named)
     places = [
         (name, place) for name in _names(found) for place in _places(secrets, name, request, stage, this, sources)
     ]
-    return request, tuple(
-        Diagnostic(E_SECRET_SENT, f"the prompt would send a secret: {name}", subject=place, hint=_TAKE_OUT)
-        for name, place in places
-    )
+    return request, tuple(_sent(name, place, _TAKE_OUT) for name, place in places)
 
 
 def guard_manifest(secrets: Secrets, resolved: ResolvedStage) -> tuple[Diagnostic, ...]:
@@ -245,6 +258,10 @@ def _rendered(request: Request) -> Iterator[_Text]:
     yield _Text("the schema as it is sent", _json(request.schema), is_file=False)
 
 
+def _sent(name: str, place: str, hint: str) -> Diagnostic:
+    return Diagnostic(E_SECRET_SENT, f"the prompt would send a secret: {name}", subject=place, hint=hint)
+
+
 def _stored(part: str, name: str) -> Diagnostic:
     return Diagnostic(E_SECRET_STORED, f"a secret would be stored with the result: {name}", subject=part, hint=_BELONGS)
 
@@ -274,11 +291,16 @@ def sent_files(files: tuple[str, ...], this: AttemptContext, sources: AuthorText
     return (*shown, *(_shown(path, "", text) for path, text in texts.items() if text is not None))
 
 
+def sent_media(request: Request) -> tuple[SentFile, ...]:
+    """Return the pictures and PDFs of a request."""
+    return tuple(SentFile(one.path, "", one.sha256, len(one.data)) for one in request.media)
+
+
 def sent_bytes(request: Request) -> int:
-    """Return the number of bytes of a request: its messages and its schema."""
+    """Return the number of bytes of a request: its messages, their pictures and PDFs, and its schema."""
     sent = [request.system, *(message.content for message in request.messages)]
     sent += [_json(request.schema)] if request.schema is not None else []
-    return sum(utf8_size(text) for text in sent)
+    return sum(utf8_size(text) for text in sent) + sum(len(one.data) for one in request.media)
 
 
 def utf8_size(text: str) -> int:

@@ -28,7 +28,7 @@ from orch23.model.plan import (
     VerifyOnly,
 )
 from orch23.providers.prices import Tariff, worst_case
-from orch23.providers.registry import adapter_named, storing_server, truncation_policy
+from orch23.providers.registry import adapter_named, media_limits_of, storing_server, truncation_policy
 from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH
 from orch23.steps.registry import is_llm
 from orch23.store.run_statistics import StageStatistics
@@ -156,7 +156,16 @@ def _characters(request: Request) -> int:
     texts = [request.system, *(message.content for message in request.messages)]
     if request.schema is not None:
         texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
-    return sum(map(len, texts))
+    return sum(map(len, texts)) + CHARACTERS_PER_TOKEN * _media_tokens(request)
+
+
+def _media_tokens(request: Request) -> int:
+    """Return the tokens of pictures and PDFs: the most that they take, since vendors scale them."""
+    if not request.media:
+        return 0
+    from orch23.providers.media import media_tokens  # noqa: PLC0415 - few requests have media
+
+    return media_tokens(request, media_limits_of(request.provider))
 
 
 def _price(tariff: Tariff | None) -> PriceKind:

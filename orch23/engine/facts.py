@@ -25,7 +25,7 @@ from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
 from orch23.model.plugins import plugin_folders
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
-from orch23.providers.registry import api_version_of, endpoint_of, parameters_of, plugin_of
+from orch23.providers.registry import accepted_media, api_version_of, endpoint_of, parameters_of, plugin_of
 from orch23.snapshot.signatures import signature
 from orch23.steps.registry import is_llm, kinds_of
 
@@ -62,6 +62,7 @@ class FactFinder(Struct):
             endpoint=endpoint_of(step) if is_llm(step) else "",
             api=api_version_of(step) if is_llm(step) else "",
             params=parameters_of(replace(step, model=stage.retry.model_of(1, step.model))) if is_llm(step) else {},
+            accepts=accepted_media(step, stage.retry.model_of(1, step.model)) if is_llm(step) else frozenset(),
             plugins=self._plugins_of(stage),
             verify_plugins=self._plugins_of_verify(stage),
             checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from orch23.engine.egress import sent_bytes, sent_files, utf8_size
+from orch23.engine.egress import sent_bytes, sent_files, sent_media, utf8_size
 from orch23.engine.outcomes import StageOutcome, StageUsage, diagnostic_line
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import (
@@ -232,7 +232,7 @@ class LlmEvents(Struct, kw_only=True):
             attempt=self.context.attempt,
             recorded=self.is_recorded(request),
             mode=self.mode,
-            files=sent_files(self.files, self.context, self.sources),
+            files=(*sent_files(self.files, self.context, self.sources), *sent_media(request)),
             bytes=sent_bytes(request),
             previous_bytes=utf8_size(self.context.previous or ""),
             brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,

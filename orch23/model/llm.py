@@ -11,6 +11,7 @@ from orch23.model.digest import Json, digest_json
 from orch23.model.parsing import NaturalNumber
 
 if TYPE_CHECKING:
+    from orch23.model.media import Media
     from orch23.model.prompt_cache import CachePolicy
 
 RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
@@ -32,10 +33,11 @@ MAX_WHOLE_TOKENS: Final = 1_024
 
 
 class Message(Struct, frozen=True):
-    """One message of a request."""
+    """One message of a request. `media` are the pictures and PDFs in it; the content has their places and digests."""
 
     role: Literal["user", "assistant"]
     content: str
+    media: "tuple[Media, ...]" = ()
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -79,6 +81,11 @@ class Request(Struct, frozen=True, kw_only=True):
         """Return whether the response should arrive as a stream. A short one that nobody watches costs less whole."""
         limit = self.params.get("max_tokens")
         return self.is_live or not isinstance(limit, int) or limit > MAX_WHOLE_TOKENS
+
+    @property
+    def media(self) -> "tuple[Media, ...]":
+        """Return the pictures and PDFs of all messages."""
+        return tuple(one for message in self.messages for one in message.media)
 
     @property
     def writes_for_an_hour(self) -> bool:

@@ -6,18 +6,21 @@ are the aspects that differ.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from orch23.model.digest import FileEntry, Json, digest_json
+
+if TYPE_CHECKING:
+    from orch23.model.media import MediaKind
 
 
 class Facts(Struct, frozen=True, kw_only=True):
     """Facts about the machine and the providers, looked up before a stage is resolved.
 
     `plugins` are name and version of each plugin that is part of the step of the stage; `verify_plugins` are those of
-    the plugins that add step kinds to its `verify`, by kind.
+    the plugins that add step kinds to its `verify`, by kind. `accepts` are the media that the first model accepts.
     """
 
     python: str = ""
@@ -30,6 +33,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     plugins: tuple[str, ...] = ()
     verify_plugins: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, int | str] = field(default_factory=dict)
+    accepts: "frozenset[MediaKind]" = frozenset()
 
 
 ACTION_FORMAT = 1

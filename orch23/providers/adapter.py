@@ -14,6 +14,8 @@ from orch23.model.llm import OnTruncated, Provider, Request
 from orch23.model.step import Grant
 
 if TYPE_CHECKING:
+    from orch23.model.media import MediaKind
+    from orch23.providers.media import MediaLimits
     from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
@@ -35,7 +37,7 @@ ScriptedResponses: TypeAlias = Mapping[str, Sequence[ScriptedCase]]
 ReadScriptedResponses: TypeAlias = Callable[[str], ScriptedResponses]
 
 # The prices of a provider: free, unknown, or those of a vendor in the price table.
-Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai"]
+Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai", "aws", "google"]
 
 
 class ProjectFiles(Protocol):
@@ -176,6 +178,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     that takes no time. `stored_at` returns the server that keeps a response after it was sent, empty if none does.
     `facts` are those of the step's model at the step's server; None if nothing is known. `streams`: a call
     reports the first event of its response, with an empty text.
+    `accepts` are the kinds of media that the step's model accepts, `media` the provider's limits for them.
     `limits_cached_input`: input from the prompt cache counts against the limit of tokens.
     """
 
@@ -201,6 +204,9 @@ class Adapter(Struct, frozen=True, kw_only=True):
     stored_at: "Callable[[LLMStep], str]" = field(default=lambda _: "")
     # A call that only reports its end would delay the others for as long as it takes.
     streams: "Callable[[LLMStep], bool]" = field(default=lambda _step: False)
+    # By the name of the model at any server: one that does not accept a picture refuses the request.
+    accepts: "Callable[[LLMStep], frozenset[MediaKind]]" = field(default=lambda _step: frozenset())
+    media: "MediaLimits | None" = None
     # Only at the vendor's own server: another one may give the name of a model to any model of its own.
     facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
 

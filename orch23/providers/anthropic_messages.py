@@ -2,7 +2,7 @@
 
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,14 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
-from orch23.model.llm import Provider, Request, Response, StopReason, Usage
+from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
+from orch23.model.media import Media, split_text
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
 from orch23.providers.anthropic_sdk import (
     WarmUp,
+    anthropic_http_client,
     api_error,
     context_full_error,
     invalid_event,
@@ -34,7 +36,6 @@ from orch23.providers.connections import (
     OpenCalls,
     TlsContexts,
     clients_of_run,
-    no_cookies,
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
@@ -46,13 +47,12 @@ from orch23.providers.faults import (
     unknown_stop_error,
     unreachable_error,
 )
-from orch23.providers.model_facts import facts_of
+from orch23.providers.media import ANTHROPIC_MEDIA, base64_text
+from orch23.providers.model_facts import ModelFacts, facts_of
 from orch23.providers.registry import server_grant
 from orch23.providers.server_replies import (
-    IDENTITY_ENCODING,
     MAX_RESPONSE_CHARACTERS,
     join_text,
-    limit_reply,
     text_at,
     token_count,
 )
@@ -109,7 +109,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             ProviderError: the build has ended.
 
         """
-        missing = _missing(self.key)
+        missing = self.missing()
         if missing:
             raise ConfigurationError(*missing)
         import anthropic  # noqa: F401, PLC0415 - 1.5 s, which must not count against `llm.timeout`
@@ -145,8 +145,9 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
 
         begun = False
         try:
-            with self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client:
-                arguments = {**message_arguments(request), "timeout": self._timeouts(until)}
+            with self.clients.client_for(self.identity(), sockets, self.client) as client:
+                arguments = message_arguments(request, self.facts(request.model))
+                arguments["timeout"] = self._timeouts(until)
                 if not request.is_streamed:
                     reply = client.messages.with_raw_response.create(**arguments).http_response
                     begun = True
@@ -175,8 +176,21 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         except UNEXPECTED_ERRORS as error:
             raise library_error(error, "anthropic") from None
 
-    def _client(self, connection: ClientConnection) -> "Anthropic":
+    def missing(self) -> tuple[Diagnostic, ...]:
+        """Return an error for a missing key and for a missing library."""
+        return _missing(self.key)
+
+    def identity(self) -> tuple[Hashable, ...]:
+        """Return the platform, the server and the key: a client is used again for the same ones."""
+        return ("anthropic", self.url, self.key)
+
+    def client(self, connection: ClientConnection) -> Any:
+        """Return a client of the library."""
         return make_anthropic_client(self.url, self.key, connection, self.trust)
+
+    def facts(self, model: str) -> ModelFacts:
+        """Return the facts of a model, by its name at the platform."""
+        return facts_of("anthropic", model)
 
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None]
@@ -219,22 +233,22 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return anthropic.Timeout(min(left, self.stall_s), connect=min(left, CONNECT_S))
 
 
-def message_arguments(request: Request) -> dict[str, Any]:
+def message_arguments(request: Request, facts: ModelFacts | None = None) -> dict[str, Any]:
     """Return the arguments of a request, streamed or not, with marks for the prompt cache where they pay."""
     params = request.params
-    marks = cache_marks(request, facts_of("anthropic", request.model))
+    marks = cache_marks(request, facts or facts_of("anthropic", request.model))
     lifetime = {"ttl": "1h"} if request.writes_for_an_hour else {}
     mark = {"cache_control": {"type": "ephemeral", **lifetime}}
     sent: dict[str, Any] = {
         "model": request.model,
         "max_tokens": params["max_tokens"],
         "messages": [
-            {"role": message.role, "content": _content(message.content, marks.ends_in(request, at), mark)}
+            {"role": message.role, "content": _content(message, marks.ends_in(request, at), mark)}
             for at, message in enumerate(request.messages)
         ],
     }
     if request.system:
-        sent["system"] = _content(request.system, (len(request.system),) if marks.system else (), mark)
+        sent["system"] = _content(Message("user", request.system), (len(request.system),) if marks.system else (), mark)
     config: dict[str, Json] = {"effort": params["effort"]} if "effort" in params else {}
     if request.schema is not None:
         config["format"] = {"type": "json_schema", "schema": request.schema}
@@ -245,13 +259,22 @@ def message_arguments(request: Request) -> dict[str, Any]:
     return sent
 
 
-def _content(text: str, ends: Sequence[int], mark: Mapping[str, Any]) -> str | list[dict[str, Any]]:
-    """Return a text as it is, or in blocks with a mark at each of these ends."""
-    if not ends:
-        return text
-    starts = (0, *ends)
-    blocks = [{"type": "text", "text": text[start:end], **mark} for start, end in zip(starts, ends, strict=False)]
-    return [*blocks, {"type": "text", "text": text[ends[-1] :]}] if ends[-1] < len(text) else blocks
+def _content(message: Message, ends: Sequence[int], mark: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+    """Return a text as it is, or in blocks: with its pictures and PDFs, and a mark at each of these ends."""
+    if not ends and not message.media:
+        return message.content
+    return [
+        {
+            **({"type": "text", "text": part} if isinstance(part, str) else _media_block(part)),
+            **(mark if ends_here else {}),
+        }
+        for part, ends_here in split_text(message.content, message.media, ends)
+    ]
+
+
+def _media_block(one: Media) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": one.type, "data": base64_text(one)}
+    return {"type": "document" if one.kind == "pdf" else "image", "source": source}
 
 
 def make_anthropic_client(url: str, key: str, connection: ClientConnection, trust: TlsContexts) -> "Anthropic":
@@ -264,7 +287,6 @@ def make_anthropic_client(url: str, key: str, connection: ClientConnection, trus
     """
     import anthropic  # noqa: PLC0415 - heavy
 
-    mounts = dict.fromkeys(("http://", "https://", "all://")) if is_loopback(url) else {}
     headers = {"anthropic-version": API_VERSION}
     client = anthropic.Anthropic(
         api_key=key,
@@ -272,17 +294,7 @@ def make_anthropic_client(url: str, key: str, connection: ClientConnection, trus
         max_retries=0,
         open_telemetry=False,
         default_headers=headers,
-        http_client=anthropic.DefaultHttpxClient(
-            follow_redirects=False,
-            verify=trust.context_for(url),
-            mounts=mounts,
-            headers=IDENTITY_ENCODING,
-            cookies=no_cookies(),
-            event_hooks={
-                "request": [lambda request: request.extensions.update(trace=connection.trace)],
-                "response": [lambda reply: limit_reply(reply, url, connection.call)],
-            },
-        ),
+        http_client=anthropic_http_client(url, connection, trust),
     )
     client._custom_headers = headers  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS
     return client
@@ -346,7 +358,7 @@ def _url(step: LLMStep) -> str:
 
 
 def _is_vendor(step: LLMStep) -> bool:
-    # An invalid address has no normal form; `_check` reports it.
+    # An invalid address has no normal form; `check_anthropic` reports it.
     return step.base_url is None or (url_fault(step.base_url) is None and _url(step) == ANTHROPIC_URL)
 
 
@@ -371,7 +383,8 @@ def _key(environ: Mapping[str, str]) -> str:
     return environ.get(ANTHROPIC_KEY, "").strip()
 
 
-def _parameters(step: LLMStep) -> Mapping[str, Json]:
+def anthropic_parameters(step: LLMStep) -> Mapping[str, Json]:
+    """Return the parameters of a request."""
     effort: dict[str, Json] = {} if step.effort is None else {"effort": step.effort}
     thinking = {} if step.thinking is None else {"thinking": _thinking(step.thinking)}
     return {"max_tokens": step.max_tokens, **effort, **thinking}
@@ -381,12 +394,13 @@ def _thinking(value: str) -> dict[str, Json]:
     return {"type": "enabled", "budget_tokens": int(value)} if value.isdecimal() else {"type": value}
 
 
-def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
+def check_anthropic(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
+    """Return the errors of a step that calls Claude."""
     found = []
     if step.effort is not None and step.effort not in EFFORTS:
-        message = f"the provider `anthropic` has no effort `{step.effort}`"
+        message = f"the provider `{step.provider}` has no effort `{step.effort}`"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=nearest_hint(step.effort, EFFORTS)))
-    if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step.max_tokens)):
+    if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step)):
         hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
@@ -395,12 +409,12 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     return tuple(found)
 
 
-def _thinking_fault(value: str, max_tokens: int) -> str | None:
+def _thinking_fault(value: str, step: LLMStep) -> str | None:
     if not value.isdecimal():
-        return None if value in THINKING_MODES else "is not a mode of the provider `anthropic`"
+        return None if value in THINKING_MODES else f"is not a mode of the provider `{step.provider}`"
     if int(value) < MIN_THINKING_TOKENS:
         return f"is under {MIN_THINKING_TOKENS} tokens, the minimum"
-    return None if int(value) < max_tokens else f"is not under `max_tokens: {max_tokens}`, which includes it"
+    return None if int(value) < step.max_tokens else f"is not under `max_tokens: {step.max_tokens}`, which includes it"
 
 
 def _missing(key: str) -> tuple[Diagnostic, ...]:
@@ -423,17 +437,19 @@ def _missing(key: str) -> tuple[Diagnostic, ...]:
 ADAPTER = Adapter(
     make=_make,
     takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
-    parameters=_parameters,
+    parameters=anthropic_parameters,
     endpoint=_url,
     api=lambda _step: f"messages {API_VERSION}",
     pricing="anthropic",
     remote=lambda step: not is_loopback(_url(step)),
     wire=wire_schema,
-    check=_check,
+    check=check_anthropic,
     ready=lambda _step, environ, _root: _missing(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,
     streams=lambda _step: True,
     facts=lambda step: facts_of("anthropic", step.model) if _is_vendor(step) else None,
     limits_cached_input=False,
+    accepts=lambda step: facts_of("anthropic", step.model).media,
+    media=ANTHROPIC_MEDIA,
 )

@@ -15,12 +15,20 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
+from orch23.model.server_url import is_loopback
 from orch23.providers import codes
+from orch23.providers.connections import ClientConnection, TlsContexts, no_cookies
 from orch23.providers.faults import TransportError, invalid_reply_diagnostic, printable_line, status_error
-from orch23.providers.server_replies import EVENT_STREAM, require_event_names
+from orch23.providers.server_replies import (
+    AWS_STREAM,
+    EVENT_STREAM,
+    IDENTITY_ENCODING,
+    limit_reply,
+    require_event_names,
+)
 
 if TYPE_CHECKING:
-    from anthropic import APIStatusError
+    from anthropic import APIStatusError, DefaultHttpxClient
     from anthropic.types import Message
 
 
@@ -39,13 +47,31 @@ _STATUS_OF_ERROR: Mapping[str, int] = {
 }
 
 
+def anthropic_http_client(url: str, connection: ClientConnection, trust: TlsContexts) -> "DefaultHttpxClient":
+    """Return the HTTP client of a server: no redirects, and no proxy for addresses of this machine."""
+    import anthropic  # noqa: PLC0415 - heavy
+
+    return anthropic.DefaultHttpxClient(
+        follow_redirects=False,
+        verify=trust.context_for(url),
+        mounts=dict.fromkeys(("http://", "https://", "all://")) if is_loopback(url) else {},
+        headers=IDENTITY_ENCODING,
+        cookies=no_cookies(),
+        event_hooks={
+            "request": [lambda request: request.extensions.update(trace=connection.trace)],
+            "response": [lambda reply: limit_reply(reply, url, connection.call)],
+        },
+    )
+
+
 def is_stream(response: Any) -> bool:
     """Return whether a reply is an event stream. Each of its events is then checked as it is read.
 
     The SDK skips events without a name.
     """
-    if not response.headers.get("content-type", "").startswith(EVENT_STREAM):
-        return False
+    kind = response.headers.get("content-type", "")
+    if not kind.startswith(EVENT_STREAM):
+        return bool(kind.startswith(AWS_STREAM))
     pieces = response.iter_bytes
     response.iter_bytes = lambda *args, **more: require_event_names(pieces(*args, **more))
     return True

@@ -19,6 +19,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from orch23.model.media import MediaKind
+
 # A dated or the newest snapshot of a model has the facts of the model.
 _SNAPSHOT: Final = r"(?:-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest|0))?"
 _CHARACTERS_OF_TOKEN: Final = 4
@@ -42,6 +44,12 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     has_retention: bool = False
     write_5m: Decimal = Decimal(1)
     write_1h: Decimal = Decimal(1)
+
+    @property
+    def media(self) -> frozenset[MediaKind]:
+        """Return the kinds of media that the model accepts."""
+        kinds: dict[MediaKind, bool] = {"image": self.images, "pdf": self.pdfs}
+        return frozenset(kind for kind, accepted in kinds.items() if accepted)
 
     def caches(self, characters: int) -> bool:
         """Return whether a prefix of so many characters, from the beginning of the request, is surely long enough.

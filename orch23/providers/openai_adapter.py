@@ -11,6 +11,7 @@ from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext
 from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.media import OPENAI_MEDIA
 from orch23.providers.model_facts import facts_of
 from orch23.providers.openai_chat import ChatCompletions
 from orch23.providers.openai_client import (
@@ -56,13 +57,24 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         clients=setting.share(ClientPool, clients_of_run),
     )
     is_vendor = url == OPENAI_URL
-    if interface_of(step) == "chat":
-        # The vendor has renamed the field; other servers know the old name.
-        return ChatCompletions(
-            connection=connection,
-            limit_field="max_completion_tokens" if is_vendor else "max_tokens",
-            is_vendor=is_vendor,
-        )
+    # The vendor has renamed the field; other servers know the old name.
+    limit_field = "max_completion_tokens" if is_vendor else "max_tokens"
+    return provider_of(setting, asking, connection, interface_of(step), limit_field, is_vendor=is_vendor)
+
+
+def provider_of(
+    setting: ProviderContext,
+    asking: CallContext,
+    connection: ServerConnection,
+    interface: str,
+    limit_field: str,
+    *,
+    is_vendor: bool,
+) -> Provider:
+    """Return the provider of an interface at a server."""
+    step = asking.step
+    if interface == "chat":
+        return ChatCompletions(connection=connection, limit_field=limit_field, is_vendor=is_vendor)
     if step.background is False:
         from orch23.providers.openai_streamed import StreamedResponses  # noqa: PLC0415 - only some stages need it
 
@@ -84,7 +96,8 @@ def _prepare(setting: ProviderContext, step: LLMStep) -> None:
         _ = client.chat.completions if interface_of(step) == "chat" else client.responses
 
 
-def _parameters(step: LLMStep) -> Mapping[str, Json]:
+def openai_parameters(step: LLMStep) -> Mapping[str, Json]:
+    """Return the parameters of a request."""
     given = {"effort": step.effort, "seed": step.seed, "temperature": step.temperature}
     return {"max_tokens": step.max_tokens, **{name: value for name, value in given.items() if value is not None}}
 
@@ -132,7 +145,7 @@ def _key(environ: Mapping[str, str]) -> str:
 ADAPTER = Adapter(
     make=_make,
     takes=frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background"}),
-    parameters=_parameters,
+    parameters=openai_parameters,
     endpoint=server_url,
     api=interface_of,
     pricing="openai",
@@ -145,5 +158,7 @@ ADAPTER = Adapter(
     on_truncated=OnTruncated(1, 2),
     stored_at=_stored_at,
     streams=lambda step: interface_of(step) == "chat" and server_url(step) == OPENAI_URL,
+    accepts=lambda step: facts_of("openai", step.model).media,
+    media=OPENAI_MEDIA,
     facts=lambda step: facts_of("openai", step.model) if _is_vendor(step) else None,
 )

@@ -7,15 +7,19 @@ from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, StopReason
+from orch23.model.media import Media
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers.adapter import seed_of
 from orch23.providers.cache_marks import cache_fields
 from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
+from orch23.providers.media import data_url
 from orch23.providers.openai_client import (
     BROKEN_STREAM,
     ServerConnection,
+    file_name,
     invalid_reply_error,
+    message_content,
     not_a_stream_error,
     openai_version,
     parse_reply,
@@ -156,11 +160,19 @@ class _PartialResponse(Struct):
         return said + refusal
 
 
+def _part(part: str | Media) -> Json:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if part.kind == "image":
+        return {"type": "image_url", "image_url": {"url": data_url(part)}}
+    return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
+
+
 def chat_request_body(request: Request, limit_field: str, *, is_vendor: bool = False) -> dict[str, Json]:
     """Return the body of `/chat/completions`."""
     params = request.params
     sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
-    sent += [{"role": m.role, "content": m.content} for m in request.messages]
+    sent += [{"role": m.role, "content": message_content(m, _part)} for m in request.messages]
     body: dict[str, Json] = {
         "model": request.model,
         "messages": sent,

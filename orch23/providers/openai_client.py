@@ -9,7 +9,8 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import Usage
+from orch23.model.llm import Message, Usage
+from orch23.model.media import Media, split_text
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
@@ -35,7 +36,7 @@ from orch23.providers.faults import (
 from orch23.providers.server_replies import IDENTITY_ENCODING, MAX_REPLY_BYTES, limit_reply, token_count_at
 
 if TYPE_CHECKING:
-    from openai import OpenAI
+    from openai import DefaultHttpxClient, OpenAI
 
 
 SCHEMA_NAME = "answer"
@@ -78,6 +79,18 @@ def _is_fit(schema: Json, depth: int) -> bool:
     return all(_is_fit(one, depth + 1) for one in inner)
 
 
+def message_content(message: Message, part: Callable[[str | Media], Json]) -> Json:
+    """Return the content of a message: its text, or its parts if it has pictures or PDFs."""
+    if not message.media:
+        return message.content
+    return [part(one) for one, _ in split_text(message.content, message.media)]
+
+
+def file_name(one: Media) -> str:
+    """Return the name of a file, as the interfaces want it."""
+    return one.path.rpartition("/")[2]
+
+
 OPENAI_KEY = "OPENAI_API_KEY"
 # A model on a slow machine reads a long prompt for minutes before its first word.
 _STALL_S = 300.0
@@ -101,13 +114,17 @@ class ServerAccess(Struct, frozen=True):
 
 
 class ServerConnection(Struct, frozen=True, kw_only=True):
-    """The connection to a server: its address, the clock of all deadlines, and what the calls of a run share."""
+    """The connection to a server: its address, the clock of all deadlines, and what the calls of a run share.
+
+    `make_client` makes the client of the library from the server; None: that of OpenAI's own interfaces.
+    """
 
     server: ServerAccess
     calls: OpenCalls = field(default_factory=OpenCalls)
     trust: TlsContexts = field(default_factory=TlsContexts)
     clients: ClientPool = field(default_factory=ClientPool)
     clock: Callable[[], float] = time.monotonic
+    make_client: "Callable[[Any, ClientConnection, TlsContexts], OpenAI] | None" = None
 
     def seconds_left(self, until: float) -> float:
         """Return the seconds until a deadline, always more than 0."""
@@ -136,7 +153,7 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
                 raise (timeout_error() if sockets.is_shut_down else transport_error(error, self.server.url)) from None
 
     def _client(self, connection: ClientConnection) -> "OpenAI":
-        return make_openai_client(self.server, connection, self.trust)
+        return (self.make_client or make_openai_client)(self.server, connection, self.trust)
 
 
 def make_openai_client(server: ServerAccess, connection: ClientConnection, trust: TlsContexts) -> "OpenAI":
@@ -147,17 +164,6 @@ def make_openai_client(server: ServerAccess, connection: ClientConnection, trust
     """
     import openai  # noqa: PLC0415 - heavy
 
-    connections = openai.DefaultHttpxClient(
-        follow_redirects=False,
-        trust_env=not is_loopback(server.url),
-        verify=trust.context_for(server.url),
-        headers=IDENTITY_ENCODING,
-        cookies=no_cookies(),
-        event_hooks={
-            "request": [lambda request: request.extensions.update(trace=connection.trace)],
-            "response": [lambda reply: limit_reply(reply, server.url, connection.call)],
-        },
-    )
     client = openai.OpenAI(
         api_key=server.key,
         admin_api_key="",
@@ -166,11 +172,33 @@ def make_openai_client(server: ServerAccess, connection: ClientConnection, trust
         webhook_secret="",  # not used
         base_url=server.url,
         max_retries=0,
-        http_client=connections,
+        http_client=http_client(server.url, connection, trust),
     )
+    without_environment(client)
+    return client
+
+
+def http_client(url: str, connection: ClientConnection, trust: TlsContexts) -> "DefaultHttpxClient":
+    """Return the HTTP client of a server: no redirects, and no proxy for addresses of this machine."""
+    import openai  # noqa: PLC0415 - heavy
+
+    return openai.DefaultHttpxClient(
+        follow_redirects=False,
+        trust_env=not is_loopback(url),
+        verify=trust.context_for(url),
+        headers=IDENTITY_ENCODING,
+        cookies=no_cookies(),
+        event_hooks={
+            "request": [lambda request: request.extensions.update(trace=connection.trace)],
+            "response": [lambda reply: limit_reply(reply, url, connection.call)],
+        },
+    )
+
+
+def without_environment(client: "OpenAI") -> None:
+    """Remove what the library has read from the environment."""
     client.organization = client.project = client.admin_api_key = None  # an empty text would be sent as a header
     client._custom_headers = {}  # noqa: SLF001 - no argument disables OPENAI_CUSTOM_HEADERS
-    return client
 
 
 # ---- errors ------------------------------------------------------------------------------

@@ -14,15 +14,19 @@ from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import CallSubmitted, Event, Warned
 from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.media import Media
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers import codes
 from orch23.providers.cache_marks import cache_fields
 from orch23.providers.connections import OpenCalls
 from orch23.providers.faults import NotCollectedError, TransportError, timeout_error, unknown_stop_error
+from orch23.providers.media import data_url
 from orch23.providers.openai_client import (
     ServerConnection,
+    file_name,
     invalid_reply_error,
+    message_content,
     openai_version,
     parse_reply,
     reported_usage,
@@ -263,11 +267,19 @@ def _judged(reply: Json, url: str) -> tuple[str, StopReason]:
     return text, _STOPS[reason]
 
 
+def _part(part: str | Media) -> Json:
+    if isinstance(part, str):
+        return {"type": "input_text", "text": part}
+    if part.kind == "image":
+        return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
+    return {"type": "input_file", "filename": file_name(part), "file_data": data_url(part)}
+
+
 def responses_request_body(request: Request, *, background: bool = True, is_vendor: bool = False) -> dict[str, Json]:
     """Return the body of `/responses`: stored and processed in the background, or not stored, and streamed if long."""
     params = request.params
     streamed = {"stream": True} if request.is_streamed else {}
-    sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
+    sent: list[Json] = [{"role": m.role, "content": message_content(m, _part)} for m in request.messages]
     body: dict[str, Json] = {
         "model": request.model,
         "input": sent,

@@ -12,7 +12,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.providers import codes
-from orch23.providers.registry import adapter_named
+from orch23.providers.registry import adapter_named, media_limits_of
 
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
@@ -113,6 +113,7 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
     """Return the maximum usage of a request, without a tokenizer and without a call.
 
     Each token of a byte-level tokenizer has at least one byte, so a text has at most as many tokens as bytes in UTF-8.
+    For a picture and a page of a PDF, a fixed number is assumed.
     A response has at most `max_tokens`, thinking included. Without that parameter the price is unknown.
     """
     # Bytes, not a vendor's tokenizer: one low estimate would break the limit (ADR 8).
@@ -120,7 +121,7 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
     if request.schema is not None:
         texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
     sent = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-    input_tokens = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages)
+    input_tokens = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages) + _media_tokens(request)
     limit = request.params.get("max_tokens")
     if isinstance(limit, int):
         if tariff is None:
@@ -128,6 +129,14 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
         most = tariff.max_cost(input_tokens, limit, lasting=request.writes_for_an_hour)
         return WorstCase(input_tokens + limit, most)
     return WorstCase(input_tokens, Decimal(0) if tariff is FREE_TARIFF else None)
+
+
+def _media_tokens(request: Request) -> int:
+    if not request.media:
+        return 0
+    from orch23.providers.media import media_tokens  # noqa: PLC0415 - few requests have media
+
+    return media_tokens(request, media_limits_of(request.provider))
 
 
 def unpriced_error(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnostic | None:

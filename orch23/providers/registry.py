@@ -18,6 +18,8 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext, nearest_hint
 
 if TYPE_CHECKING:
+    from orch23.model.media import MediaKind
+    from orch23.providers.media import MediaLimits
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -30,6 +32,9 @@ _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
 _MODULES = {
     "anthropic": "anthropic_messages",
     "openai": "openai_adapter",
+    "bedrock": "bedrock",
+    "vertex": "vertex",
+    "azure": "azure",
     "local": "local",
     "command": "command",
     "scripted": "scripted",
@@ -204,6 +209,19 @@ def sent_schema_of(step: "LLMStep", wire: Json) -> Json:
     from orch23.providers.wire import sent_schema  # noqa: PLC0415 - the adapter that returned the schema has loaded it
 
     return sent_schema(wire)
+
+
+def accepted_media(step: "LLMStep", model: str) -> "frozenset[MediaKind]":
+    """Return the kinds of media that a model of a step accepts."""
+    return _adapter(step).accepts(replace(step, model=model))
+
+
+def media_limits_of(provider: str) -> "MediaLimits":
+    """Return the limits of a provider for pictures and PDFs."""
+    from orch23.providers.media import NO_MEDIA  # noqa: PLC0415 - few requests have media
+
+    adapter = adapter_named(provider, ())
+    return adapter.media if adapter is not None and adapter.media is not None else NO_MEDIA
 
 
 def reports_first_event(step: "LLMStep") -> bool:

@@ -97,6 +97,8 @@ MAX_HEADERS = 200
 _MAX_ERROR_BYTES = 65_536
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[{\]}]")
+# The stream of Amazon Bedrock, in binary frames.
+AWS_STREAM = "application/vnd.amazon.eventstream"
 EVENT_STREAM = "text/event-stream"
 _PLAIN = frozenset({"", "identity"})
 _ENDS_OF_EVENTS = (b"\n\n", b"\n\r\n", b"\r\r")
@@ -131,6 +133,8 @@ def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
     pieces = _timely(response.iter_bytes(), url, sockets)
     if status >= CLIENT_ERRORS:
         pieces = _first(pieces, _MAX_ERROR_BYTES)
+    elif headers.get("content-type", "").startswith(AWS_STREAM):
+        pieces = _at_most(pieces, MAX_STREAM_BYTES, url)
     elif headers.get("content-type", "").startswith(EVENT_STREAM):
         pieces = _to_end(split_events(_at_most(pieces, MAX_STREAM_BYTES, url), url), sockets)
     else:

@@ -18,7 +18,10 @@ from typing import Protocol, TypeGuard
 
 import jinja2
 from msgspec import Struct
+from msgspec.structs import replace
 
+from orch23.model.media import Media
+from orch23.resolve.accepted_media import media_of
 from orch23.resolve.template_limits import refuse_undefined
 
 _DIGITS = 12
@@ -43,12 +46,16 @@ class BlockInput(Protocol):
 
 
 class DataBlock(Struct, frozen=True):
-    """One piece of data: what it is, its text, and its path and slice (empty if it is not from a file)."""
+    """One piece of data: what it is, its text, and its path and slice (empty if it is not from a file).
+
+    `media`: it is a picture or a PDF, which the text stands for.
+    """
 
     kind: str
     text: str
     path: str = ""
     slice: str = ""
+    media: Media | None = None
 
 
 def render_blocks(blocks: Iterable[DataBlock]) -> str:
@@ -62,10 +69,17 @@ def render_blocks(blocks: Iterable[DataBlock]) -> str:
     else:
         delimiters = [own.assign(head, text) for head, text in found]
         found = [(_sent_head(block), block.text) for block in given]
+        lines = [_begin(delimiter, head) for delimiter, (head, _) in zip(delimiters, found, strict=True)]
+        shown = [(line, block.media) for line, block in zip(lines, given, strict=True) if block.media is not None]
+        own.media += [replace(one, marker=line) for line, one in shown]
     return "\n\n".join(
-        f"--- begin {delimiter}: {head} ---\n{text}\n--- end {delimiter} ---"
+        f"{_begin(delimiter, head)}{text}\n--- end {delimiter} ---"
         for delimiter, (head, text) in zip(delimiters, found, strict=True)
     )
+
+
+def _begin(delimiter: str, head: str) -> str:
+    return f"--- begin {delimiter}: {head} ---\n"
 
 
 class BlockDelimiters:
@@ -74,13 +88,14 @@ class BlockDelimiters:
     No delimiter occurs in a text or a head of any block, and no two are equal. If the digits of a block are those of
     one before it, or occur in one before it, it gets other digits. `has_collision`: a block contains the delimiter of
     one before it, which is already rendered. Then render again, with the digits that are `seen` now: the long runs of
-    hexadecimal digits in heads and texts, a line for each block.
+    hexadecimal digits in heads and texts, a line for each block. `media` are the pictures and PDFs of its blocks.
     """
 
     def __init__(self, seen: str = "") -> None:
         """Start a rendering. No delimiter may occur in what is seen."""
         self.seen = seen
         self.has_collision = False
+        self.media: list[Media] = []
         self._assigned: set[str] = set()
 
     @property
@@ -162,10 +177,13 @@ def blocks(value: object, kind: str | None = None) -> str:
 
 
 def _is_input(value: object) -> TypeGuard[BlockInput]:
-    return all(isinstance(getattr(value, name, None), str) for name in ("path", "slice", "text"))
+    has_place = all(isinstance(getattr(value, name, None), str) for name in ("path", "slice"))
+    return has_place and (media_of(value) is not None or isinstance(getattr(value, "text", None), str))
 
 
 def _of_input(one: BlockInput, kind: str | None) -> DataBlock:
+    if (media := media_of(one)) is not None:
+        return DataBlock(media.kind if kind is None else _kind(kind), media.text, one.path, media=media)
     usual = "listing" if one.slice == "list" else "file"
     return DataBlock(usual if kind is None else _kind(kind), one.text, one.path, one.slice)
 
@@ -181,7 +199,8 @@ def _kind(kind: object) -> str:
 
 
 def _head(block: DataBlock) -> str:
-    return f"{_label(block)} sha256={_sha256(block.text)}"
+    digest = _sha256(block.text) if block.media is None else block.media.sha256
+    return f"{_label(block)} sha256={digest}"
 
 
 def _sent_head(block: DataBlock) -> str:

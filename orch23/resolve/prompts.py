@@ -9,7 +9,6 @@ delimiters of all versions of orch23, which change only with the data: so record
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -24,11 +23,13 @@ from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
+    from orch23.model.media import MediaKind
     from orch23.resolve.templates import RenderedPrompt, TemplateFileError
     from orch23.steps.llm.spec import LLMStep
 
 
 ReadText: TypeAlias = Callable[[], str]
+ReadBytes: TypeAlias = Callable[[], bytes]
 MAX_PREVIOUS_LENGTH = 20_000
 _SHOWN_INPUTS = 10
 
@@ -43,7 +44,7 @@ class AuthorTexts(Protocol):
 class PromptInput(Struct, frozen=True):
     """One input of a prompt: path, slice, digest, `text`, `value`, and whether it is the base of a chain.
 
-    `own`: some other item of the foreach does not have it.
+    `own`: some other item of the foreach does not have it. `read_bytes` is for whole files, which may be pictures.
     """
 
     path: str
@@ -52,6 +53,7 @@ class PromptInput(Struct, frozen=True):
     read: ReadText
     base: bool = False
     own: bool = False
+    read_bytes: ReadBytes | None = None
 
     @property
     def text(self) -> str:
@@ -144,11 +146,18 @@ def key_texts(
     sources: AuthorTexts,
     variables: Mapping[str, Json],
     read_yaml: YamlReader,
+    accepts: "frozenset[MediaKind]" = frozenset(),
 ) -> KeyTexts:
-    """Return the aspects that follow from the prompt or template of a stage; none for other steps."""
+    """Return the aspects that follow from the prompt or template of a stage; none for other steps.
+
+    `accepts` are the kinds of media that the first model of the stage accepts.
+    """
     step = stage.step
     if is_llm(step):
-        return _llm_texts(stage, step, given, sources, variables, read_yaml)
+        from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that call a model
+
+        with accepting(accepts):
+            return _llm_texts(stage, step, given, sources, variables, read_yaml)
     if not step.renders:
         return KeyTexts()
     text, problems = _render(getattr(step, step.renders), _names(stage, given, variables, schema=None), sources)
@@ -164,10 +173,12 @@ def _llm_texts(
     variables: Mapping[str, Json],
     read_yaml: YamlReader,
 ) -> KeyTexts:
+    from orch23.resolve.accepted_media import without_media  # noqa: PLC0415 - only for stages that call a model
+
     # Without retry feedback: the key is the same at every attempt.
     names = _names(stage, given, variables, schema=_schema(step, sources))
     prompt, problems = _render(step.prompt, names, sources)
-    system, more = _render(step.system, names, sources)
+    system, more = without_media(_render, step.system, names, sources)
     broken = [*problems, *more, *_context_limits(stage.name, step, given)]
     texts = {"prompt": prompt, "system": system}
     if step.schema is not None:
@@ -196,7 +207,7 @@ def _texts_digest(
 def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:
     """Return an error for each limit that the inputs of a prompt exceed, with the largest inputs."""
     labels = ((one, f"{one.path}#{one.slice}" if one.slice else one.path) for one in given)
-    sizes = sorted(((len(one.text.encode()), label) for one, label in labels), key=lambda pair: (-pair[0], pair[1]))
+    sizes = sorted(((_size_bytes(one), label) for one, label in labels), key=lambda pair: (-pair[0], pair[1]))
     size = sum(size for size, _ in sizes)
     names = ", ".join(f"{name} ({size:,})" for size, name in sizes[:_SHOWN_INPUTS])
     counted = names if len(sizes) <= _SHOWN_INPUTS else f"{names} and {len(sizes) - _SHOWN_INPUTS} more"
@@ -210,6 +221,13 @@ def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...])
         hint = "give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes"
         problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
     return problems
+
+
+def _size_bytes(one: PromptInput) -> int:
+    from orch23.resolve.accepted_media import media_of  # noqa: PLC0415 - only for stages that call a model
+
+    media = media_of(one)
+    return len(one.text.encode() if media is None else media.data)
 
 
 def _scripted_responses(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:
@@ -239,16 +257,18 @@ def make_request(
     wire_schema: Json = None,
 ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
     """Return the request of one attempt, or the errors of its prompt."""
+    from orch23.resolve.accepted_media import NotedText, without_media  # noqa: PLC0415 - only for stages that call a model
+
     template = stage.retry.prompt if this.feedback is not None and stage.retry.prompt else step.prompt
     read: set[str] = set()
-    given = tuple(replace(one, read=partial(_read_noted, one, read)) for one in this.given)
+    given = tuple(replace(one, read=NotedText(one, read)) for one in this.given)
     names = _names(stage, given, variables, schema=_schema(step, sources))
     names["attempt"] = this.attempt
     names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS_LENGTH]
     sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
     # Another version of Python may word the same failure differently. That must not cause a second call.
     same = {**names, "brief": _reduced(this.feedback), "own": None}
-    system, problems = _render_sent(step.system, sent, sources)
+    system, problems = without_media(_render_sent, step.system, sent, sources)
     text, more = _render_sent(template, sent, sources)
     is_same = text is not None and not text.has_blocks and this.feedback is None and not this.own
     identity, besides = (text.text, ()) if text and is_same else _render(template, same, sources)
@@ -271,8 +291,8 @@ def make_request(
             model=this.model,
             endpoint=endpoint,
             system=system.text,
-            system_identity=_render(step.system, sent, sources)[0] if system.has_blocks else None,
-            messages=(Message("user", text.text + ends[0]),),
+            system_identity=without_media(_render, step.system, sent, sources)[0] if system.has_blocks else None,
+            messages=(Message("user", text.text + ends[0], text.media),),
             identity=(Message("user", identity + ends[1]),),
             params=params,
             returns=step.returns,
@@ -285,11 +305,6 @@ def make_request(
         ),
         (),
     )
-
-
-def _read_noted(one: PromptInput, read: set[str]) -> str:
-    read.add(one.path)
-    return one.text
 
 
 def _appended(
@@ -411,9 +426,11 @@ def _shared_by_items(
     Nothing is shared with other items if the stage is none, or the system text, which is first, differs between items.
     """
     if stage.item is not None:
+        from orch23.resolve.accepted_media import without_media  # noqa: PLC0415 - only for stages that call a model
+
         names = _of_other_item(stage, this, sent)
         other, _ = _render_sent(step.prompt, names, sources)
-        before, _ = _render_sent(step.system, names, sources)
+        before, _ = without_media(_render_sent, step.system, names, sources)
         if other is not None and before is not None and before.text == system.text:
             return _shared_lines(other.text, text.text), "stages" if system.text else ""
     return 0, "attempts" if system.text and stage.retry.max else ""

@@ -4,6 +4,7 @@ Pure: files are read through `VisibleFiles`, facts about the machine come as val
 """
 
 from collections.abc import Container, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
@@ -147,7 +148,7 @@ def resolve_stage(
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
     # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
     # it stale, and two machines would never agree (ADR 3).
-    texts = key_texts(stage, given, sources, variables, read_yaml)
+    texts = key_texts(stage, given, sources, variables, read_yaml, facts.accepts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
@@ -301,8 +302,9 @@ class _Inputs(Struct):
         self.files[path] = entry
         self.aspects[f"{self.prefix}input:{path}"] = str(entry)
         if self.shows_files:
-            read = _reader(self.tree, path, entry)
-            self.given.append(PromptInput(path, "", entry.digest.sha256, read, own=self.is_own))
+            read, read_bytes = _reader(self.tree, path, entry), partial(self.tree.read, path, entry)
+            digest = entry.digest.sha256
+            self.given.append(PromptInput(path, "", digest, read, own=self.is_own, read_bytes=read_bytes))
 
     def _add_glob(self, one: GlobInput) -> None:
         for path in self.tree.matching(one.pattern, one.exclude):

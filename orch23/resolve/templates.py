@@ -18,6 +18,7 @@ from jinja2.utils import missing
 from msgspec import Struct
 
 from orch23.model.diagnostic import did_you_mean, quoted_names
+from orch23.model.media import Media
 from orch23.resolve import prompt_blocks, template_limits
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, Unknown
 from orch23.resolve.template_limits import MAX_RENDERED_TEXT, refuse_undefined, step_budget
@@ -225,17 +226,18 @@ class TemplateFileError(Exception):
 
 
 class RenderedPrompt(Struct, frozen=True):
-    """A rendered prompt, and whether a block of data is in it."""
+    """A rendered prompt, whether a block of data is in it, and the pictures and PDFs of its blocks."""
 
     text: str
     has_blocks: bool
+    media: tuple[Media, ...] = ()
 
 
 def render_prompt(source: str, names: Mapping[str, object], name: str) -> RenderedPrompt:
     """Render a prompt as it is sent: each block of data has a delimiter of its own.
 
     Raises:
-        TemplateFileError: as for `render_text`.
+        TemplateFileError: as for `render_text`; or the template changes the block of a picture or a PDF.
 
     """
     delimiters = prompt_blocks.BlockDelimiters()
@@ -243,8 +245,19 @@ def render_prompt(source: str, names: Mapping[str, object], name: str) -> Render
     if delimiters.has_collision:
         # Once is enough: no delimiter of the second rendering occurs in data of the first, which is the same data. Only
         # a block within a block still has the delimiter of that one.
-        text = render_text(source, names, name, prompt_blocks.BlockDelimiters(delimiters.seen))
-    return RenderedPrompt(text, delimiters.is_used)
+        delimiters = prompt_blocks.BlockDelimiters(delimiters.seen)
+        text = render_text(source, names, name, delimiters)
+    return RenderedPrompt(text, delimiters.is_used, _placed(delimiters.media, text, name))
+
+
+def _placed(media: Collection[Media], text: str, name: str) -> tuple[Media, ...]:
+    """Return the pictures and PDFs that a rendered text shows."""
+    placed = tuple(one for one in media if one.marker in text)
+    for one in media:
+        if one not in placed and one.sha256 in text.lower():
+            message = f"the block of `{one.path}` is changed, so that it cannot be sent"
+            raise TemplateFileError(1, message, f"show it as it is: `{{{{ inputs['{one.path}'] | block }}}}`", name)
+    return placed
 
 
 def render_text(

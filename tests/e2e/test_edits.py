@@ -2,10 +2,13 @@
 
 from typing import Any
 
-from tests.project import Project, scripted
+import pytest
+
+from tests.project import Project, files_answer, scripted
 
 LINES = [f"value_{n} = {n}\n" for n in range(6000)]
 BIG = "".join(LINES)
+NOTES = "# a note\n" * 30_000
 STAGE: dict[str, Any] = {"inputs": ["spec.md"], "outputs": ["big.py"], "retry": 1, "llm": {"returns": "edits"}}
 
 
@@ -18,10 +21,10 @@ def changed(*numbers: int) -> list[tuple[str, str]]:
     return [(LINES[n], f"value_{n} = -{n}\n") for n in numbers]
 
 
-def story(project: Project, *answers: str, big: str = BIG) -> None:
+def story(project: Project, *answers: str, big: str = BIG, returns: str = "edits") -> None:
     prompt = "{{ inputs | blocks }}{% if brief %}\n{{ brief.excerpt }}{% endif %}\n"
     context = {"max_bytes": "500k"}
-    stage = {**STAGE, "llm": {**STAGE["llm"], "prompt": "edit.md.j2", "context": context}}
+    stage = {**STAGE, "llm": {"returns": returns, "prompt": "edit.md.j2", "context": context}}
     project.write({**scripted({"code": stage}, {"code": [*answers]}), "edit.md.j2": prompt})
     project.write({"spec.md": "change three values\n", "big.py": big})
 
@@ -59,3 +62,39 @@ def test_a_section_is_shown_and_edited_and_the_rest_is_not(project: Project) -> 
     assert outcome.code == 0, outcome.err
     assert project.read("guide.md") == guide.replace("Run it.", "Run it twice.", 1)
     assert "# Stop" not in project.run("show", "code", "--prompt").out
+
+
+@pytest.mark.parametrize("returns", ["files", "blocks", "code", "text"])
+def test_a_file_over_the_limit_is_reported_before_the_call(project: Project, returns: str) -> None:
+    """With whole files, no response to this prompt could be accepted."""
+    answer = files_answer({"big.py": "x = 1\n"}) if returns == "files" else "big.py\n```python\nx = 1\n```\n"
+    story(project, answer, big=BIG * 2, returns=returns)
+    outcome = project.build("--overwrite-edited")
+    assert outcome.code == 1
+    assert f"E210 big.py: has {len(BIG * 2):,} bytes" in outcome.err.replace("]", "").replace("[", "")
+    assert "returns: edits" in outcome.err
+    assert not project.events_of("llm_request")
+    assert len(project.events_of("attempt_finished")) == 1, "the next attempt would fail in the same way"
+
+
+def test_a_file_over_the_limit_that_the_prompt_does_not_show_may_be_replaced(project: Project) -> None:
+    story(project, files_answer({"big.py": "x = 1\n"}), big=NOTES, returns="files")
+    project.write({"edit.md.j2": "write the file\n"})
+    outcome = project.build("--overwrite-edited")
+    assert outcome.code == 0, outcome.err
+    assert project.read("big.py") == "x = 1\n"
+
+
+def test_a_recorded_response_for_a_file_over_the_limit_is_used(project: Project) -> None:
+    """A version that called the model recorded it: that stays valid, as every recording."""
+    story(project, files_answer({"big.py": "x = 1\n"}), big=NOTES, returns="files")
+    # A stage that may delete the file is called: a response that deletes it can be accepted.
+    pipeline = project.read("pipeline.yaml")
+    deletes = pipeline.replace('"retry": 1', '"allowed_paths": {"delete": ["big.py"]}, "retry": 1')
+    project.write({"pipeline.yaml": deletes})
+    assert project.build("--overwrite-edited").code == 0
+    project.write({"pipeline.yaml": pipeline, "big.py": NOTES})
+    outcome = project.build("--overwrite-edited")
+    assert outcome.code == 0, outcome.err
+    assert project.read("big.py") == "x = 1\n"
+    assert [event["data"]["recorded"] for event in project.events_of("llm_request")] == [True]

@@ -84,7 +84,10 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     provider: Annotated[
         Text | UnsetType,
-        Meta(description="The provider: `anthropic`, `openai`, `local`, `command`, `scripted` or one of a plugin."),
+        Meta(
+            description="The provider: `anthropic`, `openai`, `bedrock`, `vertex`, `azure`, `local`, `command`, "
+            "`scripted` or one of a plugin."
+        ),
     ] = UNSET
     model: Annotated[Text | UnsetType, Meta(description="The model's name, as the provider calls it.")] = UNSET
     prompt: Annotated[

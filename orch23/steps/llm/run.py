@@ -20,8 +20,10 @@ from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import FilesProposed
 from orch23.model.llm import ExchangeOutcome, Proposal, Request, Response
 from orch23.providers.codes import TIMED_OUT
+from orch23.providers.media import media_errors
+from orch23.providers.registry import media_limits_of
 from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH, AttemptContext
-from orch23.steps.llm.shown import binary_inputs, given_inputs, shown_slices, text_of
+from orch23.steps.llm.shown import binary_inputs, given_inputs, oversized_outputs, shown_slices, text_of
 from orch23.steps.llm.spec import LLMStep
 
 
@@ -54,8 +56,11 @@ class _LLMRunner(StepRunner):
             return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
         request = conversation.next_sample(request)
         # A recorded response of an earlier version is still used.
-        if (binary := binary_inputs(context)) and not conversation.is_recorded(request):
-            return AttemptResult(start, exchanges, failure_of("preflight", binary, retryable=False))
+        scope = attempts.resolved.stage.fence
+        media = media_errors(request, media_limits_of(request.provider)) if request.media else ()
+        hopeless = (*binary_inputs(context), *media, *oversized_outputs(step, scope, start, context))
+        if hopeless and not conversation.is_recorded(request):
+            return AttemptResult(start, exchanges, failure_of("preflight", hopeless, retryable=False))
         try:
             call = _complete(attempts, step, conversation, request, context)
         except ProviderError as error:

@@ -2,12 +2,14 @@
 
 from functools import partial
 
+from orch23.decide.proposal_codes import TOO_LARGE
+from orch23.decide.proposal_files import MAX_FILE_BYTES
 from orch23.engine.attempt import AttemptLoop
 from orch23.engine.egress import TrackedText
 from orch23.engine.process_runner import Files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.pipeline import SliceInput
+from orch23.model.pipeline import SliceInput, WriteScope
 from orch23.resolve.prompts import AttemptContext, PromptInput
 from orch23.resolve.slices import SliceError, markdown_section
 from orch23.steps.llm.spec import LLMStep
@@ -59,6 +61,28 @@ def binary_inputs(context: AttemptContext) -> tuple[Diagnostic, ...]:
             hint = f'remove it from `inputs`, or exclude it from a pattern: "!{one.path}"'
             found.append(Diagnostic("E837", message, hint=hint, subject=one.path))
     return tuple(found)
+
+
+def oversized_outputs(
+    step: LLMStep, scope: WriteScope, start: Files, context: AttemptContext
+) -> tuple[Diagnostic, ...]:
+    """Return an error for each file, if a response could only write files that are too large for a response.
+
+    A file that the prompt does not show does not count: a model may write a new one in its place.
+    """
+    can_delete = bool(scope.delete) and step.returns in ("files", "blocks")
+    if step.returns in ("edits", "json") or can_delete or not scope.write:
+        return ()
+    shown = {one.path for one in context.given if isinstance(one.read, TrackedText) and one.read.text is not None}
+    sizes = {path: start[path].digest.size_bytes if path in start and path in shown else 0 for path in scope.write}
+    if any(size <= MAX_FILE_BYTES for size in sizes.values()):
+        return ()
+    hint = "write `returns: edits`: the response then has only what changes"
+    most = f"a response with `returns: {step.returns}` can write {MAX_FILE_BYTES:,} of a file; no model was called"
+    return tuple(
+        Diagnostic(TOO_LARGE, f"has {size:,} bytes, and {most}", hint=hint, subject=path)
+        for path, size in sizes.items()
+    )
 
 
 def text_of(attempts: AttemptLoop, path: str, entry: FileEntry, errors: str = "surrogateescape") -> str:

@@ -22,7 +22,19 @@ LIBRARIES = OF_STAGES | OF_ERRORS | OF_ESTIMATES | {"copier", "asyncio", "import
 OF_MODELS = frozenset(
     f"orch23.{name}"
     for name in (
-        *(f"providers.{vendor}" for vendor in ("anthropic_messages", "openai_adapter", "local", "command", "scripted")),
+        *(
+            f"providers.{vendor}"
+            for vendor in (
+                "anthropic_messages",
+                "openai_adapter",
+                "azure",
+                "bedrock",
+                "vertex",
+                "local",
+                "command",
+                "scripted",
+            )
+        ),
         *("decide.proposal", "decide.omissions", "decide.response_parser", "resolve.evaluation"),
     )
 )

@@ -197,14 +197,14 @@ WHOLE = {
 }
 
 
-def test_a_whole_message_instead_of_a_stream_is_a_response() -> None:
+def test_a_read_message_instead_of_a_stream_is_a_response() -> None:
     heard: list[str] = []
     found = answered(json_reply(WHOLE), heard=heard)
     assert (found.text, found.stop, found.usage) == ("Hello.", "end", Usage(16, 7, 5, 0))
     assert heard == ["Hello."]
 
 
-def test_a_whole_message_that_cannot_be_used_has_its_usage() -> None:
+def test_a_read_message_that_cannot_be_used_has_its_usage() -> None:
     fault = failed(json_reply({**WHOLE, "stop_reason": "tool_use"}))
     assert (fault.diagnostic.code, fault.usage) == (codes.UNKNOWN_STOP, Usage(16, 7, 5, 0))
 

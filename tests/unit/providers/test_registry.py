@@ -9,17 +9,22 @@ import pytest
 from orch23.providers import codes, registry
 from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase
 from orch23.providers.anthropic_messages import AnthropicMessages
+from orch23.providers.bedrock import BedrockMessages
 from orch23.providers.command import CommandProvider
 from orch23.providers.local import LocalProvider
 from orch23.providers.openai_responses import ResponsesApi
 from orch23.providers.registry import ADAPTERS
 from orch23.providers.scripted import ScriptedProvider
+from orch23.providers.vertex import VertexMessages
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 
 STEPS = {
     "anthropic": LLMStep(provider="anthropic", model="claude", prompt="p"),
     "openai": LLMStep(provider="openai", model="gpt", prompt="p"),
+    "azure": LLMStep(provider="azure", model="gpt", prompt="p"),
+    "bedrock": LLMStep(provider="bedrock", model="claude", prompt="p"),
+    "vertex": LLMStep(provider="vertex", model="claude", prompt="p"),
     "local": LLMStep(provider="local", model="smollm2", prompt="p"),
     "command": LLMStep(provider="command", model="m", prompt="p", command=("python3", "-c", "x y")),
     "scripted": LLMStep(provider="scripted", model="m", prompt="p", answers="a.yaml"),
@@ -46,6 +51,9 @@ def test_every_provider_of_the_registry_is_tested_here() -> None:
     [
         ("anthropic", AnthropicMessages),
         ("openai", ResponsesApi),
+        ("azure", ResponsesApi),
+        ("bedrock", BedrockMessages),
+        ("vertex", VertexMessages),
         ("local", LocalProvider),
         ("command", CommandProvider),
         ("scripted", ScriptedProvider),

@@ -32,8 +32,8 @@ def parsed(text: str) -> list[DataBlock]:
         assert closing, "never closed"
         assert text == "" or text.startswith("\n\n")
         text = text[2:]
-        named = {name: json.loads(opening[name]) if opening[name] else "" for name in ("kind", "path", "slice")}
-        found.append(DataBlock(text=inside, **named))
+        kind, path, part = (json.loads(opening[name] or '""') for name in ("kind", "path", "slice"))
+        found.append(DataBlock(kind, inside, path, part))
     return found
 
 

@@ -1,0 +1,167 @@
+"""The provider `azure`: GPT in Azure OpenAI, with both of OpenAI's interfaces."""
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.llm import OnTruncated, Provider
+from orch23.model.server_url import is_loopback, normalize_url, url_fault, url_origin
+from orch23.model.step import Grant
+from orch23.providers import codes
+from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext
+from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.media import OPENAI_MEDIA
+from orch23.providers.model_facts import facts_of
+from orch23.providers.openai_adapter import openai_parameters, provider_of
+from orch23.providers.openai_client import (
+    ServerAccess,
+    ServerConnection,
+    http_client,
+    is_object_schema,
+    without_environment,
+)
+from orch23.providers.wire import wire_schema
+from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from openai import AzureOpenAI
+
+AZURE_KEY: Final = "AZURE_OPENAI_API_KEY"
+AZURE_TOKEN: Final = "AZURE_OPENAI_AD_TOKEN"  # noqa: S105 - the name of a variable
+AZURE_ENDPOINT: Final = "AZURE_OPENAI_ENDPOINT"
+# Part of every fingerprint: with another version, no recorded response is found.
+API_VERSION: Final = "2025-04-01-preview"
+
+
+class AzureAccess(ServerAccess, frozen=True):
+    """A resource: its address, and its key, or a token of Microsoft Entra ID."""
+
+    is_token: bool = False
+
+    def __repr__(self) -> str:
+        """Describe it without the key."""
+        return f"AzureAccess(url={self.url!r})"
+
+
+def _address(step: LLMStep, environ: Mapping[str, str]) -> str:
+    """Return the address of the resource: of the pipeline, else of the environment, else empty."""
+    return normalize_url(step.base_url) if step.base_url else environ.get(AZURE_ENDPOINT, "").strip().rstrip("/")
+
+
+def _access(step: LLMStep, environ: Mapping[str, str]) -> AzureAccess:
+    token, key = (environ.get(name, "").strip() for name in (AZURE_TOKEN, AZURE_KEY))
+    # As in the vendor's library, the token comes first.
+    return AzureAccess(f"{_address(step, environ)}/openai", token or key, is_token=bool(token))
+
+
+def make_azure_client(server: AzureAccess, connection: ClientConnection, trust: TlsContexts) -> "AzureOpenAI":
+    """Return a client that does not depend on the environment, as that of OpenAI's own server."""
+    import openai  # noqa: PLC0415 - heavy
+
+    client = openai.AzureOpenAI(
+        api_key=None if server.is_token else server.key,
+        azure_ad_token=server.key if server.is_token else None,
+        api_version=API_VERSION,
+        base_url=server.url,
+        admin_api_key="",
+        organization="",
+        webhook_secret="",  # not used
+        max_retries=0,
+        http_client=http_client(server.url, connection, trust),
+    )
+    without_environment(client)
+    return client
+
+
+def _interface(step: LLMStep) -> str:
+    return step.api or "responses"
+
+
+def _make(setting: ProviderContext, asking: CallContext) -> Provider:
+    connection = ServerConnection(
+        server=_access(asking.step, setting.environ),
+        calls=setting.share(OpenCalls, OpenCalls),
+        trust=setting.share(TlsContexts, TlsContexts),
+        clients=setting.share(ClientPool, clients_of_run),
+        make_client=make_azure_client,
+    )
+    interface = _interface(asking.step)
+    return provider_of(setting, asking, connection, interface, "max_completion_tokens", is_vendor=False)
+
+
+def _prepare(setting: ProviderContext, step: LLMStep) -> None:
+    access = _access(step, setting.environ)
+    with make_azure_client(access, ClientConnection(), setting.share(TlsContexts, TlsContexts)) as client:
+        # The library imports an interface when it is accessed.
+        _ = client.chat.completions if _interface(step) == "chat" else client.responses
+
+
+def _wire(step: LLMStep, schema: Json) -> Json:
+    reduced = wire_schema(step, schema)
+    return reduced if _interface(step) == "chat" or is_object_schema(reduced) else None
+
+
+def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
+    found = []
+    if step.base_url is not None and (fault := url_fault(step.base_url)):
+        hint = f"write it as `https://NAME.openai.azure.com`; the key comes from {AZURE_KEY}"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`llm.base_url` {fault}", hint=hint))
+    for name, lacking, other in (("seed", "responses", "chat"), ("background", "chat", "responses")):
+        if getattr(step, name) is not None and _interface(step) == lacking:
+            message = f"the interface `{lacking}` does not have `{name}`"
+            hint = f"remove it, or use the other interface: `api: {other}`"
+            found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint))
+    return tuple(found)
+
+
+def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
+    found = []
+    address = _address(step, environ)
+    if importlib.util.find_spec("openai") is None:
+        hint = "pip install 'orch23[openai]'"
+        found.append(Diagnostic(codes.NO_LIBRARY, "the library `openai` is not installed", hint=hint))
+    if not address:
+        hint = f"write `base_url: https://NAME.openai.azure.com`, or set {AZURE_ENDPOINT}"
+        found.append(Diagnostic(codes.NO_KEY, "the provider `azure` has no address of a resource", hint=hint))
+    elif step.base_url is None and (fault := url_fault(address)):
+        hint = "set it to `https://NAME.openai.azure.com`"
+        found.append(Diagnostic(codes.NO_KEY, f"{AZURE_ENDPOINT} {fault}", hint=hint))
+    if not _access(step, environ).key:
+        hint = f"set {AZURE_KEY}, or {AZURE_TOKEN} to a token of Microsoft Entra ID"
+        found.append(Diagnostic(codes.NO_KEY, "there is no key for the provider `azure`", hint=hint))
+    return tuple(found)
+
+
+def _consent(step: LLMStep, _environ: Mapping[str, str], _root: Path, _files: ProjectFiles) -> Grant | None:
+    # A resource that the pipeline names may be of anyone; that of the environment is the user's own.
+    if step.base_url is None:
+        return None
+    return Grant(kind="server", name=url_origin(step.base_url), keys=(AZURE_TOKEN, AZURE_KEY))
+
+
+def _endpoint(step: LLMStep) -> str:
+    return normalize_url(step.base_url) if step.base_url else "azure"
+
+
+ADAPTER = Adapter(
+    make=_make,
+    takes=frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background"}),
+    parameters=openai_parameters,
+    endpoint=_endpoint,
+    api=lambda step: f"{_interface(step)} {API_VERSION}",
+    pricing="openai",
+    remote=lambda step: step.base_url is None or not is_loopback(step.base_url),
+    wire=_wire,
+    check=_check,
+    ready=_ready,
+    consent=_consent,
+    prepare=_prepare,
+    on_truncated=OnTruncated(1, 2),
+    stored_at=lambda step: "" if _interface(step) == "chat" or step.background is False else _endpoint(step),
+    streams=lambda _step: False,
+    accepts=lambda step: facts_of("openai", step.model).media,
+    media=OPENAI_MEDIA,
+)

@@ -1,0 +1,192 @@
+"""The provider `bedrock`: Claude in Amazon Bedrock, streamed, with the usual credentials of AWS."""
+
+import importlib.util
+import re
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.model.llm import Provider, Request, Response
+from orch23.model.server_url import is_loopback, normalize_url, url_origin
+from orch23.model.step import Grant
+from orch23.providers import codes
+from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext
+from orch23.providers.anthropic_messages import (
+    API_VERSION,
+    AnthropicMessages,
+    anthropic_parameters,
+    check_anthropic,
+)
+from orch23.providers.anthropic_sdk import anthropic_http_client
+from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.media import ANTHROPIC_MEDIA
+from orch23.providers.model_facts import ModelFacts, facts_of
+from orch23.providers.wire import wire_schema
+from orch23.steps.llm.spec import LLMStep
+
+BEARER_TOKEN: Final = "AWS_BEARER_TOKEN_BEDROCK"  # noqa: S105 - the name of a variable
+_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_NAME: Final = re.compile(r"(?:[a-z-]+\.)?anthropic\.(claude-[a-z0-9.-]+?)(?:-v\d+(?::\d+)?)?")
+
+
+def claude_of(model: str) -> str:
+    """Return the vendor's name of a model of Bedrock, such as `eu.anthropic.claude-opus-4-8-v1:0`."""
+    found = _NAME.fullmatch(model)
+    return found[1] if found else model
+
+
+class AwsLogin(Struct, frozen=True):
+    """A region, and keys (id, secret, token of a session) or a bearer token."""
+
+    region: str
+    keys: tuple[str, str, str | None] | None = None
+    bearer: str = ""
+
+    def __repr__(self) -> str:
+        """Describe it without the keys."""
+        return f"AwsLogin(region={self.region!r})"
+
+
+class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
+    """The provider. `environ` has the settings of AWS; `login` is that of one call."""
+
+    environ: Mapping[str, str]
+    login: AwsLogin = AwsLogin("")
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Call the model, as `AnthropicMessages`, with the credentials that AWS has now.
+
+        Raises:
+            ConfigurationError: there are no credentials, no region, or no library.
+
+        """
+        if missing := self.missing():
+            raise ConfigurationError(*missing)
+        # Credentials of a role are valid for an hour, so each call looks them up.
+        login = aws_login(self.environ)
+        url = self.url or f"https://bedrock-runtime.{login.region}.amazonaws.com"
+        return AnthropicMessages.complete(replace(self, login=login, url=url), request, deadline_s, on_text)
+
+    def missing(self) -> tuple[Diagnostic, ...]:
+        """Return an error for a missing library."""
+        return _missing()
+
+    def identity(self) -> tuple[Hashable, ...]:
+        """Return platform, server and login."""
+        return ("bedrock", self.url, self.login)
+
+    def client(self, connection: ClientConnection) -> Any:
+        """Return a client that does not depend on the environment."""
+        import anthropic  # noqa: PLC0415 - heavy
+
+        access_key, secret_key, session_token = self.login.keys or (None, None, None)
+        client = anthropic.AnthropicBedrock(
+            aws_region=self.login.region,
+            aws_access_key=access_key,
+            aws_secret_key=secret_key,
+            aws_session_token=session_token,
+            api_key=self.login.bearer or None,
+            base_url=self.url,
+            max_retries=0,
+            open_telemetry=False,
+            http_client=anthropic_http_client(self.url, connection, self.trust),
+        )
+        client._custom_headers = {}  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS
+        return client
+
+    def facts(self, model: str) -> ModelFacts:
+        """Return the facts of a model."""
+        return facts_of("anthropic", claude_of(model))
+
+
+def aws_login(environ: Mapping[str, str]) -> AwsLogin:
+    """Return the credentials and the region: of the environment, else of profile, role or machine.
+
+    Raises:
+        ConfigurationError: there are none.
+
+    """
+    region = next((environ[name].strip() for name in _REGIONS if environ.get(name, "").strip()), "")
+    bearer = environ.get(BEARER_TOKEN, "").strip()
+    identity, secret, token = (environ.get(name, "").strip() for name in _KEYS)
+    if region and bearer:
+        return AwsLogin(region, bearer=bearer)
+    if region and identity and secret:
+        return AwsLogin(region, (identity, secret, token or None))
+    import boto3  # noqa: PLC0415 - heavy, and an extra
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - as above
+
+    try:
+        session = boto3.Session(profile_name=environ.get("AWS_PROFILE") or None)
+        region = region or session.region_name or ""
+        found = None if bearer else session.get_credentials()
+        keys = found.get_frozen_credentials() if found is not None else None
+    except BotoCoreError as error:
+        hint = "correct the profile, or log in: `aws sso login`"
+        raise ConfigurationError(Diagnostic(codes.NO_KEY, f"AWS: {error}", hint=hint)) from None
+    errors = []
+    if keys is None and not bearer:
+        hint = f"set AWS_PROFILE, {_KEYS[0]} and {_KEYS[1]}, or {BEARER_TOKEN}; or log in: `aws sso login`"
+        errors.append(Diagnostic(codes.NO_KEY, "there are no credentials of AWS for the provider `bedrock`", hint=hint))
+    if not region:
+        hint = "set AWS_REGION, or the region of the profile"
+        errors.append(Diagnostic(codes.NO_KEY, "there is no region of AWS for the provider `bedrock`", hint=hint))
+    if errors:
+        raise ConfigurationError(*errors)
+    return AwsLogin(region, (keys.access_key, keys.secret_key, keys.token) if keys is not None else None, bearer)
+
+
+def _missing() -> tuple[Diagnostic, ...]:
+    # Also with a bearer token: the library reads the stream.
+    if importlib.util.find_spec("boto3") is not None:
+        return ()
+    hint = "pip install 'orch23[bedrock]'"
+    return (Diagnostic(codes.NO_LIBRARY, "the library `boto3` is not installed", hint=hint),)
+
+
+def _make(setting: ProviderContext, asking: CallContext) -> Provider:
+    return BedrockMessages(
+        url=normalize_url(asking.step.base_url) if asking.step.base_url else "",
+        key="",
+        environ=setting.environ,
+        calls=setting.share(OpenCalls, OpenCalls),
+        trust=setting.share(TlsContexts, TlsContexts),
+        clients=setting.share(ClientPool, clients_of_run),
+    )
+
+
+def _consent(step: LLMStep, _environ: Mapping[str, str], _root: Path, _files: ProjectFiles) -> Grant | None:
+    if step.base_url is None:
+        return None
+    return Grant(kind="server", name=url_origin(step.base_url), keys=(_KEYS[0], BEARER_TOKEN))
+
+
+def _facts(step: LLMStep) -> ModelFacts | None:
+    return facts_of("anthropic", claude_of(step.model)) if step.base_url is None else None
+
+
+ADAPTER = Adapter(
+    make=_make,
+    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
+    parameters=anthropic_parameters,
+    # Not the region: the same model answers in each.
+    endpoint=lambda step: normalize_url(step.base_url) if step.base_url else "bedrock",
+    api=lambda _step: f"messages {API_VERSION}",
+    pricing="aws",
+    remote=lambda step: step.base_url is None or not is_loopback(step.base_url),
+    wire=wire_schema,
+    check=check_anthropic,
+    ready=lambda *_: _missing(),
+    consent=_consent,
+    streams=lambda _step: True,
+    accepts=lambda step: facts_of("anthropic", claude_of(step.model)).media,
+    media=ANTHROPIC_MEDIA,
+    facts=_facts,
+    limits_cached_input=False,
+)

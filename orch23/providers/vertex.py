@@ -1,0 +1,196 @@
+"""The provider `vertex`: Claude in Google's Vertex AI, streamed, with application default credentials."""
+
+import importlib.util
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.model.llm import Provider, Request, Response
+from orch23.model.server_url import is_loopback, normalize_url, url_origin
+from orch23.model.step import Grant
+from orch23.providers import codes
+from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext
+from orch23.providers.anthropic_messages import (
+    API_VERSION,
+    AnthropicMessages,
+    anthropic_parameters,
+    check_anthropic,
+)
+from orch23.providers.anthropic_sdk import anthropic_http_client
+from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.media import ANTHROPIC_MEDIA
+from orch23.providers.model_facts import ModelFacts, facts_of
+from orch23.providers.wire import wire_schema
+from orch23.steps.llm.spec import LLMStep
+
+REGION: Final = "CLOUD_ML_REGION"
+PROJECT: Final = "ANTHROPIC_VERTEX_PROJECT_ID"
+CREDENTIALS: Final = "GOOGLE_APPLICATION_CREDENTIALS"
+_SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+# Addresses of regions that are several places.
+_ADDRESSES: Final = {
+    "global": "https://aiplatform.googleapis.com/v1",
+    "us": "https://aiplatform.us.rep.googleapis.com/v1",
+    "eu": "https://aiplatform.eu.rep.googleapis.com/v1",
+}
+
+
+def claude_of(model: str) -> str:
+    """Return the vendor's name of a model of Vertex AI, such as `claude-sonnet-4-5@20250929`."""
+    return model.replace("@", "-")
+
+
+class GoogleLogin(Struct):
+    """The credentials of Google, which the calls of a run share."""
+
+    _found: Any = None
+    _project: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def token(self) -> tuple[str, str]:
+        """Return a valid token, and the project of the credentials (empty if they have none).
+
+        Raises:
+            ConfigurationError: there are no credentials, or they are refused.
+
+        """
+        import google.auth  # noqa: PLC0415 - heavy, and an extra
+        import google.auth.transport.requests  # noqa: PLC0415 - as above
+
+        with self._lock:
+            try:
+                if self._found is None:
+                    # The library reads the environment of the process: variables, files of gcloud, the machine.
+                    self._found, project = google.auth.default(_SCOPES)
+                    self._project = project or ""
+                if not self._found.valid:
+                    self._found.refresh(google.auth.transport.requests.Request())
+            except google.auth.exceptions.GoogleAuthError as error:
+                hint = (
+                    f"log in: `gcloud auth application-default login`, or set {CREDENTIALS} to a file with credentials"
+                )
+                raise ConfigurationError(Diagnostic(codes.NO_KEY, f"Google: {error.args[0]}", hint=hint)) from None
+            return self._found.token, self._project
+
+    def close(self) -> None:
+        """Forget the credentials."""
+        self._found = None
+
+
+class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
+    """The provider. `key` is the token of a call."""
+
+    environ: Mapping[str, str]
+    login: GoogleLogin
+    project: str = ""
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Call the model, as `AnthropicMessages`, with a token that is valid now.
+
+        Raises:
+            ConfigurationError: there are no credentials, no project, or no library.
+
+        """
+        if missing := self.missing():
+            raise ConfigurationError(*missing)
+        token, project = self.login.token()
+        project = self.environ.get(PROJECT, "").strip() or project
+        if not project:
+            hint = f"set {PROJECT}"
+            raise ConfigurationError(Diagnostic(codes.NO_KEY, "the provider `vertex` has no project", hint=hint))
+        ready = replace(self, key=token, project=project)
+        return AnthropicMessages.complete(ready, request, deadline_s, on_text)
+
+    def missing(self) -> tuple[Diagnostic, ...]:
+        """Return an error for a missing library or region."""
+        return _missing(self.environ)
+
+    def identity(self) -> tuple[Hashable, ...]:
+        """Return platform, server, project and token."""
+        return ("vertex", self.url, self.project, self.key)
+
+    def client(self, connection: ClientConnection) -> Any:
+        """Return a client that does not depend on the environment."""
+        import anthropic  # noqa: PLC0415 - heavy
+
+        client = anthropic.AnthropicVertex(
+            region=_region(self.environ),
+            project_id=self.project,
+            access_token=self.key,
+            base_url=self.url,
+            max_retries=0,
+            open_telemetry=False,
+            http_client=anthropic_http_client(self.url, connection, self.trust),
+        )
+        client._custom_headers = {}  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS
+        return client
+
+    def facts(self, model: str) -> ModelFacts:
+        """Return the facts of a model."""
+        return facts_of("anthropic", claude_of(model))
+
+
+def _region(environ: Mapping[str, str]) -> str:
+    return environ.get(REGION, "").strip()
+
+
+def _missing(environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    found = []
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
+        hint = "pip install 'orch23[vertex]'"
+        found.append(Diagnostic(codes.NO_LIBRARY, "the library `google-auth` is not installed", hint=hint))
+    if not _region(environ):
+        hint = f"set {REGION}, for example to `global`"
+        found.append(Diagnostic(codes.NO_KEY, "the provider `vertex` has no region", hint=hint))
+    return tuple(found)
+
+
+def _make(setting: ProviderContext, asking: CallContext) -> Provider:
+    base, region = asking.step.base_url, _region(setting.environ)
+    url = normalize_url(base) if base else _ADDRESSES.get(region, f"https://{region}-aiplatform.googleapis.com/v1")
+    return VertexMessages(
+        url=url,
+        key="",
+        environ=setting.environ,
+        login=setting.share(GoogleLogin, GoogleLogin),
+        calls=setting.share(OpenCalls, OpenCalls),
+        trust=setting.share(TlsContexts, TlsContexts),
+        clients=setting.share(ClientPool, clients_of_run),
+    )
+
+
+def _consent(step: LLMStep, _environ: Mapping[str, str], _root: Path, _files: ProjectFiles) -> Grant | None:
+    if step.base_url is None:
+        return None
+    return Grant(kind="server", name=url_origin(step.base_url), keys=(CREDENTIALS,))
+
+
+def _facts(step: LLMStep) -> ModelFacts | None:
+    return facts_of("anthropic", claude_of(step.model)) if step.base_url is None else None
+
+
+ADAPTER = Adapter(
+    make=_make,
+    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
+    parameters=anthropic_parameters,
+    # Not the region: the same model answers in each.
+    endpoint=lambda step: normalize_url(step.base_url) if step.base_url else "vertex",
+    api=lambda _step: f"messages {API_VERSION}",
+    pricing="google",
+    remote=lambda step: step.base_url is None or not is_loopback(step.base_url),
+    wire=wire_schema,
+    check=check_anthropic,
+    ready=lambda _step, environ, _root: _missing(environ),
+    consent=_consent,
+    streams=lambda _step: True,
+    accepts=lambda step: facts_of("anthropic", claude_of(step.model)).media,
+    media=ANTHROPIC_MEDIA,
+    facts=_facts,
+    limits_cached_input=False,
+)
