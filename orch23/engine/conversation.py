@@ -65,7 +65,10 @@ class RequestBuilder(Struct, frozen=True):
     def build(
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
     ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
-        """Return the request of one attempt and the errors that forbid it; None if the prompt cannot be rendered."""
+        """Return the request of one attempt and the errors that forbid it; None if the prompt cannot be rendered.
+
+        `step` is that of the attempt.
+        """
         request, problems = make_request(
             resolved.stage,
             step,
@@ -180,7 +183,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         more = truncation_policy(self.call.step)
         response = self._once(request, deadline_s, listener)
         for _ in range(more.retries):
-            wider = with_more_tokens(request, response.stop, more, self._most_tokens(request))
+            wider = with_more_tokens(request, response.stop, more, self._most_tokens())
             if wider is None:
                 break
             # A truncated response stays recorded: a replay must find the same sequence of responses.
@@ -193,8 +196,8 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         """Return whether the response comes from the transcripts: then nothing leaves the machine."""
         return self.recorded.find(request) is not None
 
-    def _most_tokens(self, request: Request) -> int | None:
-        return max_output_tokens(replace(self.call.step, model=request.model))
+    def _most_tokens(self) -> int | None:
+        return max_output_tokens(self.call.step)
 
     def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
         listener.requested(request)
@@ -231,7 +234,7 @@ class RecordedResponses(Struct, frozen=True, kw_only=True):
 
 
 def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request) -> RecordedResponses:
-    """Follow `complete` through the recordings, without any call."""
+    """Follow `complete` through the recordings, without any call. `step` is that of the attempt."""
     more = truncation_policy(step)
     found: list[Exchange] = []
     for _ in range(more.retries + 1):
@@ -241,8 +244,7 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
         if known is None:
             return RecordedResponses(found=tuple(found), missing=request)
         found.append(known)
-        most = max_output_tokens(replace(step, model=request.model))
-        wider = with_more_tokens(request, known.stop, more, most)
+        wider = with_more_tokens(request, known.stop, more, max_output_tokens(step))
         if wider is None:
             break
         request = wider
@@ -274,6 +276,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         if not is_llm(step):
             message = f"BUG: {stage.name} is not an llm stage"
             raise TypeError(message)
+        step = step.of_attempt(stage.retry, attempt)
         call = CallContext(step, stage.name, attempt)
         mode = self._mode(step, stage.name, stage.family)
         recorded = RecordingProvider(
@@ -284,8 +287,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             transcripts=step.transcripts,
             unique_calls=self.once,
         )
-        model = stage.retry.model_of(attempt, step.model)
-        params = request_parameters(self.setting, CallContext(replace(step, model=model), stage.name, attempt))
+        params = request_parameters(self.setting, call)
         return RecordedConversation(recorded=recorded, meter=self.meter, call=call, params=params, used=used)
 
     def prepare(self, stages: Sequence[Stage]) -> None:
@@ -297,10 +299,9 @@ class Conversations(Struct, frozen=True, kw_only=True):
         families: dict[str | None, frozenset[str]] = {}
         prepared: set[str] = set()
         for stage in stages:
-            step = stage.step
-            if not is_llm(step) or step.provider in prepared:
+            step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else None
+            if step is None or step.provider in prepared:
                 continue
-            step = replace(step, model=stage.retry.model_of(1, step.model))
             load, mode = preparation_of(step), self._mode(step, stage.name, stage.family)
             if load is None or mode == "replay":
                 continue

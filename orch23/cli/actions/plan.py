@@ -94,7 +94,7 @@ def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) ->
     # Its inputs may still change, and with them the request: no recorded response is certain to be used.
     if not isinstance(decision, Run):
         return EstimateBasis(node=node, decision=decision, request=request, past=past)
-    replayed = replay_first_request(project, node.step, name, request)
+    replayed = replay_first_request(project, node.step.of_attempt(node.retry, 1), name, request)
     recorded = replayed.found if replayed.missing is None else ()
     return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past)
 
@@ -104,7 +104,8 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
     if decided is None or not is_llm(step := decided.resolved.stage.step) or decided.resolved.broken:
         return None
     resolved = decided.resolved
-    attempt = AttemptContext(given=resolved.given, model=resolved.stage.retry.model_of(1, step.model))
+    step = step.of_attempt(resolved.stage.retry, 1)
+    attempt = AttemptContext(given=resolved.given, model=step.model)
     context = ProviderContext(
         environ=project.settings.environ,
         root=project.store.root,
@@ -115,7 +116,7 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
         files=project.store.workspace,
     )
     try:
-        params = request_parameters(context, CallContext(replace(step, model=attempt.model), resolved.stage.name))
+        params = request_parameters(context, CallContext(step, resolved.stage.name))
         secrets = secrets_from(project.settings.environ)
         requests = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
         # Nothing is sent here, so errors about secrets are left to the build.
