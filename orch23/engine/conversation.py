@@ -7,7 +7,7 @@ write to the vendor's cache; reserve the maximum cost of each request; call the 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
@@ -276,11 +276,51 @@ class Conversations(Struct, frozen=True, kw_only=True):
         if not is_llm(step):
             message = f"BUG: {stage.name} is not an llm stage"
             raise TypeError(message)
-        step = step.of_attempt(stage.retry, attempt)
-        call = CallContext(step, stage.name, attempt)
+        call = CallContext(step.of_attempt(stage.retry, attempt), stage.name, attempt)
+        return self._open(call, stage, used, step.fallbacks())
+
+    def with_fallbacks(
+        self,
+        first: RecordedConversation,
+        resolved: ResolvedStage,
+        build: Callable[[RecordedConversation], Request | None],
+    ) -> RecordedConversation:
+        """Return a conversation that calls the fallbacks of its stage if its provider is down.
+
+        `build` returns the request of a fallback; None if it must not be sent.
+        """
+        from orch23.engine.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
+        from orch23.providers.outages import Outages  # noqa: PLC0415 - as above
+
+        others = self.open_fallbacks(resolved, first.call.attempt, first.used)
+        return FallbackConversation(
+            recorded=first.recorded,
+            meter=first.meter,
+            call=first.call,
+            params=first.params,
+            used=first.used,
+            skipped=first.skipped,
+            others=others,
+            build=build,
+            outages=self.setting.share(Outages, Outages),
+            is_usable=any(self._can_call(one.call.step) for one in others),
+            notice=self.setting.notice,
+        )
+
+    def open_fallbacks(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> list[RecordedConversation]:
+        """Return the conversation of one attempt with each fallback of its stage."""
+        stage, step = resolved.stage, resolved.stage.step
+        steps = step.fallbacks() if is_llm(step) else ()
+        calls = [CallContext(one, stage.name, attempt) for one in steps]
+        return [self._open(call, stage, used, steps[number + 1 :]) for number, call in enumerate(calls)]
+
+    def _open(
+        self, call: CallContext, stage: Stage, used: set[str], fallbacks: "Sequence[LLMStep]"
+    ) -> RecordedConversation:
+        step = call.step
         mode = self._mode(step, stage.name, stage.family)
         recorded = RecordingProvider(
-            inner=self._inner(call, mode),
+            inner=self._inner(call, mode, fallbacks),
             store=self.exchanges,
             stage=stage.name,
             mode=mode,
@@ -326,7 +366,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         near = self.exchanges.nearest(stage.name, parts, place)
         return describe_difference(near.request, parts, self.secrets.redact) if near else ""
 
-    def _inner(self, call: CallContext, mode: RecordingMode) -> Provider:
+    def _inner(self, call: CallContext, mode: RecordingMode, fallbacks: "Sequence[LLMStep]") -> Provider:
         """Return the provider for requests that are not recorded."""
         if mode == "replay":
             hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=call.stage)
@@ -356,6 +396,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             limiter=self._limiter(),
             counts_cached=limits_cached_input(call.step),
             wall=lambda: self._wall(call.stage),
+            patience=lambda request: self._patience_s(request, fallbacks),
             sleep=self.setting.share(OpenCalls, OpenCalls).wait,
         )
         # Outermost, so that nothing is recorded or judged before secrets are removed from it.
@@ -378,6 +419,14 @@ class Conversations(Struct, frozen=True, kw_only=True):
         """Return what is left of the wall time of a stage, and whether it or the run has a limit of it."""
         left_s = self.meter.deadline_s(stage, math.inf)
         return left_s, self.has_wall or left_s < math.inf
+
+    def _patience_s(self, request: Request, fallbacks: "Sequence[LLMStep]") -> float | None:
+        """Return how long a request waits without any response of its model; None without a fallback to call."""
+        if not any(map(self._can_call, fallbacks)):
+            return None
+        from orch23.providers.outages import Outages  # noqa: PLC0415 - few stages have fallbacks
+
+        return self.setting.share(Outages, Outages).patience_s(request)
 
     def _refusing(self, call: CallContext, code: str, hint: str) -> ReplayOnlyProvider:
         return ReplayOnlyProvider(

@@ -1,7 +1,7 @@
 """Estimate calls, tokens, cost and duration of the stages of a plan; what is not known is None."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
@@ -131,7 +131,9 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
 
 def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     if isinstance(node, Stage):
-        most = sum(1 + truncation_policy(step).retries for step in _attempts(node))
+        fallbacks = _fallbacks(node)
+        cut = sum(truncation_policy(step).retries for step in fallbacks)
+        most = sum(1 + truncation_policy(step).retries + cut for step in _attempts(node))
         limit = node.stop.max_llm_calls
         return most if limit is None else min(most, limit)
     retry: Json = node.body.get("retry")
@@ -173,6 +175,10 @@ def _attempts(node: Stage) -> "list[LLMStep]":
     return [step.of_attempt(node.retry, number + 1) for number in range(node.retry.max + 1)] if is_llm(step) else []
 
 
+def _fallbacks(node: Stage) -> "Sequence[LLMStep]":
+    return node.step.fallbacks() if is_llm(node.step) else ()
+
+
 def _first_model(node: Stage | ForeachStage) -> tuple[str, str]:
     if isinstance(node, Stage):
         first = node.step.of_attempt(node.retry, 1) if is_llm(node.step) else None
@@ -184,7 +190,7 @@ def _first_model(node: Stage | ForeachStage) -> tuple[str, str]:
 def _stored_at(node: Stage | ForeachStage) -> str:
     """Return the server that stores the responses of a stage; of a foreach, if it does not depend on the item."""
     if isinstance(node, Stage):
-        return ", ".join(sorted(set(map(storing_server, _attempts(node))) - {""}))
+        return ", ".join(sorted(set(map(storing_server, (*_attempts(node), *_fallbacks(node)))) - {""}))
     llm = _llm(node)
     adapter = adapter_named(str(llm.get("provider")), node.plugins)
     if adapter is None:
@@ -205,10 +211,19 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
         return None
     feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + node.step.brief.limit))
     later = replace(request, messages=(*request.messages, feedback))
-    first, *others = _attempts(node)
-    costs = [*_costs(first, request, tariff_of), *(cost for one in others for cost in _costs(one, later, tariff_of))]
+    first, *others = [(step, *_fallbacks(node)) for step in _attempts(node)]
+    costs = [_attempt_cost(first, request, tariff_of), *(_attempt_cost(one, later, tariff_of) for one in others)]
     most, limit = _sum(costs), node.stop.max_cost_usd
     return most if most is None or limit is None else min(most, limit)
+
+
+def _attempt_cost(steps: "Sequence[LLMStep]", request: Request, tariff_of: TariffOf) -> Decimal | None:
+    """Return the maximum cost of an attempt. Before each fallback, truncated responses may have been paid for."""
+    costs = [_costs(step, request, tariff_of) for step in steps]
+    last = [one[-1] for one in costs]
+    known = [cost for cost in last if cost is not None]
+    cut = _sum(cost for one in costs for cost in one[:-1])
+    return None if cut is None or len(known) < len(last) else cut + max(known)
 
 
 def _costs(step: "LLMStep", request: Request, tariff_of: TariffOf) -> list[Decimal | None]:

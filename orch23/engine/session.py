@@ -438,6 +438,10 @@ def _provider(
             place = pipeline.locate_written(f"stages/{family_of(name)}/retry/escalate/{number}")
         for one in check(step.with_choice(choice)):
             found.setdefault(one, place)
+    for number, fallback in enumerate(step.fallbacks()):
+        place = pipeline.locate_written(f"stages/{family_of(name)}/llm/fallback/{number}")
+        for one in check(fallback):
+            found.setdefault(one, place)
     return [replace(one, location=one.location or place) for one, place in found.items()]
 
 

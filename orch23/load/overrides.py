@@ -56,12 +56,14 @@ class ModelOverrides(Struct):
         named = "model" if self.override.model is not None else "provider"
         for key, users in sorted(self.lists.items()):
             message = f"`--{named} {getattr(self.override, named)}` drops `{key}` of {', '.join(sorted(users))}"
-            hint = f"every attempt uses the {named} of `--{named}`"
+            hint = f"every call uses the {named} of `--{named}`"
             found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
         return tuple(found)
 
     def _llm(self, stage: str, llm: Mapping[str, Json]) -> Mapping[str, Json]:
         out = dict(llm)
+        if out.pop("fallback", None):
+            self.lists.setdefault("llm.fallback", {})[stage] = None
         if self.override.provider is not None:
             former = llm.get("provider")
             # The other provider would refuse these fields, or their scale means something else there.

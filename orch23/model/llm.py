@@ -45,7 +45,7 @@ class Request(Struct, frozen=True, kw_only=True):
     those that all items of its foreach share. `system_users` are those who send the same system text: no one else, the
     further attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt
     cache. They are not part of the fingerprint. `added` are the ends of the last message and of the last identity that
-    orch23 appended to what the template rendered.
+    orch23 appended to what the template rendered. `fallback`: it goes to an entry of `llm.fallback`.
     """
 
     provider: str
@@ -66,6 +66,7 @@ class Request(Struct, frozen=True, kw_only=True):
     system_users: SystemUsers = ""
     cache: "CachePolicy | None" = None
     added: tuple[str, str] = ("", "")
+    fallback: bool = False
 
     @property
     def writes_for_an_hour(self) -> bool:

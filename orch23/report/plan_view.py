@@ -218,14 +218,16 @@ def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
 
 def _models_of(stage: Stage | ForeachStage) -> Iterator[str]:
     if isinstance(stage, Stage):
-        steps = stage.step.of_attempts(stage.retry) if is_llm(stage.step) else ()
+        step = stage.step
+        steps = (*step.of_attempts(stage.retry), *step.fallbacks()) if is_llm(step) else ()
         yield from (f"{step.provider} {step.model}" for step in steps)
         return
     llm = stage.body.get("llm")
     if isinstance(llm, Mapping):
-        listed = json_at(stage.body, "retry", "escalate")
+        escalate, fallback = json_at(stage.body, "retry", "escalate"), llm.get("fallback")
+        listed = [*(escalate if isinstance(escalate, list | tuple) and escalate else ({},))]
         # As it is written: an expression has a value only for an item.
-        for one in listed if isinstance(listed, list | tuple) and listed else ({},):
+        for one in (*listed, *(fallback if isinstance(fallback, list | tuple) else ())):
             stated = {"model": one} if isinstance(one, str) else as_mapping(one)
             names = [str(stated.get(key, llm.get(key, ""))) for key in ("provider", "model")]
             yield " ".join(names).strip()

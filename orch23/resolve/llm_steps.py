@@ -11,11 +11,26 @@ if TYPE_CHECKING:
 
 
 def llm_steps_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
-    """Return the llm steps that attempts of a stage can have; none if it calls no model, or if its items differ."""
+    """Return the llm steps that attempts of a stage can have; none if it calls no model, or if its items differ.
+
+    Those of `llm.fallback` are not among them.
+    """
+    step, retry = _declared(node)
+    return () if step is None else step.of_attempts(retry)
+
+
+def fallbacks_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
+    """Return the llm steps of the fallbacks of a stage."""
+    step, _ = _declared(node)
+    return () if step is None else step.fallbacks()
+
+
+def _declared(node: Stage | ForeachStage) -> "tuple[LLMStep | None, Retry]":
     if isinstance(node, Stage):
-        return node.step.of_attempts(node.retry) if is_llm(node.step) else ()
+        return (node.step if is_llm(node.step) else None), node.retry
     step = declared_llm_step(node)
-    return () if step is None else step.of_attempts(Retry(max=MAX_RETRIES, escalate=declared_escalation(node)))
+    # Loads the language: not for a foreach without a model.
+    return step, Retry() if step is None else Retry(max=MAX_RETRIES, escalate=declared_escalation(node))
 
 
 def declared_llm_step(node: ForeachStage) -> "LLMStep | None":

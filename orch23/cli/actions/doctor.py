@@ -34,7 +34,7 @@ from orch23.providers.model_lookup import can_find_models, find_model
 from orch23.providers.registry import adapter_of, not_granted_error, readiness_errors, step_errors
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, json_document, pluralize
-from orch23.resolve.llm_steps import llm_steps_of
+from orch23.resolve.llm_steps import fallbacks_of, llm_steps_of
 from orch23.resolve.stages import render_foreach
 from orch23.store.project_store import STORE_NAME
 from orch23.store.run_logs import journal_paths
@@ -209,9 +209,9 @@ def _steps(pipeline: Pipeline) -> "Iterator[LLMStep]":
     for node in pipeline.stages:
         # A foreach with a literal list has known items; their models may differ by expression.
         stages = [node] if isinstance(node, Stage) else _items(node, pipeline)
-        yield from (step for stage in stages for step in llm_steps_of(stage))
+        yield from (step for stage in stages for step in (*llm_steps_of(stage), *fallbacks_of(stage)))
         if isinstance(node, ForeachStage) and not node.foreach.values:
-            yield from llm_steps_of(node)
+            yield from (*llm_steps_of(node), *fallbacks_of(node))
 
 
 def _items(node: ForeachStage, pipeline: Pipeline) -> list[Stage]:

@@ -55,6 +55,10 @@ class _LLMRunner(StepRunner):
         request, errors = models.requests.build(attempts.resolved, step, context, conversation.params)
         if request is None or errors:
             return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
+        if declared.fallback:
+            conversation = models.conversations.with_fallbacks(
+                conversation, attempts.resolved, partial(_fallback_request, attempts, context)
+            )
         request = conversation.next_sample(request)
         # A recorded response of an earlier version is still used.
         if (binary := binary_inputs(context)) and not conversation.is_recorded(request):
@@ -83,6 +87,14 @@ class _LLMRunner(StepRunner):
         return AttemptResult(
             tree, (*exchanges, fingerprint), None, text, judged.digest(), written=written, settle=settle
         )
+
+
+def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: RecordedConversation) -> Request | None:
+    """Return the request of a fallback in an attempt; None if it must not be sent."""
+    step = other.call.step
+    this = replace(context, model=step.model)
+    request, errors = attempts.models.requests.build(attempts.resolved, step, this, other.params)
+    return None if errors else request
 
 
 def _settle(conversation: RecordedConversation, fingerprint: str, failure: Failure | None) -> None:

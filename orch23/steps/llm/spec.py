@@ -28,7 +28,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     `read` are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are
     names of environment variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the
     provider. Without `states_max_tokens`, `max_tokens` is the default, which a model may lower. Without `cache`, the
-    prompt cache of the vendor is not used.
+    prompt cache of the vendor is not used. `fallback` are called in this order if the provider is down.
     """
 
     kind: ClassVar[str] = "llm"
@@ -74,6 +74,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
     structured_output: bool = True
+    fallback: tuple[ModelChoice, ...] = ()
     # How prompts are sent does not change a response: part of no key and no fingerprint.
     cache: CachePolicy | None = CachePolicy()
     # Part of the step, since only its pipeline knows the plugins; name and version are in the key (ADR 32).
@@ -91,6 +92,13 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     def of_attempts(self, retry: Retry) -> "tuple[LLMStep, ...]":
         """Return the steps that attempts can have, each once, in the order of their first attempt."""
         return tuple(dict.fromkeys(map(self.with_choice, retry.usable))) or (self,)
+
+    def fallbacks(self) -> "tuple[LLMStep, ...]":
+        """Return the step of each entry of `fallback`; each has those after it as its own."""
+        return tuple(
+            replace(self.with_choice(one), fallback=self.fallback[number + 1 :])
+            for number, one in enumerate(self.fallback)
+        )
 
     def with_choice(self, choice: str | ModelChoice) -> "LLMStep":
         """Return the step with another model, or with the settings that a choice states.
@@ -117,6 +125,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
             "params": dict(facts.params),
             "returns": self.returns,
             "context": [self.max_files, self.max_bytes],
+            "fallback": [_aspect(one) for one in self.fallback] or None,
         }
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
@@ -126,6 +135,12 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
         elif not writes:
             hint = "add `outputs`, or `allowed_paths.write`"
             at.add("", "E855", "an llm stage that returns files has nowhere to write", hint)
+
+
+def _aspect(choice: ModelChoice) -> dict[str, Json]:
+    """Return an entry as it is in the key: an alias replaces the address, as everywhere."""
+    stated: dict[str, Json] = dict(choice)
+    return {name: value for name, value in stated.items() if name != "base_url" or "endpoint_alias" not in stated}
 
 
 def _usual_provider_fields() -> Iterator[tuple[str, Any]]:

@@ -209,6 +209,11 @@ class MemoryConversations:
     def prepare(self, stages: Sequence[Stage]) -> None:
         self.load(stages)
 
+    def with_fallbacks(
+        self, first: RecordedConversation, _resolved: ResolvedStage, _build: Any
+    ) -> RecordedConversation:
+        return first
+
     def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
         name = resolved.stage.name
         recorded = RecordingProvider(inner=self.provider, store=self.exchanges, stage=name)
