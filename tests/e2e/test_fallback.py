@@ -84,6 +84,8 @@ def test_a_fallback_responds_while_the_provider_is_down(project: Project, claude
     assert "requires a wait of 7200 s" in first.err
     assert "calls the fallback openai gpt-story" in first.err
     assert "1 response of a fallback" in first.err + first.out
+    (started,) = project.events_of("run_started")
+    assert started["data"]["model"] == ["claude-story", "gpt-story"]
     (response,) = project.events_of("llm_response")
     assert (response["data"]["fallback"], response["data"]["cost"]) == (True, "0.000064")
     assert "of the fallback openai gpt-story" in response["message"]
@@ -247,7 +249,7 @@ def test_the_list_is_in_the_key_only_if_there_is_one(project: Project, claude: L
     project.replace("pipeline.yaml", gpt.url, "http://127.0.0.1:9/v1")  # the alias is in the key, not the address
     assert project.plan()["code"] == "fresh"
     project.replace("pipeline.yaml", "model: gpt-story", "model: gpt-other")
-    assert "fallback" in project.run("plan").out
+    assert "openai gpt-other" in (shown := project.run("plan", "--verbose").out), shown
     assert project.plan()["code"] == "run"
     assert "fallback" in project.run("show", "code", "--key").out
 
