@@ -89,7 +89,9 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
                 if not found.response.replayed:
                     self.outages.end(candidate)
                 return found
-        raise ProviderError(*failed)
+        # A call that took too long is a failed attempt, which `retry` may repeat: also if no fallback can be called.
+        too_long = [one for one in failed if one.code == TIMED_OUT]
+        raise ProviderError(*(too_long if failed[0].code == TIMED_OUT else failed))
 
     def _in_order(self, request: Request) -> Iterator[tuple[RecordedConversation, Request]]:
         """Yield the conversations to try; the provider last while it is known to be down."""
@@ -117,8 +119,8 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
         return next(number for number, one in self._requests.items() if one is not None and one == request)
 
     def _report(self, error: Diagnostic, candidate: Request) -> None:
-        what = "the fallback" if candidate.fallback else "it again:"
-        text = f"{error.message}; calls {what} {candidate.provider} {candidate.model}"
+        what = "the fallback " if candidate.fallback else ""
+        text = f"{error.message}; calls {what}{candidate.provider} {candidate.model}"
         self.notice(Event(Warned(code=error.code), text, self.call.stage, "warning"))
 
 

@@ -80,12 +80,19 @@ def test_each_attempt_is_sent_with_the_settings_of_its_entry(
 def test_a_refusal_goes_to_the_next_entry_also_of_another_provider(
     tmp_path: Path, claude: Loopback, gpt: OpenAIServer
 ) -> None:
-    claude.add(message_reply("", stop_reason="refusal"))
+    claude.add(message_reply("", stop="refusal"))
     project = written(tmp_path / "p", claude, gpt, PIPELINE.replace("        - {effort: max, max_tokens: 9000}\n", ""))
     built = project.build(env=KEYS)
     assert built.code == ExitCode.OK, built.err
     assert (len(claude.asked), len(gpt.asked)) == (1, 1)
     assert gpt.asked[0].body["messages"][-1]["content"] == "Write a.txt."
+
+
+def test_another_effort_of_the_same_model_is_another_entry(tmp_path: Path, claude: Loopback, gpt: OpenAIServer) -> None:
+    claude.add(message_reply("", stop="refusal"), message_reply("good"))
+    built = written(tmp_path / "p", claude, gpt).build(env=KEYS)
+    assert built.code == ExitCode.OK, built.err
+    assert [asked.json()["output_config"]["effort"] for asked in claude.asked] == ["low", "max"]
 
 
 def test_the_first_entry_is_in_the_key_and_later_ones_are_not(

@@ -139,8 +139,52 @@ def test_a_new_sample_of_a_fallback_replaces_its_former_one(
 
 def test_an_outage_is_waited_for_once_in_a_run(tmp_path: Path, claude: Loopback, gpt: OpenAIServer) -> None:
     project = written(tmp_path / "p", claude, gpt, PIPELINE + MORE)
+    claude.add(*[Reply(500, {"retry-after-ms": "1"})] * 12)
     built(project.build("-j1", env=KEYS))
-    assert (len(claude.asked), len(gpt.asked)) == (1, 4)
+    assert (len(claude.asked), len(gpt.asked)) == (3, 4)
+
+
+def test_a_required_wait_of_more_than_a_minute_is_an_outage_only_if_there_is_a_fallback_to_call(
+    tmp_path: Path, claude: Loopback, gpt: OpenAIServer
+) -> None:
+    claude.add(*[error_reply(529, "overloaded_error", "overloaded", {"retry-after": "90"})] * 2)
+    text = f"{PIPELINE}    stop_conditions: {{max_wall: 80s}}\n".replace("code: {", "code:\n    ").replace(
+        "outputs: [a.txt], llm: {prompt: a.j2}}", "outputs: [a.txt]\n    llm: {prompt: a.j2}"
+    )
+    near = built(written(tmp_path / "p", claude, gpt, text).build(env=KEYS))
+    assert "longer than the 60 s that a build waits" in near.err
+    far = text.replace(', base_url: "GPT", endpoint_alias: gpt', "")
+    env = {name: value for name, value in KEYS.items() if name != "OPENAI_API_KEY"}
+    failed = written(tmp_path / "q", claude, gpt, far).build(env=env)
+    assert "s that `max_wall` leaves" in failed.err
+
+
+def test_a_call_that_took_too_long_goes_to_the_fallback_and_is_repeated_if_there_is_none(
+    tmp_path: Path, claude: Loopback, gpt: OpenAIServer
+) -> None:
+    claude.add(Reply(hold=True), Reply(hold=True), message_reply("from the provider"))
+    slow = PIPELINE.replace("returns: text", "returns: text\n    timeout: 0.5s").replace(
+        "  llm:\n", "  retry: 1\n  llm:\n"
+    )
+    near = written(tmp_path / "p", claude, gpt, slow)
+    built(near.build(env=KEYS))
+    assert near.read("a.txt").strip() == "from the fallback"
+    far = written(tmp_path / "q", claude, gpt, slow.replace(', base_url: "GPT", endpoint_alias: gpt', ""))
+    built(far.build(env={name: value for name, value in KEYS.items() if name != "OPENAI_API_KEY"}))
+    assert far.read("a.txt").strip() == "from the provider"
+
+
+def test_a_new_sample_of_a_fallback_replaces_the_response_of_the_provider(
+    tmp_path: Path, project: Project, claude: Loopback, gpt: OpenAIServer
+) -> None:
+    claude.add(message_reply("from the provider"))
+    built(project.build(env=KEYS))
+    built(project.build("--resample", "code", env=KEYS))
+    assert project.read("a.txt").strip() == "from the fallback"
+    clone = written(tmp_path / "clone", claude, gpt)
+    clone.write({path: data for path, data in project.files().items() if path.startswith("recorded/")})
+    built(clone.build("--replay"))
+    assert clone.read("a.txt").strip() == "from the fallback"
 
 
 def test_errors_that_last_are_an_outage(project: Project, claude: Loopback, gpt: OpenAIServer) -> None:
@@ -240,7 +284,8 @@ def test_the_bound_of_a_plan_is_that_of_the_dearest(tmp_path: Path, claude: Loop
         )
         for name, text in (("p", PIPELINE), ("q", alone))
     ]
-    assert bounds[0] > 32_000 * 10 / 1_000_000 > bounds[1]
+    # A response of the fallback that is cut off, and one with twice the tokens.
+    assert bounds[0] > (32_000 + 64_000) * 10 / 1_000_000 > 32_000 * 10 / 1_000_000 > bounds[1]
 
 
 def test_the_list_is_in_the_key_only_if_there_is_one(project: Project, claude: Loopback, gpt: OpenAIServer) -> None:
