@@ -27,7 +27,6 @@ from orch23.engine.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
-from orch23.model.llm import Request
 from orch23.model.pipeline import Condition, Stage
 from orch23.model.plugins import load_object_as
 from orch23.model.ports import ContentStore
@@ -40,6 +39,7 @@ from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
     from orch23.engine.best_attempt import BestAttempt
+    from orch23.providers.outages import FallbackSetting
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
@@ -85,14 +85,11 @@ class Conversing(Protocol):
     def open(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> RecordedConversation:
         """Return the conversation of one attempt. `used` are the fingerprints that the stage's attempts share."""
 
-    def with_fallbacks(
-        self,
-        first: RecordedConversation,
-        resolved: ResolvedStage,
-        build: Callable[[RecordedConversation], Request | None],
-        /,
-    ) -> RecordedConversation:
-        """Return a conversation that calls the fallbacks of its stage if its provider is down."""
+    def open_fallbacks(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> Sequence[RecordedConversation]:
+        """Return the conversation of one attempt with each fallback of its stage."""
+
+    def fallback_setting(self, resolved: ResolvedStage, /) -> "FallbackSetting":
+        """Return what decides whether the fallbacks of a stage are called."""
 
     def prepare(self, stages: Sequence[Stage], /) -> None:
         """Load what the calls of stages that have not started need, except for stages that may need no call."""

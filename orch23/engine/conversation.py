@@ -7,7 +7,7 @@ write to the vendor's cache; reserve the maximum cost of each request; call the 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
@@ -47,6 +47,7 @@ from orch23.store.exchanges import Exchanges
 
 if TYPE_CHECKING:
     from orch23.providers.middleware import CallMeter
+    from orch23.providers.outages import FallbackSetting
     from orch23.providers.rate_limiter import RateLimiter
     from orch23.steps.llm.spec import LLMStep
 
@@ -279,31 +280,14 @@ class Conversations(Struct, frozen=True, kw_only=True):
         call = CallContext(step.of_attempt(stage.retry, attempt), stage.name, attempt)
         return self._open(call, stage, used, step.fallbacks())
 
-    def with_fallbacks(
-        self,
-        first: RecordedConversation,
-        resolved: ResolvedStage,
-        build: Callable[[RecordedConversation], Request | None],
-    ) -> RecordedConversation:
-        """Return a conversation that calls the fallbacks of its stage if its provider is down.
+    def fallback_setting(self, resolved: ResolvedStage) -> "FallbackSetting":
+        """Return what decides whether the fallbacks of a stage are called."""
+        from orch23.providers.outages import FallbackSetting, Outages  # noqa: PLC0415 - few stages have fallbacks
 
-        `build` returns the request of a fallback; None if it must not be sent.
-        """
-        from orch23.engine.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
-        from orch23.providers.outages import Outages  # noqa: PLC0415 - as above
-
-        others = self.open_fallbacks(resolved, first.call.attempt, first.used)
-        return FallbackConversation(
-            recorded=first.recorded,
-            meter=first.meter,
-            call=first.call,
-            params=first.params,
-            used=first.used,
-            skipped=first.skipped,
-            others=others,
-            build=build,
+        step = resolved.stage.step
+        return FallbackSetting(
             outages=self.setting.share(Outages, Outages),
-            is_usable=any(self._can_call(one.call.step) for one in others),
+            is_usable=is_llm(step) and any(map(self._can_call, step.fallbacks())),
             notice=self.setting.notice,
         )
 

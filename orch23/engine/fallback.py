@@ -18,7 +18,7 @@ from orch23.model.errors import ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
 from orch23.providers.codes import NOT_RECORDED, OFFLINE, TIMED_OUT
-from orch23.providers.outages import OUTAGES, Outages
+from orch23.providers.outages import OUTAGES, FallbackSetting
 from orch23.resolve.prompts import AttemptContext
 from orch23.resolve.resolution import ResolvedStage
 
@@ -28,15 +28,12 @@ _FORBIDDEN = frozenset({NOT_RECORDED, OFFLINE})
 class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=True):
     """The conversation of an attempt that has fallbacks.
 
-    `others` are those of the fallbacks, and `build` returns the request of one; None if it must not be sent. With
-    `is_usable`, one of them can be called on this machine.
+    `others` are those of the fallbacks, and `build` returns the request of one; None if it must not be sent.
     """
 
     others: Sequence[RecordedConversation]
     build: Callable[[RecordedConversation], Request | None]
-    outages: Outages
-    is_usable: bool
-    notice: Callable[[Event], None]
+    setting: FallbackSetting
     _requests: dict[int, Request | None] = field(default_factory=dict)
 
     def next_sample(self, request: Request) -> Request:
@@ -81,13 +78,13 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
                 if not (is_outage or is_forbidden or candidate.fallback):
                     raise
                 if is_outage and TIMED_OUT not in codes:
-                    self.outages.begin(candidate)
+                    self.setting.outages.begin(candidate)
                 failed.extend(one for one in error.diagnostics if one not in failed)
                 skipped.extend(conversation.skipped)
                 conversation.skipped.clear()
             else:
                 if not found.response.replayed:
-                    self.outages.end(candidate)
+                    self.setting.outages.end(candidate)
                 return found
         # A call that took too long is a failed attempt, which `retry` may repeat: also if no fallback can be called.
         too_long = [one for one in failed if one.code == TIMED_OUT]
@@ -100,7 +97,7 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
             # It is recorded. Those after it are tried if it was truncated and more tokens are not recorded.
             yield from (one for one in self._fallbacks() if self._number(one[1]) >= self._number(request))
             return
-        is_late = self.is_usable and not self.is_recorded(request) and self.outages.is_down(request)
+        is_late = self.setting.is_usable and not self.is_recorded(request) and self.setting.outages.is_down(request)
         yield from () if is_late else (first,)
         yield from self._fallbacks()
         yield from (first,) if is_late else ()
@@ -121,7 +118,27 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
     def _report(self, error: Diagnostic, candidate: Request) -> None:
         what = "the fallback " if candidate.fallback else ""
         text = f"{error.message}; calls {what}{candidate.provider} {candidate.model}"
-        self.notice(Event(Warned(code=error.code), text, self.call.stage, "warning"))
+        self.setting.notice(Event(Warned(code=error.code), text, self.call.stage, "warning"))
+
+
+def with_fallbacks(
+    first: RecordedConversation,
+    others: Sequence[RecordedConversation],
+    setting: FallbackSetting,
+    build: Callable[[RecordedConversation], Request | None],
+) -> FallbackConversation:
+    """Return a conversation that calls the fallbacks `others` if the provider of the first one is down."""
+    return FallbackConversation(
+        recorded=first.recorded,
+        meter=first.meter,
+        call=first.call,
+        params=first.params,
+        used=first.used,
+        skipped=first.skipped,
+        others=others,
+        build=build,
+        setting=setting,
+    )
 
 
 def recorded_fallback(

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from orch23.model.event import Event
 from orch23.model.llm import Request
 from orch23.providers import codes
 
@@ -61,6 +62,17 @@ class Outages(Struct, kw_only=True):
 
     def close(self) -> None:
         """Do nothing: there is nothing to end."""
+
+
+class FallbackSetting(Struct, frozen=True, kw_only=True):
+    """What decides whether fallbacks are called. With `is_usable`, one of them can be called on this machine.
+
+    `notice` takes events about them.
+    """
+
+    outages: Outages
+    is_usable: bool
+    notice: Callable[[Event], None]
 
 
 def _place(request: Request) -> Place:

@@ -56,9 +56,7 @@ class _LLMRunner(StepRunner):
         if request is None or errors:
             return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
         if declared.fallback:
-            conversation = models.conversations.with_fallbacks(
-                conversation, attempts.resolved, partial(_fallback_request, attempts, context)
-            )
+            conversation = _with_fallbacks(attempts, conversation, context)
         request = conversation.next_sample(request)
         # A recorded response of an earlier version is still used.
         if (binary := binary_inputs(context)) and not conversation.is_recorded(request):
@@ -87,6 +85,17 @@ class _LLMRunner(StepRunner):
         return AttemptResult(
             tree, (*exchanges, fingerprint), None, text, judged.digest(), written=written, settle=settle
         )
+
+
+def _with_fallbacks(
+    attempts: AttemptLoop, first: RecordedConversation, context: AttemptContext
+) -> RecordedConversation:
+    from orch23.engine.fallback import with_fallbacks  # noqa: PLC0415 - few stages have fallbacks
+
+    conversations, resolved = attempts.models.conversations, attempts.resolved
+    others = conversations.open_fallbacks(resolved, context.attempt, first.used)
+    build = partial(_fallback_request, attempts, context)
+    return with_fallbacks(first, others, conversations.fallback_setting(resolved), build)
 
 
 def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: RecordedConversation) -> Request | None:

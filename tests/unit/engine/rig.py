@@ -209,10 +209,11 @@ class MemoryConversations:
     def prepare(self, stages: Sequence[Stage]) -> None:
         self.load(stages)
 
-    def with_fallbacks(
-        self, first: RecordedConversation, _resolved: ResolvedStage, _build: Any
-    ) -> RecordedConversation:
-        return first
+    def open_fallbacks(self, *_: object) -> Sequence[RecordedConversation]:
+        return ()
+
+    def fallback_setting(self, _resolved: ResolvedStage) -> Any:
+        raise NotImplementedError  # no stage of these tests has a fallback
 
     def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
         name = resolved.stage.name
