@@ -52,6 +52,7 @@ LLM: dict[str, Any] = {
     "endpoint_alias": "here",
     "background": True,
     "api": "chat",
+    "fallback": ["other", {"provider": "local", "model": "n"}],
     "command": ["ask", 1, 2.5],
     "read": ["~/x"],
     "pass_env": ["KEY"],
@@ -104,7 +105,19 @@ WHOLE: dict[str, Any] = {
                 "prompt": "r.md",
                 "from": "baseline",
                 "no_progress": 2,
-                "escalate": ["big"],
+                "escalate": [
+                    "big",
+                    {
+                        "provider": "q",
+                        "model": "n",
+                        "effort": "e",
+                        "thinking": "t",
+                        "max_tokens": "4k",
+                        "base_url": "http://h",
+                        "endpoint_alias": "h",
+                        "api": "responses",
+                    },
+                ],
             },
             "verify": {
                 "inputs": ["t.py"],

@@ -281,7 +281,8 @@ def _run_started(
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
         return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
-    steps = [stage.step for stage in stages if is_llm(stage.step)]
+    calling = [(stage.step, stage.retry) for stage in stages if is_llm(stage.step)]
+    steps = [one for step, retry in calling for one in (*step.of_attempts(retry), *step.fallbacks())]
     # The first literal input of the plan, which the events call the spec.
     inputs = (one for stage in stages for one in stage.inputs)
     spec_file = next((one.path for one in inputs if isinstance(one, PathInput | SliceInput)), "")

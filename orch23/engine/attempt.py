@@ -39,6 +39,7 @@ from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
     from orch23.engine.best_attempt import BestAttempt
+    from orch23.providers.outages import FallbackSetting
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
@@ -83,6 +84,12 @@ class Conversing(Protocol):
 
     def open(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> RecordedConversation:
         """Return the conversation of one attempt. `used` are the fingerprints that the stage's attempts share."""
+
+    def open_fallbacks(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> Sequence[RecordedConversation]:
+        """Return the conversation of one attempt with each fallback of its stage."""
+
+    def fallback_setting(self, resolved: ResolvedStage, /) -> "FallbackSetting":
+        """Return what decides whether the fallbacks of a stage are called."""
 
     def prepare(self, stages: Sequence[Stage], /) -> None:
         """Load what the calls of stages that have not started need, except for stages that may need no call."""

@@ -49,6 +49,7 @@ from orch23.store.exchanges import Exchanges
 
 if TYPE_CHECKING:
     from orch23.providers.middleware import CallMeter
+    from orch23.providers.outages import FallbackSetting
     from orch23.providers.rate_limiter import RateLimiter
     from orch23.steps.llm.spec import LLMStep
 
@@ -69,11 +70,14 @@ class RequestBuilder(Struct, frozen=True):
     def build(
         self, resolved: ResolvedStage, step: "LLMStep", this: AttemptContext, params: Mapping[str, Json]
     ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
-        """Return the request of one attempt and the errors that forbid it; None if the prompt cannot be rendered."""
+        """Return the request of one attempt and the errors that forbid it; None if the prompt cannot be rendered.
+
+        `step` is that of the attempt.
+        """
         from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that call a model
 
         wire = wire_schema_of(step, _schema(step, self.sources))
-        with accepting(accepted_media(step, this.model)):
+        with accepting(accepted_media(step)):
             request, problems = make_request(
                 resolved.stage,
                 step,
@@ -197,7 +201,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         more = truncation_policy(self.call.step)
         response = self._once(request, deadline_s, listener)
         for _ in range(more.retries):
-            wider = with_more_tokens(request, response.stop, more, self._most_tokens(request))
+            wider = with_more_tokens(request, response.stop, more, self._most_tokens())
             if wider is None:
                 break
             # A truncated response stays recorded: a replay must find the same sequence of responses.
@@ -210,8 +214,8 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         """Return whether the response comes from the transcripts: then nothing leaves the machine."""
         return self.recorded.find(request) is not None
 
-    def _most_tokens(self, request: Request) -> int | None:
-        return max_output_tokens(replace(self.call.step, model=request.model))
+    def _most_tokens(self) -> int | None:
+        return max_output_tokens(self.call.step)
 
     def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
         listener.requested(request)
@@ -248,7 +252,7 @@ class RecordedResponses(Struct, frozen=True, kw_only=True):
 
 
 def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request) -> RecordedResponses:
-    """Follow `complete` through the recordings, without any call."""
+    """Follow `complete` through the recordings, without any call. `step` is that of the attempt."""
     more = truncation_policy(step)
     found: list[Exchange] = []
     for _ in range(more.retries + 1):
@@ -258,8 +262,7 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
         if known is None:
             return RecordedResponses(found=tuple(found), missing=request)
         found.append(known)
-        most = max_output_tokens(replace(step, model=request.model))
-        wider = with_more_tokens(request, known.stop, more, most)
+        wider = with_more_tokens(request, known.stop, more, max_output_tokens(step))
         if wider is None:
             break
         request = wider
@@ -291,18 +294,41 @@ class Conversations(Struct, frozen=True, kw_only=True):
         if not is_llm(step):
             message = f"BUG: {stage.name} is not an llm stage"
             raise TypeError(message)
-        call = CallContext(step, stage.name, attempt)
+        call = CallContext(step.of_attempt(stage.retry, attempt), stage.name, attempt)
+        return self._open(call, stage, used, step.fallbacks())
+
+    def fallback_setting(self, resolved: ResolvedStage) -> "FallbackSetting":
+        """Return what decides whether the fallbacks of a stage are called."""
+        from orch23.providers.outages import FallbackSetting, Outages  # noqa: PLC0415 - few stages have fallbacks
+
+        step = resolved.stage.step
+        return FallbackSetting(
+            outages=self.setting.share(Outages, Outages),
+            is_usable=is_llm(step) and any(map(self._can_call, step.fallbacks())),
+            notice=self.setting.notice,
+        )
+
+    def open_fallbacks(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> list[RecordedConversation]:
+        """Return the conversation of one attempt with each fallback of its stage."""
+        stage, step = resolved.stage, resolved.stage.step
+        steps = step.fallbacks() if is_llm(step) else ()
+        calls = [CallContext(one, stage.name, attempt) for one in steps]
+        return [self._open(call, stage, used, steps[number + 1 :]) for number, call in enumerate(calls)]
+
+    def _open(
+        self, call: CallContext, stage: Stage, used: set[str], fallbacks: "Sequence[LLMStep]"
+    ) -> RecordedConversation:
+        step = call.step
         mode = self._mode(step, stage.name, stage.family)
         recorded = RecordingProvider(
-            inner=self._inner(call, mode),
+            inner=self._inner(call, mode, fallbacks),
             store=self.exchanges,
             stage=stage.name,
             mode=mode,
             transcripts=step.transcripts,
             unique_calls=self.once,
         )
-        model = stage.retry.model_of(attempt, step.model)
-        params = request_parameters(self.setting, CallContext(replace(step, model=model), stage.name, attempt))
+        params = request_parameters(self.setting, call)
         return RecordedConversation(recorded=recorded, meter=self.meter, call=call, params=params, used=used)
 
     def prepare(self, stages: Sequence[Stage]) -> None:
@@ -314,10 +340,9 @@ class Conversations(Struct, frozen=True, kw_only=True):
         families: dict[str | None, frozenset[str]] = {}
         prepared: set[str] = set()
         for stage in stages:
-            step = stage.step
-            if not is_llm(step) or step.provider in prepared:
+            step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else None
+            if step is None or step.provider in prepared:
                 continue
-            step = replace(step, model=stage.retry.model_of(1, step.model))
             load, mode = preparation_of(step), self._mode(step, stage.name, stage.family)
             if load is None or mode == "replay":
                 continue
@@ -342,7 +367,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         near = self.exchanges.nearest(stage.name, parts, place)
         return describe_difference(near.request, parts, self.secrets.redact) if near else ""
 
-    def _inner(self, call: CallContext, mode: RecordingMode) -> Provider:
+    def _inner(self, call: CallContext, mode: RecordingMode, fallbacks: "Sequence[LLMStep]") -> Provider:
         """Return the provider for requests that are not recorded."""
         if mode == "replay":
             hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=call.stage)
@@ -372,6 +397,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             limiter=self._limiter(),
             counts_cached=limits_cached_input(call.step),
             wall=lambda: self._wall(call.stage),
+            patience=lambda request: self._patience_s(request, fallbacks),
             sleep=self.setting.share(OpenCalls, OpenCalls).wait,
         )
         # Outermost, so that nothing is recorded or judged before secrets are removed from it.
@@ -394,6 +420,14 @@ class Conversations(Struct, frozen=True, kw_only=True):
         """Return what is left of the wall time of a stage, and whether it or the run has a limit of it."""
         left_s = self.meter.deadline_s(stage, math.inf)
         return left_s, self.has_wall or left_s < math.inf
+
+    def _patience_s(self, request: Request, fallbacks: "Sequence[LLMStep]") -> float | None:
+        """Return how long a request waits without any response of its model; None without a fallback to call."""
+        if not any(map(self._can_call, fallbacks)):
+            return None
+        from orch23.providers.outages import Outages  # noqa: PLC0415 - few stages have fallbacks
+
+        return self.setting.share(Outages, Outages).patience_s(request)
 
     def _refusing(self, call: CallContext, code: str, hint: str) -> ReplayOnlyProvider:
         return ReplayOnlyProvider(

@@ -1,9 +1,9 @@
 """Estimate calls, tokens, cost and duration of the stages of a plan; what is not known is None."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -28,10 +28,19 @@ from orch23.model.plan import (
     VerifyOnly,
 )
 from orch23.providers.prices import Tariff, worst_case
-from orch23.providers.registry import adapter_named, media_limits_of, storing_server, truncation_policy
+from orch23.providers.registry import (
+    adapter_named,
+    media_limits_of,
+    storing_server,
+    truncation_policy,
+    with_token_limit,
+)
 from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH
 from orch23.steps.registry import is_llm
 from orch23.store.run_statistics import StageStatistics
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -67,7 +76,7 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     calls = possible_calls(basis.node, decision, recorded=bool(basis.recorded))
     if calls.maximum == 0:
         return found
-    tariff = tariff_of(*_model_of(basis.node, 1))
+    tariff = tariff_of(*_first_model(basis.node))
     found = replace(
         found,
         calls=calls,
@@ -128,8 +137,9 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
 
 def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     if isinstance(node, Stage):
-        more = truncation_policy(node.step).retries if is_llm(node.step) else 0
-        most = (node.retry.max + 1) * (1 + more)
+        fallbacks = _fallbacks(node)
+        cut = sum(truncation_policy(step).retries for step in fallbacks)
+        most = sum(1 + truncation_policy(step).retries + cut for step in _attempts(node))
         limit = node.stop.max_llm_calls
         return most if limit is None else min(most, limit)
     retry: Json = node.body.get("retry")
@@ -174,10 +184,20 @@ def _price(tariff: Tariff | None) -> PriceKind:
     return "known" if tariff.cost(Usage(1000, 1000)) else "free"
 
 
-def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
+def _attempts(node: Stage) -> "list[LLMStep]":
+    """Return the llm step of each attempt that a stage can have."""
+    step = node.step
+    return [step.of_attempt(node.retry, number + 1) for number in range(node.retry.max + 1)] if is_llm(step) else []
+
+
+def _fallbacks(node: Stage) -> "Sequence[LLMStep]":
+    return node.step.fallbacks() if is_llm(node.step) else ()
+
+
+def _first_model(node: Stage | ForeachStage) -> tuple[str, str]:
     if isinstance(node, Stage):
-        step = node.step
-        return (step.provider, node.retry.model_of(attempt, step.model)) if is_llm(step) else ("", "")
+        first = node.step.of_attempt(node.retry, 1) if is_llm(node.step) else None
+        return (first.provider, first.model) if first else ("", "")
     llm = _llm(node)
     return str(llm.get("provider", "")), str(llm.get("model", ""))
 
@@ -185,7 +205,7 @@ def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
 def _stored_at(node: Stage | ForeachStage) -> str:
     """Return the server that stores the responses of a stage; of a foreach, if it does not depend on the item."""
     if isinstance(node, Stage):
-        return storing_server(node.step) if is_llm(node.step) else ""
+        return ", ".join(sorted(set(map(storing_server, (*_attempts(node), *_fallbacks(node)))) - {""}))
     llm = _llm(node)
     adapter = adapter_named(str(llm.get("provider")), node.plugins)
     if adapter is None:
@@ -204,20 +224,31 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     node, request = basis.node, basis.request
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
-    more = truncation_policy(node.step)
     feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + node.step.brief.limit))
-    tokens = request.params.get("max_tokens")
-    # A truncated response is called again with a higher limit, and each of these calls is paid for.
-    limits = [tokens * more.factor**cut for cut in range(more.retries + 1)] if isinstance(tokens, int) else []
-    first = [replace(request, params={**request.params, "max_tokens": limit}) for limit in limits] or [request]
-    later = [replace(sent, messages=(*sent.messages, feedback)) for sent in first]
-    most = _sum(
-        worst_case(sent, tariff_of(*_model_of(node, attempt))).cost
-        for attempt in range(1, node.retry.max + 2)
-        for sent in (first if attempt == 1 else later)
-    )
-    limit = node.stop.max_cost_usd
+    later = replace(request, messages=(*request.messages, feedback))
+    first, *others = [(step, *_fallbacks(node)) for step in _attempts(node)]
+    costs = [_attempt_cost(first, request, tariff_of), *(_attempt_cost(one, later, tariff_of) for one in others)]
+    most, limit = _sum(costs), node.stop.max_cost_usd
     return most if most is None or limit is None else min(most, limit)
+
+
+def _attempt_cost(steps: "Sequence[LLMStep]", request: Request, tariff_of: TariffOf) -> Decimal | None:
+    """Return the maximum cost of an attempt. Before each fallback, truncated responses may have been paid for."""
+    costs = [_costs(step, request, tariff_of) for step in steps]
+    last = [one[-1] for one in costs]
+    known = [cost for cost in last if cost is not None]
+    cut = _sum(cost for one in costs for cost in one[:-1])
+    return None if cut is None or len(known) < len(last) else cut + max(known)
+
+
+def _costs(step: "LLMStep", request: Request, tariff_of: TariffOf) -> list[Decimal | None]:
+    """Return the maximum cost of each request of an attempt that has the text of a request."""
+    more, tokens = truncation_policy(step), with_token_limit(step).max_tokens
+    # A truncated response is called again with a higher limit, and each of these calls is paid for.
+    limits = [tokens * more.factor**cut for cut in range(more.retries + 1)] if "max_tokens" in request.params else []
+    sent = [replace(request, params={**request.params, "max_tokens": limit}) for limit in limits] or [request]
+    tariff = tariff_of(step.provider, step.model)
+    return [worst_case(one, tariff).cost for one in sent]
 
 
 def _sum(costs: Iterable[str | Decimal | None]) -> Decimal | None:

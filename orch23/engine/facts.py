@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks, check_revision
 from orch23.execute.interpreters import (
@@ -24,7 +23,7 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
 from orch23.model.plugins import plugin_folders
 from orch23.model.record import Facts
-from orch23.model.step import ProcessStep
+from orch23.model.step import ProcessStep, Step
 from orch23.providers.registry import accepted_media, api_version_of, endpoint_of, parameters_of, plugin_of
 from orch23.snapshot.signatures import signature
 from orch23.steps.registry import is_llm, kinds_of
@@ -52,7 +51,7 @@ class FactFinder(Struct):
             ConfigurationError: an interpreter or a declared tool is missing.
 
         """
-        step = stage.step
+        step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else stage.step
         path, python, pytest = self._interpreter(stage.python) if has_process(stage) else ("", "", "")
         return Facts(
             python=python,
@@ -61,9 +60,9 @@ class FactFinder(Struct):
             tools={name: self._tool(name, path) for name in stage.tools},
             endpoint=endpoint_of(step) if is_llm(step) else "",
             api=api_version_of(step) if is_llm(step) else "",
-            params=parameters_of(replace(step, model=stage.retry.model_of(1, step.model))) if is_llm(step) else {},
-            accepts=accepted_media(step, stage.retry.model_of(1, step.model)) if is_llm(step) else frozenset(),
-            plugins=self._plugins_of(stage),
+            params=parameters_of(step) if is_llm(step) else {},
+            accepts=accepted_media(step) if is_llm(step) else frozenset(),
+            plugins=self._plugins_of(stage, step),
             verify_plugins=self._plugins_of_verify(stage),
             checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),
         )
@@ -96,7 +95,7 @@ class FactFinder(Struct):
         checks = available_checks(self.plugins)
         return {name: check_revision(checks, name) for name in sorted(names) if name in checks}
 
-    def _plugins_of(self, stage: Stage) -> tuple[str, ...]:
+    def _plugins_of(self, stage: Stage, step: Step) -> tuple[str, ...]:
         """Return name and version of the plugins that provide a stage's step kind, executor or provider."""
         if not self.plugins:
             return ()
@@ -105,8 +104,8 @@ class FactFinder(Struct):
         found = {kinds_of(self.plugins).plugin_version(stage.kind)}
         if self.executor != LOCAL_EXECUTOR and has_process(stage):
             found.add(executors_of(self.plugins).plugin_version(self.executor))
-        if is_llm(stage.step):
-            found.add(plugin_of(stage.step))
+        if is_llm(step):
+            found.add(plugin_of(step))
         return tuple(sorted(filter(None, found)))
 
     def _plugins_of_verify(self, stage: Stage) -> dict[str, str]:

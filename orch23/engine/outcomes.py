@@ -241,7 +241,8 @@ class StageUsage(Struct, frozen=True, kw_only=True):
     """Sums over the responses of one stage. Tokens are those of all responses, costs are in US dollars.
 
     `cost` was paid in this run, `saved` is what the recorded responses had cost; `unpriced`: a new response had no
-    known price. `by_hand` counts responses that the user wrote, without any model call.
+    known price. `by_hand` counts responses that the user wrote, without any model call, `fallbacks` those of
+    `llm.fallback`.
     """
 
     calls: int = 0
@@ -252,8 +253,9 @@ class StageUsage(Struct, frozen=True, kw_only=True):
     saved: Decimal = Decimal(0)
     unpriced: bool = False
     by_hand: int = 0
+    fallbacks: int = 0
 
-    def plus(self, response: Response) -> "StageUsage":
+    def plus(self, response: Response, *, is_fallback: bool = False) -> "StageUsage":
         """Return the sums with one more response."""
         cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
         return replace(
@@ -266,6 +268,7 @@ class StageUsage(Struct, frozen=True, kw_only=True):
             saved=self.saved + (cost if response.replayed else Decimal(0)),
             unpriced=self.unpriced or (response.cost is None and not response.replayed),
             by_hand=self.by_hand + (response.provenance == SCRIPTED_PROVENANCE),
+            fallbacks=self.fallbacks + is_fallback,
         )
 
 

@@ -135,8 +135,10 @@ def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[st
 
 def _plan_facts(stage: Stage) -> tuple[object, ...]:
     """Return the facts of a stage that its place in the plan, or the first event of a run, depends on."""
-    model = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
-    return (graph_facts_of(stage), stage.kind, stage.retry.max, model)
+    step = stage.step
+    steps = (*step.of_attempts(stage.retry), *step.fallbacks()) if is_llm(step) else ()
+    models = [(one.provider, one.model) for one in steps]
+    return (graph_facts_of(stage), stage.kind, stage.retry.max, models)
 
 
 class Reach(Struct, frozen=True):

@@ -17,9 +17,9 @@ from orch23.engine.conversation import Conversations, RequestBuilder, find_recor
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.dry_run import Preview
 from orch23.engine.facts import has_process
-from orch23.engine.session import declared_llm_step
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
+from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
@@ -148,9 +148,23 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
         # The user is not asked for consent to a build that cannot run.
         self._refuse_impossible(calling, needs)
-        lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(_step_of(one.stage))]
+        lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(_steps_of(one.stage))]
         lacking += [(stage, grant) for stage, need in needs for grant in self._not_granted(need.grants)]
-        self._check_consent(seen, wanted, lacking)
+        fallbacks = [(one.stage, step) for one, _ in calling for step in _fallbacks_of(one.stage)]
+        self._check_consent(seen, wanted, lacking, may_ask=bool(self._ungranted(step for _, step in fallbacks)))
+        self._warn(fallbacks)
+
+    def _warn(self, fallbacks: "Sequence[tuple[Stage, LLMStep]]") -> None:
+        """Warn of each fallback that cannot be called. The build can do without, as long as its provider works."""
+        setting, warned = self.conversations.setting, set[Diagnostic]()
+        for stage, step in fallbacks:
+            missing = list(readiness_errors(step, setting.environ, setting.root))
+            missing += [not_granted_error(grant, setting.trust_command) for grant in self._ungranted((step,))]
+            for one in missing:
+                if one not in warned:
+                    warned.add(one)
+                    text = f"the fallback {step.provider} {step.model} cannot be called: {one.message}; {one.hint}"
+                    setting.notice(Event(Warned(code=one.code), text, stage.name, "warning"))
 
     def _refuse_impossible(
         self,
@@ -180,12 +194,14 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
         return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
 
-    def _check_consent(self, seen: Preview, wanted: Collection[Grant], lacking: Sequence[tuple[Stage, Grant]]) -> None:
+    def _check_consent(
+        self, seen: Preview, wanted: Collection[Grant], lacking: Sequence[tuple[Stage, Grant]], *, may_ask: bool
+    ) -> None:
         """Refuse a build whose stages would surely run without consent, unless the user consents now.
 
         The user is asked once for all grants, also for those of stages that only may run: refusing these stops nothing.
         """
-        may_ask = any(
+        may_ask = may_ask or any(
             isinstance(decision, Maybe | Expand) and self._lacks(seen.plan.nodes[name])
             for name, decision in seen.decisions.items()
         )
@@ -197,7 +213,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     def _lacks(self, node: Stage | ForeachStage) -> bool:
         """Return whether a stage that may run lacks consent."""
         own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
-        return bool(own or self._ungranted(_step_of(node)))
+        return bool(own or self._ungranted(_steps_of(node)))
 
     def _ungranted(self, steps: "Iterable[LLMStep]") -> Collection[Grant]:
         """Return the grants that these steps lack. A program that does not exist needs none."""
@@ -230,7 +246,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return None
         if resolved.broken or unmet_conditions(resolved):
             return None
-        this = AttemptContext(given=resolved.given, model=resolved.stage.retry.model_of(1, step.model))
+        step = step.of_attempt(resolved.stage.retry, 1)
+        this = AttemptContext(given=resolved.given, model=step.model)
         try:
             conversation = self.conversations.open(resolved, 1, set())
             if conversation.recorded.mode == "replay":
@@ -240,13 +257,27 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         except (Orch23Error, MissingBytesError):  # the stage fails with this error and calls no model
             return None
         # A request with a secret is refused when the stage runs, without a call.
-        return None if request is None or problems else find_recorded(conversation.recorded, step, request).missing
+        if request is None or problems:
+            return None
+        missing = find_recorded(conversation.recorded, step, request).missing
+        if missing is None or not step.fallback:
+            return missing
+        from orch23.engine.fallback import recorded_fallback  # noqa: PLC0415 - few stages have fallbacks
+
+        others = self.conversations.open_fallbacks(resolved, 1, set())
+        return None if recorded_fallback(others, requests, resolved, this) is not None else missing
 
     def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
-        stage, step = resolved.stage, resolved.stage.step
-        if not is_llm(step):
-            return
-        step = replace(step, model=resolved.stage.retry.model_of(1, step.model))
+        """Yield why a stage could not call one of the models that its attempts can use."""
+        # Also the later ones: a build must not pay for attempts and then lack a key for the next one.
+        yield from dict.fromkeys(
+            one for step in _steps_of(resolved.stage) for one in self._errors_of(step, resolved, missing)
+        )
+        for step in _fallbacks_of(resolved.stage) if self._is_capped(resolved.stage) else ():
+            if (unknown := unpriced_error(step, self.pipeline)) is not None:
+                yield unknown
+
+    def _errors_of(self, step: "LLMStep", resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
         if self._is_barred(step):
             hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
             message = f"no response is recorded, and {step.provider} {step.model} is not on this machine"
@@ -260,7 +291,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             yield one if "--provider" in str(one.hint) else replace(one, hint=hint)
         if (unconfined := self._no_sandbox(step)) is not None:
             yield unconfined
-        if self._is_capped(stage) and (unknown := unpriced_error(step, self.pipeline, *stage.retry.models)) is not None:
+        if self._is_capped(resolved.stage) and (unknown := unpriced_error(step, self.pipeline)) is not None:
             yield unknown
 
     def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:
@@ -283,15 +314,25 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
 
 
 def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
-    """Yield the llm steps of a plan with their first model; of a foreach without items yet, the one of its body."""
+    """Yield the llm steps that a plan can call, with fallbacks; of a foreach without items yet, those of its body."""
     for node in plan.nodes.values():
-        yield from _step_of(node)
+        yield from (*_steps_of(node), *_fallbacks_of(node))
 
 
-def _step_of(node: Stage | ForeachStage) -> "Iterator[LLMStep]":
-    step = node.step if isinstance(node, Stage) else declared_llm_step(node)
-    if is_llm(step):
-        yield replace(step, model=node.retry.model_of(1, step.model)) if isinstance(node, Stage) else step
+def _steps_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
+    if isinstance(node, Stage) and not is_llm(node.step):
+        return ()
+    from orch23.resolve.llm_steps import llm_steps_of  # noqa: PLC0415 - an edit without a model does not need it
+
+    return llm_steps_of(node)
+
+
+def _fallbacks_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
+    if isinstance(node, Stage) and not is_llm(node.step):
+        return ()
+    from orch23.resolve.llm_steps import fallbacks_of  # noqa: PLC0415 - as above
+
+    return fallbacks_of(node)
 
 
 _grant_fields = attrgetter("provider", "base_url", "command", "read", "pass_env", "network")

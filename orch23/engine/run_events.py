@@ -119,6 +119,7 @@ class RunEvents(Struct):
             possible_cost=decimal_text(end.cost.possible),
             saved=str(end.usage.saved),
             by_hand=end.usage.by_hand,
+            fallbacks=end.usage.fallbacks,
             outputs=tuple(record.outputs) if record else (),
             unchanged=same and _result(record) == _result(former),
             failure=end.failure,
@@ -247,7 +248,7 @@ class LlmEvents(Struct, kw_only=True):
         """Keep and report a response."""
         self.lines.flush()
         self._keep("response.txt", response.text)
-        self.usage = self.usage.plus(response)
+        self.usage = self.usage.plus(response, is_fallback=request.fallback)
         data = LlmResponse(
             fingerprint=request.fingerprint(),
             attempt=self.context.attempt,
@@ -264,8 +265,10 @@ class LlmEvents(Struct, kw_only=True):
             model=response.model,
             stop=response.stop,
             provenance=response.provenance,
+            fallback=request.fallback,
         )
         text = "response from the transcripts" if response.replayed else "response received"
+        text += f" of the fallback {request.provider} {request.model}" if request.fallback else ""
         self.report.emit(data, text)
 
     def _keep(self, name: str, text: str) -> None:

@@ -25,7 +25,7 @@ from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError, InvalidInputError
-from orch23.model.pipeline import CheckStep, ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import CheckStep, ForeachStage, ModelChoice, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
@@ -362,10 +362,10 @@ def _item_providers(plan: Plan, found: Mapping[str, "Expansion"], check: CheckPr
     """Yield the errors of llm steps of the items of foreach stages, where these steps differ."""
     for node in plan.unexpanded:
         # A step that all items share was checked with the foreach.
-        items = found[node.name].stages if node.name in found and declared_llm_step(node) is None else ()
+        items = found[node.name].stages if node.name in found and _declared(node)[0] is None else ()
         for item in items:
             if is_llm(item.step):
-                found_wrong = _provider(plan.pipeline, item.name, item.step, item.retry.models, check)
+                found_wrong = _provider(plan.pipeline, item.name, item.step, item.retry.usable, check)
                 yield from (replace(one, subject=item.name) for one in found_wrong)
 
 
@@ -420,30 +420,33 @@ def _prompt_files(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
 def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
     problems: list[Diagnostic] = []
     for node in pipeline.stages:
-        step = node.step if isinstance(node, Stage) else declared_llm_step(node)
+        step, choices = (node.step, node.retry.usable) if isinstance(node, Stage) else _declared(node)
         if is_llm(step):
-            models = node.retry.models if isinstance(node, Stage) else _declared_escalation(node)
-            problems += _provider(pipeline, node.name, step, models, tools.check_provider)
+            problems += _provider(pipeline, node.name, step, choices, tools.check_provider)
     return list(dict.fromkeys(problems))  # a schema may serve several stages
 
 
 def _provider(
-    pipeline: Pipeline, name: str, step: "LLMStep", escalate: tuple[str, ...], check: CheckProvider
+    pipeline: Pipeline, name: str, step: "LLMStep", choices: tuple[str | ModelChoice, ...], check: CheckProvider
 ) -> list[Diagnostic]:
-    place = pipeline.locate("stages", name, "llm", "provider")
-    # The models of `retry.escalate` replace the step's own.
-    found = dict.fromkeys(one for model in escalate or (step.model,) for one in check(replace(step, model=model)))
-    return [replace(one, location=one.location or place) for one in found]
+    """Return the errors of each step that an attempt can have, each once, at the entry that states its settings."""
+    found: dict[Diagnostic, Location | None] = {}
+    # They replace the model of the step.
+    for number, choice in enumerate(choices or (step.model,)):
+        place = pipeline.locate("stages", name, "llm", "provider")
+        if not isinstance(choice, str):
+            place = pipeline.locate_written(f"stages/{family_of(name)}/retry/escalate/{number}")
+        for one in check(step.with_choice(choice)):
+            found.setdefault(one, place)
+    for number, fallback in enumerate(step.fallbacks()):
+        place = pipeline.locate_written(f"stages/{family_of(name)}/llm/fallback/{number}")
+        for one in check(fallback):
+            found.setdefault(one, place)
+    return [replace(one, location=one.location or place) for one, place in found.items()]
 
 
-def _declared_escalation(node: ForeachStage) -> tuple[str, ...]:
-    from orch23.resolve.stage_fields import declared_escalation  # noqa: PLC0415 - it loads the language of pipelines
+def _declared(node: ForeachStage) -> "tuple[LLMStep | None, tuple[str | ModelChoice, ...]]":
+    """Return the llm step of a foreach, if all of its items have the same one, and the models of their attempts."""
+    from orch23.resolve.llm_steps import declared_escalation, declared_llm_step  # noqa: PLC0415 - loads the language
 
-    return declared_escalation(node)
-
-
-def declared_llm_step(node: ForeachStage) -> "LLMStep | None":
-    """Return the llm step of a foreach if all of its items have the same one, else None."""
-    from orch23.resolve.stage_fields import declared_llm  # noqa: PLC0415 - it loads the language of pipelines
-
-    return declared_llm(node)
+    return declared_llm_step(node), declared_escalation(node)

@@ -180,7 +180,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     "W802": (
         "fields of another provider were dropped",
         "`--provider` and `--model` replace the provider and the model of llm stages. Fields of the former provider, "
-        "its address, and the models of `retry.escalate` are dropped. To keep them, change the pipeline instead.",
+        "its address, and the lists `retry.escalate` and `llm.fallback` are dropped. To keep them, change the pipeline "
+        "instead.",
     ),
     "W803": (
         "exit_codes names no diagnostic",

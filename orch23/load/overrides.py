@@ -27,11 +27,14 @@ NO_MODEL_OVERRIDE = ModelOverride()
 
 
 class ModelOverrides(Struct):
-    """One override, applied to the stages of a pipeline, and what it dropped: `fields` maps each field to stages."""
+    """One override, applied to the stages of a pipeline, and what it dropped: `fields` maps each field to stages.
+
+    `lists` maps each list of models that was dropped to stages.
+    """
 
     override: ModelOverride = NO_MODEL_OVERRIDE
     fields: dict[str, dict[str, None]] = field(default_factory=dict)
-    escalates: dict[str, None] = field(default_factory=dict)
+    lists: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def apply(self, stage: str, rendered: RenderedTree) -> RenderedTree:
         """Return the body of a stage with the provider and the model of the override; a body without `llm` as it is."""
@@ -50,14 +53,17 @@ class ModelOverrides(Struct):
             message = f"`--provider {self.override.provider}` drops {named} of {', '.join(stages)}"
             hint = "they belong to the provider that the pipeline names; write those of this provider into the pipeline"
             found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
-        if self.escalates:
-            message = f"`--model {self.override.model}` drops `retry.escalate` of {', '.join(sorted(self.escalates))}"
-            hint = "every attempt uses the model of `--model`"
+        named = "model" if self.override.model is not None else "provider"
+        for key, users in sorted(self.lists.items()):
+            message = f"`--{named} {getattr(self.override, named)}` drops `{key}` of {', '.join(sorted(users))}"
+            hint = f"every call uses the {named} of `--{named}`"
             found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
         return tuple(found)
 
     def _llm(self, stage: str, llm: Mapping[str, Json]) -> Mapping[str, Json]:
         out = dict(llm)
+        if out.pop("fallback", None):
+            self.lists.setdefault("llm.fallback", {})[stage] = None
         if self.override.provider is not None:
             former = llm.get("provider")
             # The other provider would refuse these fields, or their scale means something else there.
@@ -75,9 +81,12 @@ class ModelOverrides(Struct):
 
     def _without_escalate(self, stage: str, tree: Mapping[str, Json]) -> Mapping[str, Json]:
         retry = tree.get("retry")
-        if self.override.model is None or not isinstance(retry, Mapping) or retry.get("escalate") is None:
+        listed = retry.get("escalate") if isinstance(retry, Mapping) else None
+        # Names alone are models of whatever provider the stage has; a mapping may have a provider of its own.
+        has_settings = isinstance(listed, list | tuple) and not all(isinstance(one, str) for one in listed)
+        if listed is None or not isinstance(retry, Mapping) or (self.override.model is None and not has_settings):
             return {}
-        self.escalates[stage] = None
+        self.lists.setdefault("retry.escalate", {})[stage] = None
         return {"retry": {key: value for key, value in retry.items() if key != "escalate"}}
 
 

@@ -179,7 +179,8 @@ class FilesReleased(EventData, frozen=True, kw_only=True):
 class StageFinished(EventData, frozen=True, kw_only=True):
     """A stage has ended.
 
-    `calls` counts responses that were paid for, `recorded` those that were replayed, `by_hand` those that a user wrote.
+    `calls` counts responses that were paid for, `recorded` those that were replayed, `by_hand` those that a user wrote,
+    `fallbacks` those of `llm.fallback`.
     With `unchanged` its outputs have the same bytes as before. `possible_cost` may have been charged besides `cost`.
     `failure` is the excerpt of a failure, `kind` its kind.
     """
@@ -197,6 +198,7 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     possible_cost: str = "0"
     saved: str = "0"
     by_hand: int = 0
+    fallbacks: int = 0
     outputs: tuple[str, ...] = ()
     unchanged: bool = False
     failure: str = ""
@@ -356,7 +358,8 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     """The response of a model, or a recorded one (`replayed`).
 
     `requests` counts the requests that were sent for it, `prices` names the price table, `provenance` the source of the
-    response. `uncached_cost` is what it had cost without the prompt cache, null for a recorded response.
+    response. `uncached_cost` is what it had cost without the prompt cache, null for a recorded response. `fallback`: an
+    entry of `llm.fallback` responded.
     """
 
     kind: ClassVar[str] = "llm_response"
@@ -375,6 +378,7 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     model: str = ""
     stop: StopReason = "end"
     provenance: str = ""
+    fallback: bool = False
 
 
 class LlmText(EventData, frozen=True, kw_only=True):

@@ -7,10 +7,11 @@ JSON schema, the reference page, the known keys and the reader are generated fro
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import fields
 
 from orch23.model.fields import Problems
+from orch23.model.pipeline import ModelChoice
 from orch23.model.plugins import load_object_as
 from orch23.model.step import Step
 
@@ -110,6 +111,48 @@ RateText: TypeAlias = Annotated[
         }
     ),
 ]
+
+
+# ---- models ---------------------------------------------------------------------------------
+
+
+class ModelDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model with its settings. What is left out is as in `llm`; another provider takes no setting of its own kind."""
+
+    provider: Annotated[
+        Text | UnsetType, Meta(description="The provider. Default: that of `llm`. Another one needs a `model`.")
+    ] = UNSET
+    model: Annotated[Text | UnsetType, Meta(description="The model's name. Default: that of `llm`.")] = UNSET
+    effort: Annotated[Text | UnsetType, Meta(description="How much the model thinks.")] = UNSET
+    thinking: Annotated[Text | UnsetType, Meta(description="The thinking mode of the model.")] = UNSET
+    max_tokens: Annotated[Count | UnsetType, Meta(description="The maximum tokens of one response.")] = UNSET
+    base_url: Annotated[
+        Text | UnsetType,
+        Meta(description="The address of a compatible server.", extra_json_schema={"format": "uri"}),
+    ] = UNSET
+    endpoint_alias: Annotated[Text | UnsetType, Meta(description="A name that replaces the address in keys.")] = UNSET
+    api: Annotated[
+        Literal["responses", "chat"] | UnsetType,
+        Meta(description="The interface to use, if the provider has several."),
+    ] = UNSET
+
+
+def read_choice(document: str | ModelDocument, at: Problems) -> str | ModelChoice:
+    """Return what an entry of a list of models states: a mapping with a `model` alone is short for its name."""
+    if isinstance(document, str):
+        return document
+    stated: dict[str, Any] = {
+        name: value for name in document.__struct_fields__ if (value := getattr(document, name)) is not UNSET
+    }
+    if "max_tokens" in stated:
+        stated["max_tokens"] = at.count("max_tokens", stated["max_tokens"])
+    if not stated:
+        at.add("", "E810", "the entry states nothing", "write at least `model`")
+    elif "provider" in stated and "model" not in stated:
+        at.add("", "E810", "`model` is missing", "a `provider` needs the name of one of its models")
+    if not stated.get("base_url", "http://").startswith(("http://", "https://")):
+        at.add("base_url", "E812", f"`base_url` is `{stated['base_url']}`, which is not an http(s) URL")
+    return stated["model"] if stated.keys() == {"model"} else tuple(stated.items())
 
 
 # ---- step kinds ---------------------------------------------------------------------------

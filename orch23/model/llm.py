@@ -53,6 +53,7 @@ class Request(Struct, frozen=True, kw_only=True):
     attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt cache. They
     are not part of the fingerprint. `added` are the ends of the last message and of the last identity that orch23
     appended to what the template rendered. `is_live`: someone reads the response while it arrives.
+    `fallback`: it goes to an entry of `llm.fallback`.
     """
 
     provider: str
@@ -75,6 +76,7 @@ class Request(Struct, frozen=True, kw_only=True):
     cache: "CachePolicy | None" = None
     added: tuple[str, str] = ("", "")
     is_live: bool = True
+    fallback: bool = False
 
     @property
     def is_streamed(self) -> bool:

@@ -206,25 +206,28 @@ class WriteScope(Struct, frozen=True, omit_defaults=True):
     read: tuple[str, ...] = ()
 
 
+# Not a class, for the same reason as `RateLimits`; hashable, unlike a mapping.
+ModelChoice: TypeAlias = tuple[tuple[str, str | int], ...]
+"""Settings of an llm step that an attempt has in place of those of its stage: names and values."""
+
+
 class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Attempts after the first: how many (`max`), after which failures, with which prompt, and when to stop early."""
+    """Attempts after the first: how many (`max`), after which failures, with which prompt, and when to stop early.
+
+    `escalate` has a model's name, or settings, for each attempt; the last one is that of all later attempts.
+    """
 
     max: int = 0
     when: tuple[FailureKind, ...] = DEFAULT_RETRY_WHEN
     prompt: str | None = None
     start_from: Literal["current", "best", "baseline"] = "current"
     no_progress: int | None = None
-    escalate: tuple[str, ...] = ()
+    escalate: tuple[str | ModelChoice, ...] = ()
 
     @property
-    def models(self) -> tuple[str, ...]:
-        """The models of `escalate` that an attempt can use."""
+    def usable(self) -> tuple[str | ModelChoice, ...]:
+        """The entries of `escalate` that an attempt can use."""
         return self.escalate[: self.max + 1]
-
-    def model_of(self, attempt: int, default: str) -> str:
-        """Return the model of an attempt (from 1): the n-th of `escalate`, whose last one repeats, or the default."""
-        models = self.escalate or (default,)
-        return models[min(attempt, len(models)) - 1]
 
 
 class StopConditions(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -68,7 +68,7 @@ class CheckedProvider(Struct, frozen=True):
             ConsentError: the user has not consented; nothing was reserved or sent.
 
         """
-        step = replace(self.asking.step, model=request.model)
+        step = self.asking.step
         missing = readiness_errors(step, self.setting.environ, self.setting.root)
         if missing:
             raise ConfigurationError(*missing)

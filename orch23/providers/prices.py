@@ -139,16 +139,10 @@ def _media_tokens(request: Request) -> int:
     return media_tokens(request, media_limits_of(request.provider))
 
 
-def unpriced_error(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnostic | None:
-    """Return an error if a price is unknown, so that a limit of cost cannot be kept; None if all are known.
-
-    `models` are those of the stage's `retry.escalate`, which replace the step's own.
-    """
-    prices = Prices(pipeline.prices, pipeline.plugins)
-    for model in models or (step.model,):
-        if prices.tariff_of(step.provider, model) is None:
-            return unknown_price_error(step.provider, model)
-    return None
+def unpriced_error(step: "LLMStep", pipeline: Pipeline) -> Diagnostic | None:
+    """Return an error if the price of a step's model is unknown, so that a limit of cost cannot be kept."""
+    is_known = Prices(pipeline.prices, pipeline.plugins).tariff_of(step.provider, step.model) is not None
+    return None if is_known else unknown_price_error(step.provider, step.model)
 
 
 def unknown_price_error(provider: str, model: str, stage: str | None = None) -> Diagnostic:

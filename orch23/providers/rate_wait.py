@@ -30,13 +30,17 @@ def no_wall() -> tuple[float, bool]:
 
 
 class RateWait(Struct, kw_only=True):
-    """The waits of one request, which may be refused several times."""
+    """The waits of one request, which may be refused several times.
+
+    `patience_s` is how long it waits while the model sends no response, also if `max_wall` is later.
+    """
 
     limiter: RateLimiter
     permit: Permit
     stage: str
     emit: Callable[[Event], None]
     wall: WaitLimit
+    patience_s: float | None = None
     _began: float | None = None
     _is_shown: bool = False
 
@@ -91,11 +95,15 @@ class RateWait(Struct, kw_only=True):
             first, *more = error.diagnostics
             said = f"{first.message}; {self._summary(waited_s)}"
             raise type(error)(replace(first, message=said, hint=f"{first.hint}; {_WAY_OUT}"), *more) from None
-        if has_wall:
+        if has_wall and self.patience_s is None:
             return wall_s, True
-        now = self.limiter.clock()
-        progress_s = now - self.permit.queue.progress_at
-        return MAX_IDLE_S - min(waited_s, progress_s), False
+        progress_s = self.limiter.clock() - self.permit.queue.progress_at
+        left_s = self._longest_s - min(waited_s, progress_s)
+        return (wall_s, True) if has_wall and wall_s < left_s else (left_s, False)
+
+    @property
+    def _longest_s(self) -> float:
+        return MAX_IDLE_S if self.patience_s is None else self.patience_s
 
     def _show(self, waited_s: float) -> None:
         """Report the wait once, when it takes or will take more than a few seconds."""
@@ -120,7 +128,7 @@ class RateWait(Struct, kw_only=True):
 
     def _given_up(self) -> Diagnostic:
         said = self.permit.queue.said
-        message = f"the model sent no response for {MAX_IDLE_S:.0f} s; {self._summary(self._waited_s())}"
+        message = f"the model sent no response for {self._longest_s:.0f} s; {self._summary(self._waited_s())}"
         code = codes.RATE_LIMITED if said is None else said.code
         return Diagnostic(code, message, hint=f"build again later, or {_WAY_OUT}")
 

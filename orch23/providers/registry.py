@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-_SPECIFIC_TEXT = (
-    "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api background"
-)
-_SPECIFIC = tuple(_SPECIFIC_TEXT.split())
-
 # Names only: the module of a provider is imported when a step uses it (ADR 18).
 _MODULES = {
     "anthropic": "anthropic_messages",
@@ -111,7 +106,7 @@ def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None =
     usual = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     unsupported = tuple(
         _unsupported(name, step.provider)
-        for name in _SPECIFIC
+        for name in step.provider_fields
         if name not in adapter.takes and getattr(step, name) != usual[name]
     )
     return (*unsupported, *_limit_errors(step), *adapter.check(with_token_limit(step), environ, root))
@@ -150,7 +145,9 @@ def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) ->
     adapter = adapter_named(provider, named)
     if adapter is None:
         raise InvalidInputError(_unknown(provider, named))
-    return frozenset(_SPECIFIC) - adapter.takes
+    from orch23.steps.llm.spec import LLMStep  # noqa: PLC0415 - only `--provider` needs it
+
+    return frozenset(LLMStep.provider_fields) - adapter.takes
 
 
 def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
@@ -211,9 +208,9 @@ def sent_schema_of(step: "LLMStep", wire: Json) -> Json:
     return sent_schema(wire)
 
 
-def accepted_media(step: "LLMStep", model: str) -> "frozenset[MediaKind]":
-    """Return the kinds of media that a model of a step accepts."""
-    return _adapter(step).accepts(replace(step, model=model))
+def accepted_media(step: "LLMStep") -> "frozenset[MediaKind]":
+    """Return the kinds of media that the model of a step accepts."""
+    return _adapter(step).accepts(step)
 
 
 def media_limits_of(provider: str) -> "MediaLimits":

@@ -23,7 +23,8 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
 
     A retry is not an attempt of the stage. A refusal for the rate or load (429, 503, 529) is not a try either: all
     requests for the model wait, and this one is sent again. One deadline covers all tries and the delays between them,
-    but not the waits for the rate limit. `random` returns a number from 0 to 1.
+    but not the waits for the rate limit. `patience` returns how long a request waits while its model sends no
+    response, None for as long as usual. `random` returns a number from 0 to 1.
     """
 
     inner: Provider
@@ -32,6 +33,7 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
     limiter: RateLimiter = field(default_factory=RateLimiter)
     counts_cached: bool = True
     wall: WaitLimit = no_wall
+    patience: Callable[[Request], float | None] = lambda _request: None
     delays_s: tuple[float, ...] = (1.0, 4.0)
     max_wait_s: float = 60.0
     sleep: Callable[[float], None] = time.sleep
@@ -54,7 +56,14 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
             raise
 
     def _send(self, permit: Permit, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        wait = RateWait(limiter=self.limiter, permit=permit, stage=self.stage, emit=self.emit, wall=self.wall)
+        wait = RateWait(
+            limiter=self.limiter,
+            permit=permit,
+            stage=self.stage,
+            emit=self.emit,
+            wall=self.wall,
+            patience_s=self.patience(request),
+        )
         until = self.clock() + deadline_s
         sent, tries = 0, 0
         while True:

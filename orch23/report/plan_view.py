@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import assert_never
 
@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json, json_builtin
+from orch23.model.parsing import as_mapping, json_at
 from orch23.model.paths import is_glob
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import DEFAULT_PIPELINE, ForeachStage, Stage
@@ -212,14 +213,24 @@ def _named_groups(plan: Plan, decisions: Mapping[str, Decision]) -> dict[str, tu
 
 def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
     """Return the models that stages may call, as `provider model`, sorted, each once."""
-    return tuple(sorted({model for stage in stages if (model := _model_of(stage))}))
+    return tuple(sorted({model for stage in stages for model in _models_of(stage)}))
 
 
-def _model_of(stage: Stage | ForeachStage) -> str:
+def _models_of(stage: Stage | ForeachStage) -> Iterator[str]:
     if isinstance(stage, Stage):
-        return f"{stage.step.provider} {stage.step.model}" if is_llm(stage.step) else ""
+        step = stage.step
+        steps = (*step.of_attempts(stage.retry), *step.fallbacks()) if is_llm(step) else ()
+        yield from (f"{step.provider} {step.model}" for step in steps)
+        return
     llm = stage.body.get("llm")
-    return f"{llm.get('provider', '')} {llm.get('model', '')}".strip() if isinstance(llm, Mapping) else ""
+    if isinstance(llm, Mapping):
+        escalate, fallback = json_at(stage.body, "retry", "escalate"), llm.get("fallback")
+        listed = [*(escalate if isinstance(escalate, list | tuple) and escalate else ({},))]
+        # As it is written: an expression has a value only for an item.
+        for one in (*listed, *(fallback if isinstance(fallback, list | tuple) else ())):
+            stated = {"model": one} if isinstance(one, str) else as_mapping(one)
+            names = [str(stated.get(key, llm.get(key, ""))) for key in ("provider", "model")]
+            yield " ".join(names).strip()
 
 
 def _may_reach_network(node: Stage | ForeachStage) -> bool:

@@ -110,6 +110,7 @@ def _spent(data: StageFinished) -> list[str]:
         pluralize(data.calls, "call"): data.calls,
         pluralize(data.recorded, "recorded response"): data.recorded,
         "written by hand": data.by_hand,
+        f"{pluralize(data.fallbacks, 'response')} of a fallback": data.fallbacks,
         f"{data.input_tokens:,}+{data.output_tokens:,} tok": has_tokens,
         money_text(cost or Decimal(0), possible): cost or possible,
         "price unknown": has_unknown_price(data),

@@ -20,6 +20,7 @@ from orch23.model.language import (
     Document,
     Duration,
     IfCondition,
+    ModelDocument,
     OneOf,
     Path,
     Paths,
@@ -209,10 +210,17 @@ class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(description="Stop after this many equal failures in a row."),
     ] = UNSET
     escalate: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A model's name.")], ...],
+        tuple[
+            Annotated[
+                Annotated[str, Meta(min_length=1, description="A model's name.")] | ModelDocument,
+                Meta(description="A model's name, or a mapping of the settings that differ."),
+            ],
+            ...,
+        ],
         Meta(
             description="The models of the attempts, instead of `llm.model`. The last model is used for all later "
-            "attempts. If a model refuses, the next one gets the same prompt."
+            "attempts. If a model refuses, the next one gets the same prompt. A mapping can also have another "
+            "`provider`, `effort`, `thinking` or `max_tokens`."
         ),
     ] = ()
 

@@ -197,9 +197,9 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         "plugins": list(facts.plugins) or None,
         "ensures": [f"{c.kind}:{c.path}" for c in stage.ensures] or None,
     }
-    aspects |= stage.step.aspects(facts)
-    if stage.retry.escalate:
-        aspects["model"] = stage.retry.escalate[0]  # the first attempt uses it, and no attempt uses `llm.model`
+    # If models of attempts are listed, no attempt uses that of the step.
+    step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else stage.step
+    aspects |= step.aspects(facts)
     # By name, so that the reason of a run names the variable or the tool that differs.
     aspects |= {f"env:{name}": value for name, value in stage.env.items()}
     aspects |= {f"tool:{name}": identity for name, identity in facts.tools.items()}

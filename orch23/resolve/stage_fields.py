@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import quoted_names
 from orch23.model.fields import Problem, Problems, describe_value, given
-from orch23.model.language import ConditionKind, Paths, keys_of, language_of
+from orch23.model.language import ConditionKind, ModelDocument, Paths, keys_of, language_of, read_choice
 from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
 from orch23.model.pipeline import (
@@ -24,6 +24,7 @@ from orch23.model.pipeline import (
     GlobInput,
     Input,
     ListInput,
+    ModelChoice,
     PathInput,
     Price,
     RateLimits,
@@ -321,10 +322,19 @@ def declared_llm(node: ForeachStage) -> "LLMStep | None":
     return None if document is None else read_llm(document, Problems("")).of_plugins(node.plugins)
 
 
-def declared_escalation(node: ForeachStage) -> tuple[str, ...]:
+def declared_escalation(node: ForeachStage) -> tuple[str | ModelChoice, ...]:
     """Return the models by attempt that a foreach names for all of its items."""
-    models = json_at(node.body, "retry", "escalate")
-    return tuple(one for one in models if isinstance(one, str)) if isinstance(models, list | tuple) else ()
+    listed = json_at(node.body, "retry", "escalate")
+    if not isinstance(listed, list | tuple):
+        return ()
+    found: list[str | ModelChoice] = []
+    for one in listed:
+        if isinstance(one, str):
+            found.append(one)
+        elif not uses_name(one, node.foreach.name):
+            document, _ = read_document(one, ModelDocument, "")
+            found += () if document is None else [read_choice(document, Problems(""))]
+    return tuple(found)
 
 
 # ---- conditions and verification --------------------------------------------------------------

@@ -11,6 +11,7 @@ from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json, is_identical
 from orch23.model.fields import Problem, Problems, given, normalize_path
 from orch23.model.file_policy import sealed_reason
+from orch23.model.language import read_choice
 from orch23.model.paths import match, match_any
 from orch23.model.pipeline import (
     DEFAULT_RETRY_WHEN,
@@ -381,7 +382,7 @@ def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry
         prompt=below.file("prompt", value.prompt),
         start_from=value.start_from,
         no_progress=given(value.no_progress, None),
-        escalate=value.escalate,
+        escalate=tuple(read_choice(one, below.below("escalate").below(n)) for n, one in enumerate(value.escalate)),
     )
 
 

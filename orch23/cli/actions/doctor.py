@@ -34,9 +34,8 @@ from orch23.providers.model_lookup import can_find_models, find_model
 from orch23.providers.registry import adapter_of, not_granted_error, readiness_errors, step_errors
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, json_document, pluralize
-from orch23.resolve.stage_fields import declared_escalation, declared_llm
+from orch23.resolve.llm_steps import fallbacks_of, llm_steps_of
 from orch23.resolve.stages import render_foreach
-from orch23.steps.registry import is_llm
 from orch23.store.project_store import STORE_NAME
 from orch23.store.run_logs import journal_paths
 
@@ -177,10 +176,8 @@ def model_findings(
 def distinct_llm_steps(pipeline: Pipeline) -> "tuple[LLMStep, ...]":
     """Return the llm steps of a pipeline, one for each provider, address and model."""
     found: dict[tuple[str, str, str], LLMStep] = {}
-    for step, escalate in _steps(pipeline):
-        for model in escalate or (step.model,):
-            one = replace(step, model=model)
-            found.setdefault((one.provider, _address(one), model), one)
+    for step in _steps(pipeline):
+        found.setdefault((step.provider, _address(step), step.model), step)
     return tuple(found.values())
 
 
@@ -207,14 +204,14 @@ def _address(step: "LLMStep") -> str:
         return ""
 
 
-def _steps(pipeline: Pipeline) -> "Iterator[tuple[LLMStep, tuple[str, ...]]]":
-    """Give each llm step with its `retry.escalate`: of stages, of known items, and of templates of unknown items."""
+def _steps(pipeline: Pipeline) -> "Iterator[LLMStep]":
+    """Give each llm step that an attempt can have: of stages, of known items, and of templates of unknown items."""
     for node in pipeline.stages:
         # A foreach with a literal list has known items; their models may differ by expression.
         stages = [node] if isinstance(node, Stage) else _items(node, pipeline)
-        yield from ((stage.step, stage.retry.escalate) for stage in stages if is_llm(stage.step))
-        if isinstance(node, ForeachStage) and not node.foreach.values and (step := declared_llm(node)) is not None:
-            yield step, declared_escalation(node)
+        yield from (step for stage in stages for step in (*llm_steps_of(stage), *fallbacks_of(stage)))
+        if isinstance(node, ForeachStage) and not node.foreach.values:
+            yield from (*llm_steps_of(node), *fallbacks_of(node))
 
 
 def _items(node: ForeachStage, pipeline: Pipeline) -> list[Stage]:

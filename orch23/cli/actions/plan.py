@@ -26,11 +26,12 @@ from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
-from orch23.providers.registry import request_parameters
+from orch23.providers.registry import endpoint_of, request_parameters
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, plan_view
 from orch23.resolve.prompts import AttemptContext
+from orch23.resolve.resolution import ResolvedStage
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.steps.registry import is_llm
 from orch23.store.history import read_history
@@ -94,17 +95,32 @@ def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) ->
     # Its inputs may still change, and with them the request: no recorded response is certain to be used.
     if not isinstance(decision, Run):
         return EstimateBasis(node=node, decision=decision, request=request, past=past)
-    replayed = replay_first_request(project, node.step, name, request)
+    replayed = replay_first_request(project, node, request)
     recorded = replayed.found if replayed.missing is None else ()
     return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past)
 
 
 def first_request(project: Project, decided: DecidedStage | None) -> Request | None:
-    """Return the request that the first attempt of a stage would make; None if there is none, or it cannot be made."""
+    """Return the request that the first attempt of a stage would make; None if there is none, or it cannot be made.
+
+    If only that of a fallback is recorded, it is that one.
+    """
     if decided is None or not is_llm(step := decided.resolved.stage.step) or decided.resolved.broken:
         return None
     resolved = decided.resolved
-    attempt = AttemptContext(given=resolved.given, model=resolved.stage.retry.model_of(1, step.model))
+    request = _request(project, resolved, step.of_attempt(resolved.stage.retry, 1))
+    for fallback in step.fallbacks():
+        if request is None or replay_first_request(project, resolved.stage, request).missing is None:
+            break
+        other = _request(project, resolved, fallback)
+        other = None if other is None else replace(other, fallback=True)
+        if other is not None and replay_first_request(project, resolved.stage, other).missing is None:
+            return other
+    return request
+
+
+def _request(project: Project, resolved: ResolvedStage, step: "LLMStep") -> Request | None:
+    attempt = AttemptContext(given=resolved.given, model=step.model)
     context = ProviderContext(
         environ=project.settings.environ,
         root=project.store.root,
@@ -115,7 +131,7 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
         files=project.store.workspace,
     )
     try:
-        params = request_parameters(context, CallContext(replace(step, model=attempt.model), resolved.stage.name))
+        params = request_parameters(context, CallContext(step, resolved.stage.name))
         secrets = secrets_from(project.settings.environ)
         requests = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
         # Nothing is sent here, so errors about secrets are left to the build.
@@ -125,18 +141,24 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
     return request
 
 
-def replay_first_request(project: Project, step: "LLMStep", stage: str, request: Request) -> RecordedResponses:
+def replay_first_request(project: Project, stage: Stage, request: Request) -> RecordedResponses:
     """Return the recorded responses to a first request, as a build would find them. Calls no model."""
-    exchanges = project.store.exchanges
+    exchanges, name, step = project.store.exchanges, stage.name, stage.step
+    if not is_llm(step):
+        return RecordedResponses()
+    whose = (request.provider, request.model, request.endpoint)
+    fallbacks = step.fallbacks() if request.fallback else ()
+    found = (one for one in fallbacks if (one.provider, one.model, endpoint_of(one)) == whose)
+    step = next(found, step.of_attempt(stage.retry, 1))
     refusing = ReplayOnlyProvider(
-        store=exchanges, stage=stage, transcripts=step.transcripts, code=NOT_RECORDED, hint="", redact=lambda text: text
+        store=exchanges, stage=name, transcripts=step.transcripts, code=NOT_RECORDED, hint="", redact=lambda text: text
     )
     # `record` calls again and ignores older recordings, except those of an interrupted run.
     own = read_history(project.store.logs, project.pipeline.file).reusable if step.mode == "record" else ()
     recorded = RecordingProvider(
         inner=refusing,
         store=exchanges,
-        stage=stage,
+        stage=name,
         mode=step.mode,
         transcripts=step.transcripts,
         unique_calls=UniqueCalls(own),

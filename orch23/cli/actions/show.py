@@ -21,7 +21,7 @@ from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.event import AttemptFinished, LlmResponse
 from orch23.model.event_data import EventData
 from orch23.model.llm import Exchange
-from orch23.model.pipeline import ForeachStage
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible
@@ -127,6 +127,7 @@ class _Search(Struct, frozen=True):
                 "provenance": exchange.provenance,
             }
             whose = f" ({visible(exchange.provenance)})" if exchange.provenance else ""
+            whose = f"{self._fallback(exchange)}{whose}"
             return ShowResult(_joined(found, f"{source.title}{whose}"), facts)
         raise self._not_found()
 
@@ -145,6 +146,8 @@ class _Search(Struct, frozen=True):
         response = next((one for one in reversed(self._responses(run)) if one.attempt == number), None)
         provenance = response.provenance if response is not None else ""
         origin = f" ({visible(provenance)})" if provenance else ""
+        if response is not None and (answered := self._exchange(response.fingerprint)) is not None:
+            origin = f"{self._fallback(answered)}{origin}"
         facts: dict[str, Json] = {"stage": self.stage, "run": run, "attempt": number, "provenance": provenance}
         exchange = self._exchange(response.fingerprint) if response is not None else None
         if exchange is not None:
@@ -173,9 +176,10 @@ class _Search(Struct, frozen=True):
         record = _known_record(self.session, self.stage)
         for fingerprint in reversed(record.exchanges if record else ()):
             yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]}")
-        first = first_request(self.project, self.seen.decided_stages.get(self.stage))
-        if first is not None and self.step is not None:
-            for exchange in reversed(replay_first_request(self.project, self.step, self.stage, first).found):
+        decided = self.seen.decided_stages.get(self.stage)
+        first = first_request(self.project, decided)
+        if first is not None and decided is not None:
+            for exchange in reversed(replay_first_request(self.project, decided.resolved.stage, first).found):
                 yield _Source(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses")
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:
@@ -194,6 +198,17 @@ class _Search(Struct, frozen=True):
         path = self.project.store.logs / f"{run}.jsonl"
         events = [line.event for line in read_journal(path)] if path.is_file() else []
         return [event.data for event in events if event.role == self.stage]
+
+    def _fallback(self, exchange: Exchange) -> str:
+        """Return who responded, if it was a fallback."""
+        node = self.seen.plan.nodes.get(self.stage)
+        if self.step is None or not isinstance(node, Stage):
+            return ""
+        provider, model = exchange.request.get("provider"), exchange.request.get("model")
+        own = {(step.provider, step.model) for step in self.step.of_attempts(node.retry)}
+        fallbacks = {(step.provider, step.model) for step in self.step.fallbacks()}
+        is_fallback = (provider, model) in fallbacks - own
+        return f", by the fallback {visible(f'{provider} {model}')}" if is_fallback else ""
 
     def _readable(self, text: str) -> str:
         return visible(secrets_from(self.project.settings.environ).redact(text))

@@ -5,9 +5,19 @@ from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
 from orch23.model.fields import Problems, given
-from orch23.model.language import Count, Document, Duration, Language, ProgramArguments, Text
+from orch23.model.language import (
+    Count,
+    Document,
+    Duration,
+    Language,
+    ModelDocument,
+    ProgramArguments,
+    Text,
+    read_choice,
+)
 from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import BriefLimits
 from orch23.model.prompt_cache import CachePolicy
@@ -184,6 +194,20 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "can collect it after a crash. false: it is streamed and not stored. Never part of the key."
         ),
     ] = UNSET
+    fallback: Annotated[
+        tuple[
+            Annotated[
+                Annotated[str, Meta(min_length=1, description="A model's name.")] | ModelDocument,
+                Meta(description="A model's name, or a mapping of the settings that differ."),
+            ],
+            ...,
+        ],
+        Meta(
+            description="What is called, in this order, if the provider is down: no connection, errors of the server, "
+            "no response in time, a rate limit without progress. Not after a refused request, a rejected key or a "
+            "refusal of the model. The list is part of the key."
+        ),
+    ] = ()
     command: Annotated[
         ProgramArguments | UnsetType, Meta(description="The program to call, for `provider: command`.")
     ] = UNSET
@@ -256,6 +280,11 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         secrets=llm.secrets,
         cache=None if isinstance(llm.cache, str) else CachePolicy(llm.cache.ttl, llm.cache.share),
     )
+    choices = [read_choice(one, at.below("fallback").below(n)) for n, one in enumerate(llm.fallback)]
+    step = replace(step, fallback=tuple((("model", one),) if isinstance(one, str) else one for one in choices))
+    for number, one in enumerate(step.fallbacks()):
+        if replace(one, fallback=step.fallback) == step:
+            at.add(f"fallback/{number}", "E856", "the fallback is what `llm` itself calls", "name another model")
     if step.schema is not None and step.returns != "json":
         message = f"a `schema` needs `returns: json`, but it returns {step.returns}"
         at.add("schema", "E856", message, "write `returns: json`")

@@ -39,6 +39,7 @@ class _LLMRunner(StepRunner):
     def forbidden(self, attempts: AttemptLoop, step: LLMStep) -> tuple[Diagnostic, ...]:
         """Return an error for each secret that the first request would send."""
         with contextlib.suppress(MissingBytesError):  # the stage reports it when it reads its inputs
+            step = step.of_attempt(attempts.resolved.stage.retry, 1)
             context = _context(attempts, step, AttemptInput(attempt=1, start=attempts.resolved.base))
             params = attempts.models.conversations.open(attempts.resolved, 1, set()).params
             request, errors = attempts.models.requests.build(attempts.resolved, step, context, params)
@@ -48,12 +49,16 @@ class _LLMRunner(StepRunner):
     def attempt(self, attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> AttemptResult:
         """Call the model, and return the tree that its response proposes, if all of it may be written."""
         start, exchanges = turn.start, turn.exchanges
+        declared, retry = step, attempts.resolved.stage.retry
+        step = declared.of_attempt(retry, turn.attempt)
         context = _context(attempts, step, turn)
         models = attempts.models
         conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.calls.used)
         request, errors = models.requests.build(attempts.resolved, step, context, conversation.params)
         if request is None or errors:
             return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
+        if declared.fallback:
+            conversation = _with_fallbacks(attempts, conversation, context)
         request = conversation.next_sample(request)
         # A recorded response of an earlier version is still used.
         scope = attempts.resolved.stage.fence
@@ -72,8 +77,9 @@ class _LLMRunner(StepRunner):
         judged = _judge(attempts, _as_sent(step, call.request), start, call.response)
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
-            models_left = attempts.resolved.stage.retry.model_of(turn.attempt + 1, step.model) != context.model
-            failure = replace(judged.failure, escalates=judged.outcome == "refused" and models_left)
+            # The same model would refuse again.
+            has_another = declared.of_attempt(retry, turn.attempt + 1) != step
+            failure = replace(judged.failure, escalates=judged.outcome == "refused" and has_another)
             return AttemptResult(start, exchanges, failure, text, judged.identity)
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
@@ -84,6 +90,25 @@ class _LLMRunner(StepRunner):
         return AttemptResult(
             tree, (*exchanges, fingerprint), None, text, judged.digest(), written=written, settle=settle
         )
+
+
+def _with_fallbacks(
+    attempts: AttemptLoop, first: RecordedConversation, context: AttemptContext
+) -> RecordedConversation:
+    from orch23.engine.fallback import with_fallbacks  # noqa: PLC0415 - few stages have fallbacks
+
+    conversations, resolved = attempts.models.conversations, attempts.resolved
+    others = conversations.open_fallbacks(resolved, context.attempt, first.used)
+    build = partial(_fallback_request, attempts, context)
+    return with_fallbacks(first, others, conversations.fallback_setting(resolved), build)
+
+
+def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: RecordedConversation) -> Request | None:
+    """Return the request of a fallback in an attempt; None if it must not be sent."""
+    step = other.call.step
+    this = replace(context, model=step.model)
+    request, errors = attempts.models.requests.build(attempts.resolved, step, this, other.params)
+    return None if errors else request
 
 
 def _settle(conversation: RecordedConversation, fingerprint: str, failure: Failure | None) -> None:
@@ -165,7 +190,7 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
             feedback=turn.failure.feedback if turn.failure else None,
             own=attempts.shown.own if step.own_outputs else (),
             given=given_inputs(attempts, step, turn.start),
-            model=attempts.resolved.stage.retry.model_of(turn.attempt, step.model),
+            model=step.model,
             shows_previous=turn.is_applied,
         )
     )

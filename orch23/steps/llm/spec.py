@@ -1,14 +1,14 @@
 """Fields and key of an llm step."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.llm import OnTruncated, RecordingMode
-from orch23.model.pipeline import BriefLimits
+from orch23.model.pipeline import BriefLimits, ModelChoice, Retry
 from orch23.model.prompt_cache import CachePolicy
 from orch23.model.record import Facts
 from orch23.model.step import Step, check_one_file
@@ -28,7 +28,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     `read` are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are
     names of environment variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the
     provider. Without `states_max_tokens`, `max_tokens` is the default, which a model may lower. Without `cache`, the
-    prompt cache of the vendor is not used.
+    prompt cache of the vendor is not used. `fallback` are called in this order if the provider is down.
     """
 
     kind: ClassVar[str] = "llm"
@@ -37,6 +37,11 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     show: ClassVar[str] = "orch23.steps.llm.show:show_llm"
     author_keys: ClassVar[tuple[str, ...]] = ("prompt", "system", "schema")
     asks_model: ClassVar[bool] = True
+    # Fields that only some providers have, or that mean something else at another provider.
+    provider_fields: ClassVar[tuple[str, ...]] = (
+        *("effort", "thinking", "base_url", "endpoint_alias", "command", "read", "pass_env", "network", "answers"),
+        *("seed", "temperature", "api", "background"),
+    )
 
     provider: str
     model: str
@@ -69,6 +74,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
     structured_output: bool = True
+    fallback: tuple[ModelChoice, ...] = ()
     # How prompts are sent does not change a response: part of no key and no fingerprint.
     cache: CachePolicy | None = CachePolicy()
     # Part of the step, since only its pipeline knows the plugins; name and version are in the key (ADR 32).
@@ -77,6 +83,36 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     def of_plugins(self, plugins: tuple[str, ...]) -> "LLMStep":
         """Return the step with the plugins of its pipeline, which can bring the provider."""
         return replace(self, from_plugins=plugins) if plugins else self
+
+    def of_attempt(self, retry: Retry, attempt: int) -> "LLMStep":
+        """Return the step of an attempt (from 1): with the n-th entry of `retry.escalate`, whose last one repeats."""
+        listed = retry.escalate
+        return self.with_choice(listed[min(attempt, len(listed)) - 1]) if listed else self
+
+    def of_attempts(self, retry: Retry) -> "tuple[LLMStep, ...]":
+        """Return the steps that attempts can have, each once, in the order of their first attempt."""
+        return tuple(dict.fromkeys(map(self.with_choice, retry.usable))) or (self,)
+
+    def fallbacks(self) -> "tuple[LLMStep, ...]":
+        """Return the step of each entry of `fallback`; each has those after it as its own."""
+        return tuple(
+            replace(self.with_choice(one), fallback=self.fallback[number + 1 :])
+            for number, one in enumerate(self.fallback)
+        )
+
+    def with_choice(self, choice: str | ModelChoice) -> "LLMStep":
+        """Return the step with another model, or with the settings that a choice states.
+
+        For another provider, the step loses what is meant for its own: address, program, and parameters of its scale.
+        """
+        if isinstance(choice, str):
+            return replace(self, model=choice)
+        stated: dict[str, Any] = dict(choice)
+        if stated.get("provider", self.provider) != self.provider:
+            stated = {**dict(_usual_provider_fields()), **stated}
+        elif "base_url" in stated:
+            stated = {"endpoint_alias": None, **stated}  # it is the name of the other address
+        return replace(self, **stated, states_max_tokens=self.states_max_tokens or "max_tokens" in stated)
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return the model and its parameters; resolving the stage adds the texts of the prompt."""
@@ -89,6 +125,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
             "params": dict(facts.params),
             "returns": self.returns,
             "context": [self.max_files, self.max_bytes],
+            "fallback": [_aspect(one) for one in self.fallback] or None,
         }
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
@@ -98,3 +135,15 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
         elif not writes:
             hint = "add `outputs`, or `allowed_paths.write`"
             at.add("", "E855", "an llm stage that returns files has nowhere to write", hint)
+
+
+def _aspect(choice: ModelChoice) -> dict[str, Json]:
+    """Return an entry as it is in the key: an alias replaces the address, as everywhere."""
+    stated: dict[str, Json] = dict(choice)
+    return {name: value for name, value in stated.items() if name != "base_url" or "endpoint_alias" not in stated}
+
+
+def _usual_provider_fields() -> Iterator[tuple[str, Any]]:
+    names, values = LLMStep.__struct_fields__, LLMStep.__struct_defaults__
+    usual = dict(zip(reversed(names), reversed(values), strict=False))
+    yield from ((name, usual[name]) for name in LLMStep.provider_fields)

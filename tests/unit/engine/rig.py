@@ -209,6 +209,12 @@ class MemoryConversations:
     def prepare(self, stages: Sequence[Stage]) -> None:
         self.load(stages)
 
+    def open_fallbacks(self, *_: object) -> Sequence[RecordedConversation]:
+        return ()
+
+    def fallback_setting(self, _resolved: ResolvedStage) -> Any:
+        raise NotImplementedError  # no stage of these tests has a fallback
+
     def open(self, resolved: ResolvedStage, attempt: int, asked: set[str]) -> RecordedConversation:
         name = resolved.stage.name
         recorded = RecordingProvider(inner=self.provider, store=self.exchanges, stage=name)

@@ -136,11 +136,11 @@ def test_a_replay_needs_no_key() -> None:
     assert bench.looks == 0
 
 
-def test_the_first_model_of_escalate_counts_and_not_the_one_of_the_step() -> None:
+def test_the_models_of_escalate_count_and_not_the_one_of_the_step() -> None:
     one = asks("a", step=VENDOR, retry=Retry(max=1, escalate=("cheap", "dear")))
     plan, _ = build_plan(Project(one).pipeline)
     assert plan is not None
-    assert [step.model for step in llm_steps(plan)] == ["cheap"]
+    assert [step.model for step in llm_steps(plan)] == ["cheap", "dear"]
 
 
 # ---- offline --------------------------------------------------------------------------------------------

@@ -250,9 +250,9 @@ def test_a_step_without_a_price_is_named_with_a_hint() -> None:
     assert (found.code, "mine" in found.message, "prices:" in (found.hint or "")) == ("E424", True, True)
     priced = replace(pipeline, prices={"mine": Price(input=Decimal(1), output=Decimal(1))})
     assert unpriced_error(step, priced) is None
-    later = unpriced_error(step, priced, "mine", "dearer")
-    assert later is not None
-    assert "dearer" in later.message
+    dearer = unpriced_error(replace(step, model="dearer"), priced)
+    assert dearer is not None
+    assert "dearer" in dearer.message
 
 
 @pytest.mark.slow

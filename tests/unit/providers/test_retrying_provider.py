@@ -36,6 +36,7 @@ class Line:
         self.events: list[Event] = []
         self.random = lambda: random
         self.wall_s: float | None = None
+        self.patience_s: float | None = None
         self.limiter = RateLimiter(
             rates=rates or {}, clock=self.clock.monotonic, random=self.random, pause=lambda _, s: self.pause(s)
         )
@@ -70,6 +71,7 @@ class Line:
             emit=self.events.append,
             limiter=self.limiter,
             wall=self.wall,
+            patience=lambda _request: self.patience_s,
             sleep=self.sleep,
             clock=self.clock.monotonic,
             random=self.random,
@@ -313,6 +315,22 @@ def test_max_wall_takes_the_place_of_the_ten_minutes() -> None:
     diagnostic = refused(line)
     assert (diagnostic.code, line.paused) == (codes.WAIT_TOO_LONG, [])
     assert "3000 s that `max_wall` leaves" in diagnostic.message
+
+
+def test_a_request_with_a_fallback_waits_for_less_also_if_max_wall_is_later() -> None:
+    for wall_s in (None, 4000.0):
+        line = Line(full())
+        line.wall_s, line.patience_s = wall_s, 60.0
+        diagnostic = refused(line)
+        assert 60.0 <= line.clock.monotonic() < 70.0
+        assert "no response for 60 s" in diagnostic.message
+    line = Line(full(90.0))
+    line.wall_s, line.patience_s = 4000.0, 60.0
+    assert "60 s that a build waits" in refused(line).message
+    line = Line(full())
+    line.wall_s, line.patience_s = 30.0, 60.0
+    with pytest.raises(LimitError):
+        line.ask()
 
 
 def test_a_wait_that_max_wall_ends_says_what_it_waited_for_and_what_to_do() -> None:

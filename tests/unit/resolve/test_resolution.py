@@ -230,6 +230,8 @@ def test_it_is_not_in_the_key(what):
 def test_the_first_of_escalate_is_the_model_of_the_key():
     escalated = replace(STAGE, retry=Retry(max=1, escalate=("n", "bigger")))
     assert resolved(stage=escalated).key == resolved(**llm(model="n")).key
+    other = replace(STAGE, retry=Retry(max=1, escalate=((("provider", "q"), ("model", "n")), "bigger")))
+    assert resolved(stage=other).key == resolved(**llm(provider="q", model="n")).key
 
 
 @pytest.mark.parametrize("what", [what for what in IN_THE_KEY if what.startswith(("verify", "ensures"))])
