@@ -79,7 +79,7 @@ class RequestBuilder(Struct, frozen=True):
         if request is None:
             return None, problems
         users = "stages" if request.system and step.system in self.systems else request.system_users
-        request = replace(request, api=api_version_of(step), system_users=users, cache=step.cache)
+        request = replace(request, api=api_version_of(step), system_users=users, cache=step.cache, pace=step.pace)
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
 
 

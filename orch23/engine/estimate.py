@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import Exchange, Message, Request, Usage
+from orch23.model.llm import Exchange, Message, Pace, Request, Usage
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import (
     EMPTY_ESTIMATE,
@@ -36,8 +36,8 @@ from orch23.store.run_statistics import StageStatistics
 CHARACTERS_PER_TOKEN = 4
 
 
-TariffOf: TypeAlias = Callable[[str, str], Tariff | None]
-"""Return the tariff of a provider and model; None if it is unknown."""
+TariffOf: TypeAlias = Callable[[str, str, Pace], Tariff | None]
+"""Return the tariff of a provider and model at a pace; None if it is unknown."""
 
 
 class EstimateBasis(Struct, frozen=True, kw_only=True):
@@ -165,12 +165,15 @@ def _price(tariff: Tariff | None) -> PriceKind:
     return "known" if tariff.cost(Usage(1000, 1000)) else "free"
 
 
-def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
+def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str, Pace]:
     if isinstance(node, Stage):
         step = node.step
-        return (step.provider, node.retry.model_of(attempt, step.model)) if is_llm(step) else ("", "")
+        if not is_llm(step):
+            return "", "", "standard"
+        return step.provider, node.retry.model_of(attempt, step.model), step.pace
     llm = _llm(node)
-    return str(llm.get("provider", "")), str(llm.get("model", ""))
+    pace: Pace = "flex" if llm.get("pace") == "flex" else "standard"
+    return str(llm.get("provider", "")), str(llm.get("model", "")), pace
 
 
 def _stored_at(node: Stage | ForeachStage) -> str:

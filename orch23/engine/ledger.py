@@ -123,7 +123,7 @@ class Ledger(Struct, kw_only=True):
             CancelledBuildError: the build stops.
 
         """
-        tariff = self.prices.tariff_of(request.provider, request.model)
+        tariff = self.prices.tariff_of(request.provider, request.model, request.pace)
         worst = worst_case(request, tariff)
         limits = self.limits_of(stage)
         # Under a cost limit a model without a known price is not called: the limit could not hold (ADR 8).
@@ -151,7 +151,7 @@ class Ledger(Struct, kw_only=True):
 
     def with_cost(self, request: Request, response: Response) -> Response:
         """Return a response with its cost: the whole reservation, if the provider does not report tokens."""
-        tariff = self.prices.tariff_of(request.provider, request.model)
+        tariff = self.prices.tariff_of(request.provider, request.model, response.pace or request.pace)
         if tariff is None:
             return replace(response, cost=None, prices="")
         # A `command` provider reports no tokens: the whole reservation counts, since nothing else is known.

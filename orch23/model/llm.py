@@ -18,6 +18,9 @@ RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
+Pace: TypeAlias = Literal["standard", "flex"]
+"""How soon a response is needed. The vendor charges less for slower ones."""
+
 SystemUsers: TypeAlias = Literal["", "attempts", "stages"]
 """Who sends the system text of a request again."""
 
@@ -44,8 +47,8 @@ class Request(Struct, frozen=True, kw_only=True):
     the number of leading characters of the first message that all attempts of the stage share, `family` the number of
     those that all items of its foreach share. `system_users` are those who send the same system text: no one else, the
     further attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt
-    cache. They are not part of the fingerprint. `added` are the ends of the last message and of the last identity that
-    orch23 appended to what the template rendered.
+    cache. `pace` is how soon the response is needed, and what it costs. These are not part of the fingerprint.
+    `added` are the ends of the last message and of the last identity that orch23 appended to the rendered template.
     """
 
     provider: str
@@ -65,6 +68,7 @@ class Request(Struct, frozen=True, kw_only=True):
     family: int = 0
     system_users: SystemUsers = ""
     cache: "CachePolicy | None" = None
+    pace: Pace = "standard"
     added: tuple[str, str] = ("", "")
 
     @property
@@ -139,7 +143,8 @@ class Response(Struct, frozen=True, kw_only=True):
     `model` is the model that the response names, `client` the library with its version, `requests` the number of
     requests that the transport made for it. `cost` is in US dollars, as a decimal string, by the price table that
     `prices` names; None if the price is not known. `uncached_cost` is what it had cost without the prompt cache; None
-    if that is not known, or the response was recorded.
+    if that is not known, or the response was recorded. `pace` is the one that the server charges for, None for
+    that of the request.
     """
 
     text: str
@@ -154,6 +159,7 @@ class Response(Struct, frozen=True, kw_only=True):
     cost: str | None = None
     uncached_cost: str | None = None
     prices: str = ""
+    pace: Pace | None = None
 
 
 class Provider(Protocol):

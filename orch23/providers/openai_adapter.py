@@ -107,6 +107,11 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     if step.background is not None and interface_of(step) == "chat":
         hint = "remove it, or use the other interface: `api: responses`"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, "OpenAI's Chat API does not have `background`", hint=hint))
+    facts = facts_of("openai", step.model) if _is_vendor(step) else None
+    if facts is not None and step.pace in facts.lacks_paces:
+        message = f"{step.model} does not have `pace: {step.pace}`"
+        hint = "remove it, or use a model that has it; the price list of the vendor says which"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint))
     return tuple(found)
 
 
@@ -131,7 +136,7 @@ def _key(environ: Mapping[str, str]) -> str:
 
 ADAPTER = Adapter(
     make=_make,
-    takes=frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background"}),
+    takes=frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background", "pace"}),
     parameters=_parameters,
     endpoint=server_url,
     api=interface_of,

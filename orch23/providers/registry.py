@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _SPECIFIC_TEXT = (
-    "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api background"
+    "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api background pace"
 )
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
 

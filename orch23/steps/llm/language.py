@@ -181,6 +181,13 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "can collect it after a crash. false: it is streamed and not stored. Never part of the key."
         ),
     ] = UNSET
+    pace: Annotated[
+        Literal["standard", "flex"],
+        Meta(
+            description="How soon responses are needed. flex: half the price at OpenAI, slower, and refused while the "
+            "vendor has no capacity; such a request waits. Never part of the key."
+        ),
+    ] = "standard"
     command: Annotated[
         ProgramArguments | UnsetType, Meta(description="The program to call, for `provider: command`.")
     ] = UNSET
@@ -246,6 +253,7 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         temperature=None if llm.temperature is UNSET else float(llm.temperature),
         api=given(llm.api, None),
         background=given(llm.background, None),
+        pace=llm.pace,
         on_truncated=None
         if llm.on_truncated is UNSET
         else OnTruncated(llm.on_truncated.retries, llm.on_truncated.factor),

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import OnTruncated, RecordingMode
+from orch23.model.llm import OnTruncated, Pace, RecordingMode
 from orch23.model.pipeline import BriefLimits
 from orch23.model.prompt_cache import CachePolicy
 from orch23.model.record import Facts
@@ -66,6 +66,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     temperature: float | None = None
     api: Literal["responses", "chat"] | None = None
     background: bool | None = None
+    # The same request for another price: part of no key and no fingerprint (ADR 44).
+    pace: Pace = "standard"
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
     structured_output: bool = True
