@@ -34,6 +34,7 @@ from orch23.steps.registry import is_llm
 from orch23.store.run_statistics import StageStatistics
 
 CHARACTERS_PER_TOKEN = 4
+_PACES: Mapping[str, Pace] = {"flex": "flex", "batch": "batch"}
 
 
 TariffOf: TypeAlias = Callable[[str, str, Pace], Tariff | None]
@@ -172,7 +173,7 @@ def _model_of(node: Stage | ForeachStage, attempt: int) -> tuple[str, str, Pace]
             return "", "", "standard"
         return step.provider, node.retry.model_of(attempt, step.model), step.pace
     llm = _llm(node)
-    pace: Pace = "flex" if llm.get("pace") == "flex" else "standard"
+    pace = _PACES.get(str(llm.get("pace")), "standard")
     return str(llm.get("provider", "")), str(llm.get("model", "")), pace
 
 

@@ -285,6 +285,7 @@ _STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
     ExitCode.SIGTERM: "interrupted",
     ExitCode.LIMIT: "limit",
     ExitCode.DECISION: "decision",
+    ExitCode.WAITING: "waiting",
 }
 
 # The exit code of a run with several failures is the first of these that a stage has.
@@ -296,6 +297,8 @@ _MOST_SERIOUS_FIRST = (
     ExitCode.LIMIT,
     ExitCode.DECISION,
     ExitCode.INVALID,
+    # Before FAILED: with a failed stage too, a later build has something to collect.
+    ExitCode.WAITING,
     ExitCode.FAILED,
 )
 

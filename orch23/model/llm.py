@@ -18,7 +18,7 @@ RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
-Pace: TypeAlias = Literal["standard", "flex"]
+Pace: TypeAlias = Literal["standard", "flex", "batch"]
 """How soon a response is needed. The vendor charges less for slower ones."""
 
 SystemUsers: TypeAlias = Literal["", "attempts", "stages"]

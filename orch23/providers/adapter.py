@@ -14,6 +14,7 @@ from orch23.model.llm import OnTruncated, Provider, Request
 from orch23.model.step import Grant
 
 if TYPE_CHECKING:
+    from orch23.providers.batches import Batches
     from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
@@ -176,7 +177,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     that takes no time. `stored_at` returns the server that keeps a response after it was sent, empty if none does.
     `facts` are those of the step's model at the step's server; None if nothing is known. `streams`: a call
     reports the first event of its response, with an empty text.
-    `limits_cached_input`: input from the prompt cache counts against the limit of tokens.
+    `limits_cached_input`: input from the prompt cache counts against the limit of tokens. `batches` returns the batches
+    of the step's server; None if the provider has none.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -201,6 +203,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     stored_at: "Callable[[LLMStep], str]" = field(default=lambda _: "")
     # A call that only reports its end would delay the others for as long as it takes.
     streams: "Callable[[LLMStep], bool]" = field(default=lambda _step: False)
+    # Only batches of the vendor: other servers do not have its interface.
+    batches: "Callable[[ProviderContext, LLMStep], Batches] | None" = None
     # Only at the vendor's own server: another one may give the name of a model to any model of its own.
     facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
 

@@ -12,6 +12,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response, StopReason, Usage
+from orch23.model.plugins import load_object_as
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from anthropic.types import ParsedMessage
     from anthropic.types import Usage as SdkUsage
 
+    from orch23.providers.batches import Batches
+
 
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -108,7 +111,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             ProviderError: the build has ended.
 
         """
-        missing = _missing(self.key)
+        missing = missing_requirements(self.key)
         if missing:
             raise ConfigurationError(*missing)
         import anthropic  # noqa: F401, PLC0415 - 1.5 s, which must not count against `llm.timeout`
@@ -126,7 +129,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                     raise timeout_error() from None
                 raise
             try:
-                return _response(message, self.url, request, self.clock() - began)
+                return read_message(message, self.url, request, self.clock() - began)
             except UNEXPECTED_ERRORS as error:
                 raise invalid_event(self.url, error) from None
 
@@ -282,7 +285,9 @@ def make_anthropic_client(url: str, key: str, connection: ClientConnection, trus
     return client
 
 
-def _response(message: "SdkMessage | ParsedMessage[None]", url: str, request: Request, duration_s: float) -> Response:
+def read_message(
+    message: "SdkMessage | ParsedMessage[None]", url: str, request: Request, duration_s: float
+) -> Response:
     """Return the response of the final message.
 
     Raises:
@@ -355,6 +360,19 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     )
 
 
+def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
+    # By name, as all that only some stages need: it imports this module.
+    batches = load_object_as(type, "orch23.providers.anthropic_batches:AnthropicBatches")
+    found: Batches = batches(
+        url=_url(step),
+        key=_key(setting.environ),
+        calls=setting.share(OpenCalls, OpenCalls),
+        trust=setting.share(TlsContexts, TlsContexts),
+        clients=setting.share(ClientPool, clients_of_run),
+    )
+    return found
+
+
 def _prepare(setting: ProviderContext, step: LLMStep) -> None:
     trust = setting.share(TlsContexts, TlsContexts)
     make_anthropic_client(_url(step), _key(setting.environ), ClientConnection(), trust).close()
@@ -383,6 +401,9 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step.max_tokens)):
         hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
+    if step.pace == "flex":
+        message = "the provider `anthropic` does not have `pace: flex`"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint="write `pace: batch`, or remove it"))
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
         hint = f"write it as {ANTHROPIC_URL}, and set the key only in {ANTHROPIC_KEY}"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`base_url` {wrong}", hint=hint))
@@ -397,7 +418,7 @@ def _thinking_fault(value: str, max_tokens: int) -> str | None:
     return None if int(value) < max_tokens else f"is not under `max_tokens: {max_tokens}`, which includes it"
 
 
-def _missing(key: str) -> tuple[Diagnostic, ...]:
+def missing_requirements(key: str) -> tuple[Diagnostic, ...]:
     """Return an error for a missing key and for a missing library."""
     found = []
     if not key:
@@ -416,7 +437,7 @@ def _missing(key: str) -> tuple[Diagnostic, ...]:
 
 ADAPTER = Adapter(
     make=_make,
-    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
+    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias", "pace"}),
     parameters=_parameters,
     endpoint=_url,
     api=lambda _step: f"messages {API_VERSION}",
@@ -424,7 +445,8 @@ ADAPTER = Adapter(
     remote=lambda step: not is_loopback(_url(step)),
     wire=wire_schema,
     check=_check,
-    ready=lambda _step, environ, _root: _missing(_key(environ)),
+    batches=_batches,
+    ready=lambda _step, environ, _root: missing_requirements(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,
     streams=lambda _step: True,

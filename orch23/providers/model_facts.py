@@ -73,7 +73,8 @@ def facts_of(provider: str, model: str) -> ModelFacts:
     if known is None:
         return _UNLISTED.get(provider, UNKNOWN_MODEL_FACTS)
     facts = of_vendor[known]
-    return replace(facts, lacks_paces=frozenset({"flex"})) if known in _WITHOUT_FLEX else facts
+    lacking = frozenset(pace for pace, names in _WITHOUT.items() if known in names)
+    return replace(facts, lacks_paces=lacking) if lacking else facts
 
 
 def _is_snapshot(name: str, model: str) -> bool:
@@ -199,6 +200,10 @@ _WITHOUT_FLEX: Final = frozenset(
         *("gpt-4-turbo", "gpt-4", "gpt-3.5-turbo"),
     }
 )
+_WITHOUT: Final = {
+    "flex": _WITHOUT_FLEX,
+    "batch": frozenset({"gpt-5.3-codex", "gpt-5.1-codex-mini", "o1-mini", "o1-preview"}),
+}
 _VENDORS: Final[Mapping[str, Mapping[str, ModelFacts]]] = {"anthropic": _ANTHROPIC, "openai": _OPENAI}
 # All models of Anthropic's API take marks. `prompt_cache_key` is of the API of OpenAI, but old models may refuse it.
 _UNLISTED: Final[Mapping[str, ModelFacts]] = {

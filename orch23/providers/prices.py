@@ -73,9 +73,17 @@ class Tariff(Struct, frozen=True, kw_only=True):
 
 _NOTHING: Rate = ((-1, Decimal(0)),)
 # The discount of both vendors for slower responses, also on cached input.
-_SLOWER: Mapping[Pace, Decimal] = {"standard": Decimal(1), "flex": Decimal("0.5")}
+_SLOWER: Mapping[Pace, Decimal] = {
+    "standard": Decimal(1),
+    "flex": Decimal("0.5"),
+    "batch": Decimal("0.5"),
+}
 # How the price table names a pace.
-_CONTEXTS: Mapping[Pace, Mapping[str, str]] = {"standard": {}, "flex": {"service_tier": "flex"}}
+_CONTEXTS: Mapping[Pace, Mapping[str, str]] = {
+    "standard": {},
+    "flex": {"service_tier": "flex"},
+    "batch": {"processing": "batch"},
+}
 # The tariff of providers that cost nothing.
 FREE_TARIFF = Tariff(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING, source="free")
 

@@ -182,10 +182,11 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = UNSET
     pace: Annotated[
-        Literal["standard", "flex"],
+        Literal["standard", "flex", "batch"],
         Meta(
             description="How soon responses are needed. flex: half the price at OpenAI, slower, and refused while the "
-            "vendor has no capacity; such a request waits. Never part of the key."
+            "vendor has no capacity; such a request waits. batch: half the price at both vendors, within a day; the "
+            "build ends as waiting, and a later one goes on. Never part of the key."
         ),
     ] = "standard"
     command: Annotated[
