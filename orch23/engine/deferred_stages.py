@@ -99,12 +99,19 @@ class DeferredStages(Struct, kw_only=True):
         """The deferred stages."""
         return self._stages.keys()
 
+    @property
+    def may_free_budget(self) -> bool:
+        """Whether a look may settle reservations, so that a request fits into the budget that does not fit now."""
+        return self._looks == 0 and not self.later.is_empty
+
     def add(self, resolved: ResolvedStage, decision: Run | VerifyOnly, fingerprint: str) -> None:
-        """Defer a stage until there is a response to a request."""
+        """Defer a stage until there is a response to a request; without a fingerprint, until after the next look."""
         self._stages[resolved.stage.name] = _Deferred(resolved, decision, fingerprint)
 
     def delay_s(self) -> float | None:
         """Return how long to wait until the next look; None if there is nothing to wait for."""
+        if any(not one.fingerprint for one in self._stages.values()):
+            return 0.0
         if self.later.is_empty:
             return None
         if self._looks == 0:
@@ -130,8 +137,9 @@ class DeferredStages(Struct, kw_only=True):
     def looked(self, ready: Collection[str]) -> Iterator[tuple[ResolvedStage, Run | VerifyOnly]]:
         """Note the end of a look, and yield the stages that can go on."""
         self.is_looking = False
-        going = [name for name, one in self._stages.items() if one.fingerprint in ready]
-        self._looks = 0 if going else self._looks + 1
+        going = [name for name, one in self._stages.items() if not one.fingerprint or one.fingerprint in ready]
+        # Only for stages of this build: a batch that cannot be read would be looked at again and again.
+        self._looks = 0 if any(self._stages[name].fingerprint for name in going) else self._looks + 1
         self._due = self.clock() + min(_LONGEST_DELAY_S, _FIRST_DELAY_S * _SLOWER**self._looks)
         for name in going:
             one = self._stages.pop(name)
@@ -143,4 +151,5 @@ class DeferredStages(Struct, kw_only=True):
         return {
             name: StageOutcome(status=StageStatus.AWAITING, text=text, code=ExitCode.WAITING, key=one.resolved.key)
             for name, one in self._stages.items()
+            if one.fingerprint
         }

@@ -370,8 +370,13 @@ class BuildResult(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> RunStatus:
-        """The run's status in the event `run_finished`."""
-        return _STATUSES.get(self.exit_code, "failed")
+        """The run's status in the event `run_finished`.
+
+        With a request in a batch it is `waiting`, whatever the exit code is: the next run continues this one.
+        """
+        status = _STATUSES.get(self.exit_code, "failed")
+        waits = any(end.status is StageStatus.AWAITING for end in self.stages.values())
+        return "waiting" if waits and status != "interrupted" else status
 
 
 class RunStop(Struct, frozen=True):

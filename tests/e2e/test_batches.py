@@ -174,6 +174,38 @@ def test_an_attempt_after_a_failure_waits_for_a_batch_of_its_own(project: Projec
     assert project.read("a.txt") == "again\n"
 
 
+def test_all_items_of_a_list_are_in_one_batch_whatever_the_jobs_are(project: Project) -> None:
+    with server() as vendor:
+        story(project, vendor.url, "a")
+        items = """\
+  each:
+    foreach: {in: [ITEMS], as: word}
+    outputs: ["${{ word }}.out"]
+    llm: {provider: anthropic, model: m, prompt: q.j2, returns: text, base_url: "URL", max_tokens: 100, pace: batch}
+"""
+        words = ", ".join(f"w{number}" for number in range(30))
+        text = items.replace("ITEMS", words).replace("URL", vendor.url)
+        project.write({"q.j2": "Write about {{ item }}", "pipeline.yaml": project.read("pipeline.yaml") + text})
+        assert build(project, "-j2").code == WAITING
+        assert vendor.submitted == [31]
+        assert "31 requests of a, each@w0, each@w1" in project.run("status").out
+        vendor.end()
+        green(build(project))
+        assert project.read("w29.out") == "about w29\n"
+
+
+def test_a_response_is_requested_again_by_resample_in_a_batch_of_its_own(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end()
+        green(build(project))
+        assert build(project, "--resample", "a").code == WAITING
+        vendor.end(a=succeeded("another"))
+        green(build(project, "--resample", "a"))
+        assert vendor.submitted == [1, 1]
+    assert project.read("a.txt") == "another\n"
+
+
 def test_wait_polls_until_all_is_done(project: Project) -> None:
     with server() as vendor:
         story(project, vendor.url)
@@ -214,6 +246,21 @@ def test_reservations_stay_while_a_build_waits_and_are_settled_once(project: Pro
     ended = project.events_of("run_finished")[0]["data"]
     assert (ended["calls"], ended["cost"], ended["possible_cost"]) == (1, "0.06", "0")
     assert ended["before"]["possible_cost"] == "0", "the reservation was settled, and not counted beside the cost"
+
+
+def test_the_reservation_of_a_batch_counts_in_the_builds_that_wait_for_it(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a", top="stop_conditions: {max_cost_usd: 0.99}\n")
+        more = project.read("pipeline.yaml").partition("  a:\n")[2].partition("  join:")[0].replace("a.", "c.")
+        project.write({"c.md": "c", "pipeline.yaml": f"{project.read('pipeline.yaml')}  c:\n{more}"})
+        outcome = build(project)
+        assert outcome.code == 4
+        assert "E502" in outcome.out + outcome.err
+        assert vendor.submitted == [1]
+        assert project.events_of("run_finished")[0]["data"]["status"] == "waiting"
+        vendor.end()
+        assert build(project).code == WAITING
+        assert vendor.submitted == [1, 1], "what the first took leaves enough for the other"
 
 
 def test_what_does_not_fit_into_the_budget_is_not_submitted(project: Project) -> None:
@@ -376,6 +423,29 @@ def test_an_answer_of_unknown_fate_is_looked_for_before_the_next_try(project: Pr
         assert "it is not known whether the batch was submitted" in outcome.out + outcome.err
         assert build(project).code == WAITING
         assert vendor.lines == [SUBMIT, LIST, SUBMIT]
+
+
+def test_results_at_another_address_are_not_fetched_with_the_key(project: Project) -> None:
+    with server() as vendor, server() as other:
+        waits(project, vendor, "a")
+        vendor.elsewhere = other.url
+        vendor.end()
+        outcome = build(project)
+        assert outcome.code == 5
+        assert "not at" in outcome.out + outcome.err
+        assert other.lines == []
+
+
+def test_a_poll_that_fails_leaves_the_batch_for_the_next_build(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end()
+        vendor.broken = [(529, {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})]
+        outcome = build(project)
+        assert outcome.code == WAITING
+        assert "could not be looked at" in outcome.err
+        green(build(project))
+        assert vendor.submitted == [1]
 
 
 # ---- cancelling, and builds that must not call ----------------------------------------------------
