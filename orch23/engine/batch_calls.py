@@ -75,6 +75,7 @@ class BatchCalls(Struct, kw_only=True):
     _results: dict[str, BatchResult] = field(default_factory=dict)
     _failed: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
+    _taken: set[str] = field(default_factory=set)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -85,6 +86,11 @@ class BatchCalls(Struct, kw_only=True):
     def is_empty(self) -> bool:
         """Whether no request is in a batch, or has a result from one."""
         return not self._open and not self._queued and not self._results
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a request is not submitted yet."""
+        return bool(self._queued)
 
     @property
     def pending(self) -> tuple[PendingBatch, ...]:
@@ -106,7 +112,10 @@ class BatchCalls(Struct, kw_only=True):
             if fingerprint in self._failed:
                 raise ProviderError(*self._failed.pop(fingerprint))
             if fingerprint in self._results:
-                return self._results.pop(fingerprint)
+                result = self._results.pop(fingerprint)
+                if result.response is not None:
+                    self._taken.add(fingerprint)
+                return result
             if fingerprint in self._queued or self._batch_of(fingerprint) is not None:
                 raise AwaitsBatchError(fingerprint)
             return None
@@ -151,9 +160,15 @@ class BatchCalls(Struct, kw_only=True):
                     result = None if is_awaited else self._results.pop(fingerprint, None)
                 if result is not None:
                     self._record(result, call)
-            if not any(fingerprint in self._results for fingerprint in batch.calls):
+            if not any(self._is_open(fingerprint, call) for fingerprint, call in batch.calls.items()):
                 self.files.remove(batch)
                 del self._fetched[label]
+
+    def _is_open(self, fingerprint: str, call: PendingCall) -> bool:
+        """Return whether a result is not used yet, or was given to a stage that has not recorded it."""
+        if fingerprint in self._results:
+            return True
+        return fingerprint in self._taken and self.exchanges.get(fingerprint, call.transcripts) is None
 
     def cancel(self, delays_s: Sequence[float]) -> bool:
         """Ask the vendors to stop all batches, and collect those that have ended.

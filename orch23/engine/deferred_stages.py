@@ -29,6 +29,10 @@ class LaterCalls(Protocol):
     def is_empty(self) -> bool:
         """Whether there is no such request."""
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some are not sent yet."""
+
     def advance(self) -> frozenset[str]:
         """Send the requests, and collect responses; return the fingerprints of those whose stages can go on."""
 
@@ -52,6 +56,11 @@ class LaterBatches(Struct):
         """Whether no request is in a batch, or has a result from one."""
         made = self._made
         return not self.has_files if made is None else made.is_empty
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a request is not submitted yet."""
+        return self._made is not None and self._made.has_unsent
 
     def calls(self) -> "BatchCalls":
         """Return the batches."""
@@ -110,7 +119,7 @@ class DeferredStages(Struct, kw_only=True):
 
     def delay_s(self) -> float | None:
         """Return how long to wait until the next look; None if there is nothing to wait for."""
-        if any(not one.fingerprint for one in self._stages.values()):
+        if self.later.has_unsent or any(not one.fingerprint for one in self._stages.values()):
             return 0.0
         if self.later.is_empty:
             return None

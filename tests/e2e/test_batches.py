@@ -129,12 +129,13 @@ def test_waiting_is_shown_by_runs_status_plan_and_log(project: Project) -> None:
     with server() as vendor:
         waits(project, vendor)
         assert "  waiting  " in project.run("runs").out
+        assert "batch_submitted" in project.run("log").out
         for command in ("status", "plan"):
             assert "waiting: 2 requests of a, b in batch msgbatch_1" in project.run(command).out
             (shown,) = json.loads(project.run(command, "--json").out)["waiting"]
             assert (shown["batch_id"], shown["requests"], shown["stages"]) == ("msgbatch_1", 2, ["a", "b"])
+        assert '<skipped message="its request is in a batch" />' in build(project, "--output", "junit").out
         log = project.run("log").out
-        assert "batch_submitted" in log
         assert "batch_waiting" in log
         state = json.loads(next(iter((project.root / "logs").glob("*/state.json"))).read_text())
         assert state["stages"]["a"]["status"] == "awaiting"

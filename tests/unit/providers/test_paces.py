@@ -15,7 +15,7 @@ from orch23.providers.openai_client import ServerAccess, ServerConnection
 from orch23.providers.openai_responses import ResponsesApi
 from orch23.providers.openai_streamed import StreamedResponses
 from orch23.providers.prices import Prices
-from orch23.providers.registry import parameters_of, step_errors
+from orch23.providers.registry import ADAPTERS, _batch_errors, parameters_of, step_errors
 from orch23.steps.llm.spec import LLMStep
 from tests.openai_server import DONE, OpenAIServer, Reply, chunk, event, response, stream, usage_chunk
 
@@ -93,6 +93,16 @@ def test_another_server_may_give_the_name_of_a_model_to_one_that_has_it() -> Non
 def test_other_providers_do_not_have_it(provider: str) -> None:
     found = step_errors(LLMStep(provider=provider, model="m", prompt="p.j2", pace="flex"), {})
     assert any("`pace" in one.message and one.code == UNSUPPORTED_PARAMETER for one in found)
+
+
+def test_a_provider_of_a_plugin_has_batches_if_it_says_so() -> None:
+    without = replace(ADAPTERS["openai"], batches=None)
+    step = replace(STEP, pace="batch", provider="mine")
+    (error,) = _batch_errors(step, without)
+    assert error.message == "the provider `mine` does not have `pace: batch`"
+    assert error.hint == "remove it; these have it: anthropic, openai"
+    assert _batch_errors(step, ADAPTERS["openai"]) == ()
+    assert _batch_errors(replace(step, pace="flex"), without) == ()
 
 
 @pytest.mark.parametrize("model", sorted(_OPENAI))
