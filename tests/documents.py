@@ -51,6 +51,7 @@ LLM: dict[str, Any] = {
     "base_url": "http://localhost:1",
     "endpoint_alias": "here",
     "background": True,
+    "pace": "flex",
     "api": "chat",
     "fallback": ["other", {"provider": "local", "model": "n"}],
     "command": ["ask", 1, 2.5],

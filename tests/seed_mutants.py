@@ -360,7 +360,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(STATE, "            self._stages[event.role] = after\n", "            self._stages = {event.role: after}\n"),
         M(
             STATE,
-            '_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"})',
+            '_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision", "waiting", "awaiting"})',
             "_RESUMABLE = frozenset({INTERRUPTED})",
         ),
     ),

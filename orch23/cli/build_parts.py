@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,25 +33,30 @@ from orch23.execute.registry import executors_of
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, no_sandbox_error, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.event import (
-    Observer,
-)
-from orch23.model.pipeline import LOCAL_EXECUTOR, Stage, StopConditions
+from orch23.model.event import BATCH_MARK, Observer
+from orch23.model.parsing import json_at
+from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Stage, StopConditions
 from orch23.model.ports import Executor, Surroundings
 from orch23.model.step import Grant
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.providers.adapter import ProviderContext
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import UniqueCalls
+from orch23.steps.registry import is_llm
 from orch23.store.input_files import InputFiles
 from orch23.store.run_logs import AttemptFiles
 from orch23.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from orch23.engine.batch_calls import BatchCalls
+    from orch23.engine.deferred_stages import LaterBatches
 
 
 class BuildRequest(Struct, frozen=True, kw_only=True):
     """The options of `orch23 build`. `ask_consent` asks the user on the terminal to consent to some grants.
 
-    With `live`, what steps print and models write is reported while it arrives.
+    With `live`, what steps print and models write is reported while it arrives. With `wait`, the build waits for its
+    batches. With `cancels`, it only cancels them.
     """
 
     selection: Selection = ALL_STAGES
@@ -64,6 +70,8 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     budget: Decimal | None = None
     allow_unsandboxed: bool = False
     live: bool = False
+    wait: bool = False
+    cancels: bool = False
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
 
 
@@ -94,6 +102,10 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         request, session, sources = self.request, self.session, self.project.tools.sources
         pipeline = self.project.pipeline
         executor, context, ledger = self._executor(local), self._provider_context(), self._ledger()
+        # `--replay` and `--offline` neither submit nor collect.
+        batches = (
+            None if (request.replay or request.offline) and not request.cancels else self._batches(context, ledger)
+        )
         conversations = Conversations(
             setting=context,
             exchanges=session.store.exchanges,
@@ -105,6 +117,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             replay=request.replay,
             offline=request.offline,
             resample=frozenset(request.resample),
+            batches=batches,
         )
         self._check_ready(conversations, look)
         network = NetworkAccess(
@@ -150,10 +163,39 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             ledger=ledger,
             observer=self.observer,
             clock=monotonic,
-            options=BuildOptions(selection=request.selection, jobs=self.jobs, keep_going=request.keep_going),
+            options=BuildOptions(
+                selection=request.selection, jobs=self.jobs, keep_going=request.keep_going, waits=request.wait
+            ),
             cancel_calls=cancel_calls,
             stop_waiting=context.stop,
+            later=batches,
         )
+
+    def _batches(self, context: ProviderContext, ledger: Ledger) -> "LaterBatches | None":
+        """Return the requests in batches; None if no stage sends any and no earlier run left some."""
+        store, pipeline, secrets = self.project.store, self.project.pipeline, self.secrets
+        has_files = any(store.batches.glob("*.json"))
+        if not has_files and not any(map(_may_batch, pipeline.stages)):
+            return None
+        from orch23.engine.deferred_stages import LaterBatches  # noqa: PLC0415 - most builds have no batch
+
+        def make() -> "BatchCalls":
+            from orch23.engine.batch_calls import BatchCalls  # noqa: PLC0415 - most builds have no batch
+            from orch23.providers.connections import OpenCalls  # noqa: PLC0415 - as above
+            from orch23.store.pending_batches import PendingBatches  # noqa: PLC0415 - as above
+
+            return BatchCalls(
+                files=PendingBatches(store.batches),
+                pipeline=pipeline.file,
+                ledger=ledger,
+                setting=context,
+                exchanges=store.exchanges,
+                redact=secrets.redact,
+                sleep=context.share(OpenCalls, OpenCalls).wait,
+                now=lambda: self.project.settings.clock().timestamp(),
+            )
+
+        return LaterBatches(make, has_files=has_files)
 
     def _check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
         pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox
@@ -208,7 +250,12 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             files=self.consent.files,
             runner=_program_runner(project, self.sandbox, self.request),
             trust_command=trust_command_line(project.settings),
-            submitted=self.session.history.submitted,
+            # Requests in batches are not background responses.
+            submitted={
+                name: place
+                for name, place in self.session.history.submitted.items()
+                if not place.startswith(BATCH_MARK)
+            },
         )
         self.stack.callback(context.close)
         return context
@@ -219,7 +266,8 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
         def limits_of(name: str) -> StopConditions:
             # Looked up for each request: a foreach adds its items while the build runs.
-            node = state.plan.nodes[name]
+            # A response of a batch may be of a stage that is gone.
+            node = state.plan.nodes.get(name)
             return node.stop if isinstance(node, Stage) else StopConditions()
 
         ledger = Ledger(
@@ -233,6 +281,13 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         )
         self.stack.callback(ledger.close)
         return ledger
+
+
+def _may_batch(node: Stage | ForeachStage) -> bool:
+    if isinstance(node, Stage):
+        return is_llm(node.step) and node.step.pace == "batch"
+    # An expression has a value only for an item.
+    return json_at(node.body, "llm", "pace") not in (None, "standard", "flex")
 
 
 def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRequest) -> LocalProgramRunner:

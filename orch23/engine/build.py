@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
@@ -30,11 +30,11 @@ from orch23.engine.process_runner import CancelledBuildError
 from orch23.engine.results import StageResults
 from orch23.engine.run_events import RunEvents
 from orch23.engine.session import Session
-from orch23.engine.stage_view import ObsoleteFiles
 from orch23.engine.worker import InputsChangedError, Worker
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
+    AwaitsBatchError,
     ConfigurationError,
     ExitCode,
     LimitError,
@@ -43,7 +43,7 @@ from orch23.model.errors import (
     SafetyError,
     custom_exit_code,
 )
-from orch23.model.event import FilesReleased, Observer, StagesAdded, Warned
+from orch23.model.event import Observer, StagesAdded, Warned
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.plugins import plugin_error_of
@@ -52,8 +52,10 @@ from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
-from orch23.store.promotion import PromotionResult
 from orch23.store.turns import TURN
+
+if TYPE_CHECKING:
+    from orch23.engine.deferred_stages import DeferredStages, LaterCalls
 
 # An input that changes while a stage is prepared makes the build decide the stage again, at most so often (ADR 4).
 _MAX_RESTARTS = 5
@@ -64,17 +66,24 @@ _NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage
 
 
 class BuildOptions(Struct, frozen=True, kw_only=True):
-    """The request of a build: which stages, how many at once, and whether to continue after failures."""
+    """The request of a build: which stages, how many at once, whether to go on after failures, and wait for batches."""
 
     selection: Selection = ALL_STAGES
     jobs: int = 1
     keep_going: bool = False
+    waits: bool = False
 
 
 class _Finished(Struct, frozen=True):
-    name: str
     resolved: ResolvedStage
+    decision: Run | VerifyOnly
     outcome: "WorkOutcome"
+
+
+class _Looked(Struct, frozen=True):
+    """The end of a look at the batches: the requests whose stages can go on."""
+
+    ready: frozenset[str] | Exception
 
 
 class _Stop(Struct, frozen=True):
@@ -89,6 +98,7 @@ class Build(Struct, kw_only=True, dict=True):
     """One run over one session. `interrupt` may be called from a signal handler, all other methods from one thread.
 
     `cancel_calls` ends the model calls in progress and refuses new ones, `stop_waiting` ends waits for a rate limit.
+    `later` has the requests in batches; None if there can be none.
     """
 
     session: Session
@@ -101,9 +111,10 @@ class Build(Struct, kw_only=True, dict=True):
     options: BuildOptions
     cancel_calls: Callable[[], None]
     stop_waiting: Callable[[], None]
+    later: "LaterCalls | None"
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
-    _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
+    _messages: "queue.SimpleQueue[_Finished | _Looked | _Stop]" = field(default_factory=queue.SimpleQueue)
     _stopped: RunStop | None = None
     # A file that changes again and again would otherwise restart its stage for ever.
     _restarts: dict[str, int] = field(default_factory=dict)
@@ -126,6 +137,19 @@ class Build(Struct, kw_only=True, dict=True):
     @cached_property
     def _pools(self) -> StagePools:
         return StagePools(self.session.pipeline.pools, self.options.jobs)
+
+    @cached_property
+    def _deferred(self) -> "DeferredStages | None":
+        """The stages whose requests are in batches; None if no request can be in one."""
+        if self.later is None:
+            return None
+        from orch23.engine.deferred_stages import DeferredStages  # noqa: PLC0415 - most builds have no batch
+
+        return DeferredStages(later=self.later, waits=self.options.waits, clock=self.clock)
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._deferred is not None and self._deferred.is_looking
 
     @cached_property
     def _events(self) -> RunEvents:
@@ -160,14 +184,21 @@ class Build(Struct, kw_only=True, dict=True):
                 settled = self._results.settle(idle=not self._running)
             if settled:
                 continue
-            if not self._running:
+            if self._running or self._is_looking:
+                self._prepare_calls()
+                waits_s = min(until - self.clock(), self._results.may_wait_s)
+            elif (delay_s := self._delay_s()) is None:
                 break
-            self._prepare_calls()
-            waits_s = min(until - self.clock(), self._results.may_wait_s)
+            else:
+                # The time of waiting does not count against `max_wall`.
+                until += delay_s
+                waits_s = delay_s
             try:
                 message = self._messages.get(timeout=None if waits_s == math.inf else max(0.0, waits_s))
             except queue.Empty:
-                if until <= self.clock():
+                if self._deferred is not None and not self._running and not self._is_looking:
+                    self._deferred.look(self._threads, lambda ready: self._messages.put(_Looked(ready)))
+                elif until <= self.clock():
                     # The loop still waits for responses in progress: they are paid for.
                     until = math.inf
                     over = wall_time_error(limit_s)
@@ -179,8 +210,20 @@ class Build(Struct, kw_only=True, dict=True):
                 self._take_last()
                 break
             with TURN:
-                self._finish(message)
+                self._take(message)
         return self._result()
+
+    def _delay_s(self) -> float | None:
+        """Return how long to wait until the next look at the batches; None if the build ends."""
+        return None if self._stopped is not None or self._deferred is None else self._deferred.delay_s()
+
+    def _go_on(self, looked: _Looked) -> None:
+        """Start the stages again whose requests have results."""
+        self._threads.finished()
+        if isinstance(looked.ready, Exception):
+            raise looked.ready
+        for resolved, decision in self._deferred.looked(looked.ready) if self._deferred is not None else ():
+            self._enqueue(resolved, decision)
 
     def _prepare_calls(self) -> None:
         """Load in a thread, once, what the model calls of stages need that wait for the first stages.
@@ -212,7 +255,7 @@ class Build(Struct, kw_only=True, dict=True):
                 message = self._messages.get(timeout=left)
             except queue.Empty:
                 return
-            if isinstance(message, _Stop):
+            if not isinstance(message, _Finished):
                 return
             # A cancelled call ends with a transport error: the provider did not fail.
             was_cancelled = isinstance(message.outcome, ProviderError)
@@ -296,11 +339,14 @@ class Build(Struct, kw_only=True, dict=True):
                 )
                 self._results.end(name, end)
             case Run() | VerifyOnly():
-                self._results.set_status(name, StageStatus.READY)
-                self._ready[name] = (resolved, decision)
-                self._pools.enqueue(resolved.stage)
+                self._enqueue(resolved, decision)
 
     # ---- helpers --------------------------------------------------------------------------
+
+    def _enqueue(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
+        self._results.set_status(resolved.stage.name, StageStatus.READY)
+        self._ready[resolved.stage.name] = (resolved, decision)
+        self._pools.enqueue(resolved.stage)
 
     def _over_failure_limit(self) -> bool:
         limit = self.session.pipeline.stop.max_failed_stages
@@ -346,17 +392,41 @@ class Build(Struct, kw_only=True, dict=True):
             # A plugin may call sys.exit: in a worker thread that would end the thread without a message to the loop.
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the loop thread raises what it does not know
                 outcome = error
-            return partial(self._messages.put, _Finished(name, resolved, outcome))
+            return partial(self._messages.put, _Finished(resolved, decision, outcome))
 
         self._threads.submit(f"orch23-stage-{name}", work)
 
     # ---- finishing ------------------------------------------------------------------------
 
-    def _finish(self, message: _Finished) -> None:
-        name, resolved, outcome = message.name, message.resolved, message.outcome
+    def _take(self, message: _Finished | _Looked) -> None:
+        """Handle what a thread reports."""
+        if isinstance(message, _Looked):
+            self._go_on(message)
+        elif (awaited := self._awaited(message.outcome)) is not None and self._deferred is not None:
+            name = message.resolved.stage.name
+            self._stopped_running(name)
+            self._results.set_status(name, StageStatus.WAITING)
+            self._deferred.add(message.resolved, message.decision, awaited)
+        else:
+            self._finish(message)
+
+    def _awaited(self, outcome: WorkOutcome) -> str | None:
+        """Return the request in a batch that a stage waits for, empty if it is not its own; None if there is none."""
+        if isinstance(outcome, AwaitsBatchError):
+            return outcome.fingerprint
+        # A batch that has ended holds a reservation until its result is collected.
+        is_over = isinstance(outcome, LimitError) and not isinstance(outcome, StageLimitError)
+        return "" if is_over and self._deferred is not None and self._deferred.may_free_budget else None
+
+    def _stopped_running(self, name: str) -> None:
         self._running.discard(name)
         self._threads.finished()
         self._pools.release(name)
+
+    def _finish(self, message: _Finished) -> None:
+        resolved, outcome = message.resolved, message.outcome
+        name = resolved.stage.name
+        self._stopped_running(name)
         match outcome:
             case StageResult(failure=Failure() as failure):
                 self._results.fail(resolved, outcome, failure)
@@ -406,24 +476,14 @@ class Build(Struct, kw_only=True, dict=True):
             self.stop_waiting()
             self._events.warn(text, data=Warned(exit_code=int(code)))
 
-    def _end_ownership(self) -> None:
-        """Remove the files that only ended stages own, and report those that belong to the user from now on."""
-        obsolete = ObsoleteFiles(self.session.state)
-        replacements, released = obsolete.replacements(), obsolete.released()
-        removed = self.committer.remove_obsolete(replacements) if replacements else PromotionResult()
-        if removed.removed or removed.written:
-            text = "files of removed stages were deleted"
-            self._events.promoted("orch23", text, PromotionResult(removed=(*removed.removed, *removed.written)))
-        if removed.edited:
-            self._events.warn(f"files of removed stages were edited and are kept: {', '.join(removed.edited)}")
-        if released:
-            text = "files of removed stages are kept as source files"
-            self._events.emit(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
-
     def _result(self) -> BuildResult:
         """Close the build: end the remaining stages, write the lock file and choose the exit code."""
         state, everything = self.session.state, self.options.selection.selects_all
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
+        if self._deferred is not None:
+            for name, awaiting in self._deferred.outcomes().items():
+                self._results.end(name, awaiting)
+            self._deferred.later.report()
         ends = {
             name: end
             for name, end in self._results.close(StageOutcome(status=rest, text="not run")).items()
@@ -432,7 +492,7 @@ class Build(Struct, kw_only=True, dict=True):
         green = self._stopped is None and all(end.is_green for end in ends.values())
         # A partial or failed build does not know every result, so it must not remove files of ended stages (ADR 19).
         if green and everything:
-            self._end_ownership()
+            self.committer.end_ownership(self._events)
         self.committer.write_lock(
             {name for name, end in ends.items() if end.status.has_result},
             complete=green and everything,

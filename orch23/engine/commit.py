@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,14 +14,18 @@ from orch23.engine.outcomes import StageOutcome
 from orch23.engine.ownership import is_proven
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
-from orch23.engine.stage_view import StageView
+from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
+from orch23.model.event import FilesReleased
 from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
 from orch23.model.record import Base, LockFile, Record
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.promotion import PromotionResult
+
+if TYPE_CHECKING:
+    from orch23.engine.run_events import RunEvents
 
 _Target = Mapping[str, FileEntry | None]
 
@@ -154,6 +158,20 @@ class Committer(Struct, dict=True):
         return tuple(
             path for path, entry in given.items() if view.input_of(path) != entry and path not in resolved.base
         )
+
+    def end_ownership(self, events: "RunEvents") -> None:
+        """Remove the files that only ended stages own, and report those that belong to the user from now on."""
+        obsolete = ObsoleteFiles(self.session.state)
+        replacements, released = obsolete.replacements(), obsolete.released()
+        removed = self.remove_obsolete(replacements) if replacements else PromotionResult()
+        if removed.removed or removed.written:
+            text = "files of removed stages were deleted"
+            events.promoted("orch23", text, PromotionResult(removed=(*removed.removed, *removed.written)))
+        if removed.edited:
+            events.warn(f"files of removed stages were edited and are kept: {', '.join(removed.edited)}")
+        if released:
+            text = "files of removed stages are kept as source files"
+            events.emit(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def remove_obsolete(self, replacements: Mapping[str, FileEntry | None]) -> PromotionResult:
         """Remove obsolete files, or restore their replacements; keep files whose replacement is lost."""

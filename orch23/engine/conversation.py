@@ -48,6 +48,7 @@ from orch23.steps.registry import is_llm
 from orch23.store.exchanges import Exchanges
 
 if TYPE_CHECKING:
+    from orch23.engine.deferred_stages import LaterBatches
     from orch23.providers.middleware import CallMeter
     from orch23.providers.outages import FallbackSetting
     from orch23.providers.rate_limiter import RateLimiter
@@ -97,6 +98,7 @@ class RequestBuilder(Struct, frozen=True):
             api=api_version_of(step),
             system_users=users,
             cache=step.cache,
+            pace=step.pace,
             schema=sent,
             schema_identity=None if sent == wire else wire,
             is_live=self.is_live,
@@ -273,7 +275,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
     """Opens conversations. `replay` forbids all calls, `offline` those beyond this machine, whatever a stage says.
 
     `resample` are stages whose recorded responses are not used; `once` lets equal requests of this run share one call.
-    `rates` are the limits of the pipeline; with `has_wall` the run has a limit of its wall time.
+    `rates` are the limits of the pipeline; with `has_wall` the run has a limit of its wall time. `batches` has the
+    requests that are in batches.
     """
 
     setting: ProviderContext
@@ -286,6 +289,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
     replay: bool = False
     offline: bool = False
     resample: frozenset[str] = field(default_factory=frozenset)
+    batches: "LaterBatches | None" = None
 
     def open(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> RecordedConversation:
         """Return the conversation of one attempt of an llm stage. `used` is shared by the stage's attempts."""
@@ -400,6 +404,18 @@ class Conversations(Struct, frozen=True, kw_only=True):
             patience=lambda request: self._patience_s(request, fallbacks),
             sleep=self.setting.share(OpenCalls, OpenCalls).wait,
         )
+        if self.batches is not None and (call.step.pace == "batch" or not self.batches.is_empty):
+            from orch23.engine.batch_calls import BatchingProvider  # noqa: PLC0415 - as above
+
+            # A request that is in a batch already is paid for there, whatever the pace is now.
+            own = None if call.step.pace == "batch" else transport
+            batching = BatchingProvider(calls=self.batches.calls(), step=call.step, stage=call.stage, inner=own)
+            return self._guarded(batching, call)
+        return self._guarded(transport, call)
+
+    def _guarded(self, transport: Provider, call: CallContext) -> Provider:
+        from orch23.providers import middleware  # noqa: PLC0415 - as above
+
         # Outermost, so that nothing is recorded or judged before secrets are removed from it.
         return middleware.RedactingProvider(
             middleware.CheckedProvider(transport, self.setting, call), self.secrets.redact

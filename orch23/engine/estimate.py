@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import Exchange, Message, Request, Usage
+from orch23.model.llm import Exchange, Message, Pace, Request, Usage
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import (
     EMPTY_ESTIMATE,
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 CHARACTERS_PER_TOKEN = 4
+_PACES: Mapping[str, Pace] = {"flex": "flex", "batch": "batch"}
 
 
-TariffOf: TypeAlias = Callable[[str, str], Tariff | None]
-"""Return the tariff of a provider and model; None if it is unknown."""
+TariffOf: TypeAlias = Callable[[str, str, Pace], Tariff | None]
+"""Return the tariff of a provider and model at a pace; None if it is unknown."""
 
 
 class EstimateBasis(Struct, frozen=True, kw_only=True):
@@ -194,12 +195,13 @@ def _fallbacks(node: Stage) -> "Sequence[LLMStep]":
     return node.step.fallbacks() if is_llm(node.step) else ()
 
 
-def _first_model(node: Stage | ForeachStage) -> tuple[str, str]:
+def _first_model(node: Stage | ForeachStage) -> tuple[str, str, Pace]:
     if isinstance(node, Stage):
         first = node.step.of_attempt(node.retry, 1) if is_llm(node.step) else None
-        return (first.provider, first.model) if first else ("", "")
+        return (first.provider, first.model, first.pace) if first else ("", "", "standard")
     llm = _llm(node)
-    return str(llm.get("provider", "")), str(llm.get("model", ""))
+    pace = _PACES.get(str(llm.get("pace")), "standard")
+    return str(llm.get("provider", "")), str(llm.get("model", "")), pace
 
 
 def _stored_at(node: Stage | ForeachStage) -> str:
@@ -247,7 +249,7 @@ def _costs(step: "LLMStep", request: Request, tariff_of: TariffOf) -> list[Decim
     # A truncated response is called again with a higher limit, and each of these calls is paid for.
     limits = [tokens * more.factor**cut for cut in range(more.retries + 1)] if "max_tokens" in request.params else []
     sent = [replace(request, params={**request.params, "max_tokens": limit}) for limit in limits] or [request]
-    tariff = tariff_of(step.provider, step.model)
+    tariff = tariff_of(step.provider, step.model, step.pace)
     return [worst_case(one, tariff).cost for one in sent]
 
 

@@ -103,9 +103,11 @@ class Ledger(Struct, kw_only=True):
     _run: _Account = field(default_factory=lambda: _Account("", StopConditions(), _NOTHING))
     _stages: dict[str, _Account] = field(default_factory=dict)
     _under_way: dict[str, _Reservation] = field(default_factory=dict)
+    _parked: dict[str, tuple[str, _Reservation]] = field(default_factory=dict)
+    _used_s: dict[str, float] = field(default_factory=dict)
     _began: dict[str, float] = field(default_factory=dict)
     _closed: bool = False
-    _changed: Condition = field(default_factory=Condition)
+    _changed: Condition = field(default_factory=Condition)  # reentrant
 
     def __post_init__(self) -> None:
         """Start with what interrupted runs spent."""
@@ -123,7 +125,7 @@ class Ledger(Struct, kw_only=True):
             CancelledBuildError: the build stops.
 
         """
-        tariff = self.prices.tariff_of(request.provider, request.model)
+        tariff = self.prices.tariff_of(request.provider, request.model, request.pace)
         worst = worst_case(request, tariff)
         limits = self.limits_of(stage)
         # Under a cost limit a model without a known price is not called: the limit could not hold (ADR 8).
@@ -132,6 +134,8 @@ class Ledger(Struct, kw_only=True):
         most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
         with self._changed:
             own = self._stages.setdefault(stage, _Account(stage, limits, self.before.get(stage, _NOTHING)))
+            if self._unpark(stage, request.fingerprint()):
+                return
             reservation = _Reservation(request.fingerprint(), most, tariff)
             collects = self._take_over(own, reservation)
             # Calls in progress usually take less than reserved: a request that does not fit now may fit when one ends.
@@ -151,7 +155,7 @@ class Ledger(Struct, kw_only=True):
 
     def with_cost(self, request: Request, response: Response) -> Response:
         """Return a response with its cost: the whole reservation, if the provider does not report tokens."""
-        tariff = self.prices.tariff_of(request.provider, request.model)
+        tariff = self.prices.tariff_of(request.provider, request.model, response.pace or request.pace)
         if tariff is None:
             return replace(response, cost=None, prices="")
         # A `command` provider reports no tokens: the whole reservation counts, since nothing else is known.
@@ -197,6 +201,30 @@ class Ledger(Struct, kw_only=True):
                 held = self._under_way[stage]
                 self._close(stage, held.worst.as_possible(), unpriced=held.tariff is None, forfeited=True)
 
+    def park(self, stage: str) -> None:
+        """Keep the reservation of a stage for a request in a batch. The stage's wall time stops meanwhile.
+
+        No other request waits for it: it may take a day.
+        """
+        with self._changed:
+            reservation = self._under_way.pop(stage)
+            self._parked[reservation.fingerprint] = stage, reservation
+            if stage in self._began:
+                self._used_s[stage] = self.clock() - self._began.pop(stage)
+            self._changed.notify_all()
+
+    def release_parked(self, fingerprint: str, stage: str, request: Request) -> None:
+        """Return the reservation for a request in a batch that the vendor does not have, also of an earlier run."""
+        with self._changed:
+            if fingerprint not in self._parked and not self.is_uncollected(fingerprint):
+                return
+            self.reserve(stage, request)
+            self.release(stage)
+
+    def is_uncollected(self, fingerprint: str) -> bool:
+        """Return whether an interrupted run reserved the cost of a request, and nothing has settled it."""
+        return fingerprint in self.uncollected and fingerprint not in self._collected
+
     def close(self) -> None:
         """Refuse all further reservations, and wake the threads that wait for one."""
         with self._changed:
@@ -208,6 +236,9 @@ class Ledger(Struct, kw_only=True):
         with self._changed:
             limits, own = self.limits, self._run.own
             before = self._run.spent.minus(own)
+            # Requests in batches may be charged: the next run settles them.
+            for _, reservation in self._parked.values():
+                own = own.plus(reservation.worst.as_possible())
             return replace(
                 ended,
                 calls=own.calls,
@@ -239,6 +270,18 @@ class Ledger(Struct, kw_only=True):
                 return NO_COST
             own = account.own
             return StageCost(own.calls, None if account.unpriced else own.cost, own.possible_cost)
+
+    def _unpark(self, stage: str, fingerprint: str) -> bool:
+        """Continue with the reservation of a request in a batch, if there is one for the stage."""
+        if fingerprint not in self._parked:
+            return False
+        owner, reservation = self._parked.pop(fingerprint)
+        self._under_way[owner] = reservation
+        if owner == stage:
+            return True
+        # Another stage makes the same request: it gets a reservation of its own.
+        self._close(owner, _NOTHING, released=True)
+        return False
 
     def _take_over(self, own: _Account, reservation: _Reservation) -> bool:
         """Replace the reservation of an interrupted run by this one, if the request collects the response of that run.
@@ -328,7 +371,9 @@ class Ledger(Struct, kw_only=True):
         if limit is None:
             return None
         # The limit covers all attempts of the stage together, so its time runs from the first one.
-        left_s = self._began.setdefault(stage, self.clock()) + limit - self.clock()
+        if stage not in self._began:
+            self._began[stage] = self.clock() - self._used_s.pop(stage, 0.0)
+        left_s = self._began[stage] + limit - self.clock()
         if left_s <= 0:
             raise StageLimitError(wall_time_error(limit, stage))
         return left_s

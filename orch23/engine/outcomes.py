@@ -288,6 +288,7 @@ _STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
     ExitCode.SIGTERM: "interrupted",
     ExitCode.LIMIT: "limit",
     ExitCode.DECISION: "decision",
+    ExitCode.WAITING: "waiting",
 }
 
 # The exit code of a run with several failures is the first of these that a stage has.
@@ -299,6 +300,8 @@ _MOST_SERIOUS_FIRST = (
     ExitCode.LIMIT,
     ExitCode.DECISION,
     ExitCode.INVALID,
+    # Before FAILED: with a failed stage too, a later build has something to collect.
+    ExitCode.WAITING,
     ExitCode.FAILED,
 )
 
@@ -370,8 +373,13 @@ class BuildResult(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> RunStatus:
-        """The run's status in the event `run_finished`."""
-        return _STATUSES.get(self.exit_code, "failed")
+        """The run's status in the event `run_finished`.
+
+        With a request in a batch it is `waiting`, whatever the exit code is: the next run continues this one.
+        """
+        status = _STATUSES.get(self.exit_code, "failed")
+        waits = any(end.status is StageStatus.AWAITING for end in self.stages.values())
+        return "waiting" if waits and status != "interrupted" else status
 
 
 class RunStop(Struct, frozen=True):

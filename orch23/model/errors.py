@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     LIMIT = 4
     PROVIDER = 5
     DECISION = 6
+    WAITING = 7
     # From here to CONFIG: the numbers of sysexits.h.
     USAGE = 64
     INVALID = 65
@@ -109,6 +110,15 @@ class MissingBytesError(Exception):
         """Store the digest."""
         super().__init__(sha256)
         self.sha256 = sha256
+
+
+class AwaitsBatchError(Exception):
+    """The response to a request comes from a batch that has not ended."""
+
+    def __init__(self, fingerprint: str) -> None:
+        """Keep the fingerprint of the request."""
+        super().__init__(fingerprint)
+        self.fingerprint = fingerprint
 
 
 FIXED_EXIT_CODES = frozenset(

@@ -313,6 +313,36 @@ class CallSubmitted(EventData, frozen=True, kw_only=True, omit_defaults=True):
     provider: str = ""
 
 
+BATCH_MARK = "batch "
+"""The beginning of the id in `call_submitted` of a request in a batch."""
+
+
+class BatchSubmitted(EventData, frozen=True, kw_only=True):
+    """A vendor works on a batch of requests. `stages` names the first of them."""
+
+    kind: ClassVar[str] = "batch_submitted"
+    batch_id: str = ""
+    provider: str = ""
+    model: str = ""
+    requests: NaturalNumber = 0
+    stages: tuple[str, ...] = ()
+
+
+class BatchWaiting(EventData, frozen=True, kw_only=True):
+    """The run ends and waits for this batch, which was submitted at `since`; a later build goes on.
+
+    `batch_id` is empty if it is not known yet whether the vendor has the batch.
+    """
+
+    kind: ClassVar[str] = "batch_waiting"
+    batch_id: str = ""
+    provider: str = ""
+    model: str = ""
+    requests: NaturalNumber = 0
+    stages: tuple[str, ...] = ()
+    since: str = ""
+
+
 class CallSettled(EventData, frozen=True, kw_only=True):
     """The totals of a request, which replace its reservation.
 
@@ -406,6 +436,8 @@ EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
         LlmRequest,
         CallReserved,
         CallSubmitted,
+        BatchSubmitted,
+        BatchWaiting,
         CallSettled,
         HttpRetry,
         RateLimitWait,
@@ -469,6 +501,16 @@ def run_started(began: RunStarted) -> Event:
 def run_finished(ended: RunFinished) -> Event:
     """Return the last event of a build."""
     return Event(ended, ended.status)
+
+
+def waiting_text(batch: BatchWaiting) -> str:
+    """Return in one line what a run waits for."""
+    noun = "request" if batch.requests == 1 else "requests"
+    count = (
+        f"{batch.requests} {noun} of {', '.join(batch.stages)}{', ...' if batch.requests > len(batch.stages) else ''}"
+    )
+    at = f"batch {batch.batch_id} of {batch.provider}" if batch.batch_id else f"a batch that {batch.provider} may have"
+    return f"{count} in {at}, since {batch.since}"
 
 
 class Observer(Protocol):

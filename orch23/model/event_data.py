@@ -8,7 +8,7 @@ from orch23.model.parsing import NaturalNumber
 from orch23.model.pipeline import FailureKind
 
 EventLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision"]
+RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision", "waiting"]
 DecisionName: TypeAlias = Literal["fresh", "run", "restore", "verify", "edited"]
 FailureName: TypeAlias = Literal[FailureKind, ""]
 """The kind of a failure; empty if nothing failed."""

@@ -19,6 +19,9 @@ RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
+Pace: TypeAlias = Literal["standard", "flex", "batch"]
+"""How soon a response is needed. The vendor charges less for slower ones."""
+
 SystemUsers: TypeAlias = Literal["", "attempts", "stages"]
 """Who sends the system text of a request again."""
 
@@ -50,10 +53,10 @@ class Request(Struct, frozen=True, kw_only=True):
     `schema_identity` replaces it in the fingerprint if earlier versions sent another one. `stable` is the number of
     leading characters of the first message that all attempts of the stage share, `family` the number of those that all
     items of its foreach share. `system_users` are those who send the same system text: no one else, the further
-    attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt cache. They
-    are not part of the fingerprint. `added` are the ends of the last message and of the last identity that orch23
-    appended to what the template rendered. `is_live`: someone reads the response while it arrives.
-    `fallback`: it goes to an entry of `llm.fallback`.
+    attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt cache.
+    `pace` is how soon the response is needed, and what it costs. These are not part of the fingerprint. `added` are the
+    ends of the last message and of the last identity that orch23 appended to what the template rendered. `is_live`:
+    someone reads the response while it arrives. `fallback`: it goes to an entry of `llm.fallback`.
     """
 
     provider: str
@@ -74,6 +77,7 @@ class Request(Struct, frozen=True, kw_only=True):
     family: int = 0
     system_users: SystemUsers = ""
     cache: "CachePolicy | None" = None
+    pace: Pace = "standard"
     added: tuple[str, str] = ("", "")
     is_live: bool = True
     fallback: bool = False
@@ -161,7 +165,8 @@ class Response(Struct, frozen=True, kw_only=True):
     `model` is the model that the response names, `client` the library with its version, `requests` the number of
     requests that the transport made for it. `cost` is in US dollars, as a decimal string, by the price table that
     `prices` names; None if the price is not known. `uncached_cost` is what it had cost without the prompt cache; None
-    if that is not known, or the response was recorded.
+    if that is not known, or the response was recorded. `pace` is the one that the server charges for, None for
+    that of the request.
     """
 
     text: str
@@ -176,6 +181,7 @@ class Response(Struct, frozen=True, kw_only=True):
     cost: str | None = None
     uncached_cost: str | None = None
     prices: str = ""
+    pace: Pace | None = None
 
 
 class Provider(Protocol):

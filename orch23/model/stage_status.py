@@ -25,6 +25,8 @@ class StageStatus(StrEnum):
     FAILED = "failed"
     BLOCKED = "blocked"
     CANCELLED = "cancelled"
+    # The run ended before the batch with its request.
+    AWAITING = "awaiting"
 
     @property
     def is_reported(self) -> bool:
@@ -58,7 +60,7 @@ class StageStatus(StrEnum):
 
 
 _S: Final = StageStatus
-_STOPPED: Final = frozenset({_S.EDITED, _S.FAILED, _S.BLOCKED, _S.CANCELLED})
+_STOPPED: Final = frozenset({_S.EDITED, _S.FAILED, _S.BLOCKED, _S.CANCELLED, _S.AWAITING})
 _DONE: Final = frozenset({_S.BUILT, _S.VERIFIED, *_STOPPED})
 _WITH_RESULT: Final = frozenset({_S.DEFERRED, _S.BUILT, _S.RESTORED, _S.VERIFIED, _S.FRESH})
 _GREEN: Final = _WITH_RESULT | {_S.SKIPPED}
@@ -76,7 +78,8 @@ TRANSITIONS: Final[Mapping[StageStatus, frozenset[StageStatus]]] = {
 }
 """The statuses that may follow each status; those without an entry are final.
 
-A running stage can wait again: its inputs changed while its sandbox directory was prepared.
+A running stage can wait again: its inputs changed while its sandbox directory was prepared, or its request is in a
+batch.
 """
 
 

@@ -15,6 +15,7 @@ from orch23.model.step import Grant
 
 if TYPE_CHECKING:
     from orch23.model.media import MediaKind
+    from orch23.providers.batches import Batches
     from orch23.providers.media import MediaLimits
     from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
@@ -179,7 +180,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     `facts` are those of the step's model at the step's server; None if nothing is known. `streams`: a call
     reports the first event of its response, with an empty text.
     `accepts` are the kinds of media that the step's model accepts, `media` the provider's limits for them.
-    `limits_cached_input`: input from the prompt cache counts against the limit of tokens.
+    `limits_cached_input`: input from the prompt cache counts against the limit of tokens. `batches` returns the batches
+    of the step's server; None if the provider has none.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -207,6 +209,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     # By the name of the model at any server: one that does not accept a picture refuses the request.
     accepts: "Callable[[LLMStep], frozenset[MediaKind]]" = field(default=lambda _step: frozenset())
     media: "MediaLimits | None" = None
+    # Only batches of the vendor: other servers do not have its interface.
+    batches: "Callable[[ProviderContext, LLMStep], Batches] | None" = None
     # Only at the vendor's own server: another one may give the name of a model to any model of its own.
     facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
 

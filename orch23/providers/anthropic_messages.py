@@ -13,6 +13,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
 from orch23.model.media import Media, split_text
+from orch23.model.plugins import load_object_as
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
@@ -23,7 +24,7 @@ from orch23.providers.anthropic_sdk import (
     context_full_error,
     invalid_event,
     is_stream,
-    read_message,
+    json_message,
     warm_up_anthropic,
 )
 from orch23.providers.cache_marks import cache_marks
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from anthropic.types import Message as SdkMessage
     from anthropic.types import ParsedMessage
     from anthropic.types import Usage as SdkUsage
+
+    from orch23.providers.batches import Batches
 
 
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
@@ -127,7 +130,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                     raise timeout_error() from None
                 raise
             try:
-                return _response(message, self.url, request, self.clock() - began)
+                return read_message(message, self.url, request, self.clock() - began)
             except UNEXPECTED_ERRORS as error:
                 raise invalid_event(self.url, error) from None
 
@@ -151,14 +154,14 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 if not request.is_streamed:
                     reply = client.messages.with_raw_response.create(**arguments).http_response
                     begun = True
-                    message = read_message(self.url, reply)
+                    message = json_message(self.url, reply)
                 else:
                     with client.messages.stream(**arguments) as stream:
                         begun = True
                         if is_stream(stream.response):
                             return self._listen(stream, until, on_text)
                         # Some gateways do not stream. Their response is complete, and it is paid for.
-                        message = read_message(self.url, stream.response)
+                        message = json_message(self.url, stream.response)
                 on_text(_text_of(message))
                 return message
         except anthropic.APIStatusError as error:
@@ -178,7 +181,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
 
     def missing(self) -> tuple[Diagnostic, ...]:
         """Return an error for a missing key and for a missing library."""
-        return _missing(self.key)
+        return missing_requirements(self.key)
 
     def identity(self) -> tuple[Hashable, ...]:
         """Return the platform, the server and the key: a client is used again for the same ones."""
@@ -300,7 +303,9 @@ def make_anthropic_client(url: str, key: str, connection: ClientConnection, trus
     return client
 
 
-def _response(message: "SdkMessage | ParsedMessage[None]", url: str, request: Request, duration_s: float) -> Response:
+def read_message(
+    message: "SdkMessage | ParsedMessage[None]", url: str, request: Request, duration_s: float
+) -> Response:
     """Return the response of the final message.
 
     Raises:
@@ -373,6 +378,19 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     )
 
 
+def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
+    # By name, as all that only some stages need: it imports this module.
+    batches = load_object_as(type, "orch23.providers.anthropic_batches:AnthropicBatches")
+    found: Batches = batches(
+        url=_url(step),
+        key=_key(setting.environ),
+        calls=setting.share(OpenCalls, OpenCalls),
+        trust=setting.share(TlsContexts, TlsContexts),
+        clients=setting.share(ClientPool, clients_of_run),
+    )
+    return found
+
+
 def _prepare(setting: ProviderContext, step: LLMStep) -> None:
     trust = setting.share(TlsContexts, TlsContexts)
     make_anthropic_client(_url(step), _key(setting.environ), ClientConnection(), trust).close()
@@ -403,6 +421,9 @@ def check_anthropic(step: LLMStep, _environ: Mapping[str, str], _root: Path | No
     if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step)):
         hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
+    if step.pace == "flex" and step.provider == "anthropic":
+        message = "the provider `anthropic` does not have `pace: flex`"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint="write `pace: batch`, or remove it"))
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
         hint = f"write it as {ANTHROPIC_URL}, and set the key only in {ANTHROPIC_KEY}"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`base_url` {wrong}", hint=hint))
@@ -417,7 +438,7 @@ def _thinking_fault(value: str, step: LLMStep) -> str | None:
     return None if int(value) < step.max_tokens else f"is not under `max_tokens: {step.max_tokens}`, which includes it"
 
 
-def _missing(key: str) -> tuple[Diagnostic, ...]:
+def missing_requirements(key: str) -> tuple[Diagnostic, ...]:
     """Return an error for a missing key and for a missing library."""
     found = []
     if not key:
@@ -436,7 +457,7 @@ def _missing(key: str) -> tuple[Diagnostic, ...]:
 
 ADAPTER = Adapter(
     make=_make,
-    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
+    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias", "pace"}),
     parameters=anthropic_parameters,
     endpoint=_url,
     api=lambda _step: f"messages {API_VERSION}",
@@ -444,7 +465,8 @@ ADAPTER = Adapter(
     remote=lambda step: not is_loopback(_url(step)),
     wire=wire_schema,
     check=check_anthropic,
-    ready=lambda _step, environ, _root: _missing(_key(environ)),
+    batches=_batches,
+    ready=lambda _step, environ, _root: missing_requirements(_key(environ)),
     consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
     prepare=_prepare,
     streams=lambda _step: True,

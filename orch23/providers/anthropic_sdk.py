@@ -77,7 +77,7 @@ def is_stream(response: Any) -> bool:
     return True
 
 
-def read_message(url: str, response: Any) -> "Message":
+def json_message(url: str, response: Any) -> "Message":
     """Return the message of a reply that is one JSON body.
 
     Raises:

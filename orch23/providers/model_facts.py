@@ -6,7 +6,7 @@ The facts were taken on 2026-11-25 from:
   (limits, inputs)
 - developers.openai.com/api/docs: `guides/prompt-caching` (minimum prefix, write prices, models with 24 hours)
 - models.dev, 1.0.398 of May 2026, and the vendors' announcements for later models: limits and inputs
-- genai-prices 0.2.3: context windows
+- genai-prices 0.2.3: context windows, and which models have prices for flex processing
 - anthropic 2.14.0 and openai 3.57.0, types of the requests: the fields of prompt caching
 
 A model that is not listed has no known limit, and the highest minimum of all models. Prices are in `prices`.
@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.media import MediaKind
 
@@ -31,6 +32,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
 
     `min_cached_tokens` is the shortest prefix that the vendor caches. `write_5m` and `write_1h` are the prices of a
     cache write, as factors of the price of input. `has_breakpoints`: a request can mark the ends of cached prefixes.
+    `lacks_paces` are the values of `llm.pace` that the vendor refuses for it.
     `has_cache_key` and `has_retention`: a request can have `prompt_cache_key`, and `prompt_cache_retention: 24h`.
     """
 
@@ -44,6 +46,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     has_retention: bool = False
     write_5m: Decimal = Decimal(1)
     write_1h: Decimal = Decimal(1)
+    lacks_paces: frozenset[str] = frozenset()
 
     @property
     def media(self) -> frozenset[MediaKind]:
@@ -74,10 +77,12 @@ UNKNOWN_MODEL_FACTS: Final = ModelFacts()
 def facts_of(provider: str, model: str) -> ModelFacts:
     """Return the facts of a vendor's model; for a model or a provider that is not listed, the defaults."""
     of_vendor = _VENDORS.get(provider, {})
-    known = of_vendor.get(model)
+    known = model if model in of_vendor else next((name for name in of_vendor if _is_snapshot(name, model)), None)
     if known is None:
-        known = next((facts for name, facts in of_vendor.items() if _is_snapshot(name, model)), None)
-    return known or _UNLISTED.get(provider, UNKNOWN_MODEL_FACTS)
+        return _UNLISTED.get(provider, UNKNOWN_MODEL_FACTS)
+    facts = of_vendor[known]
+    lacking = frozenset(pace for pace, names in _WITHOUT.items() if known in names)
+    return replace(facts, lacks_paces=lacking) if lacking else facts
 
 
 def _is_snapshot(name: str, model: str) -> bool:
@@ -194,6 +199,18 @@ _OPENAI: Mapping[str, ModelFacts] = {
     "gpt-4-turbo": _gpt(4096, 128 * _K, inputs="i", cached=False),
     "gpt-4": _gpt(8192, 8192, cached=False),
     "gpt-3.5-turbo": _gpt(4096, 16_385, cached=False),
+}
+# All other models that are listed have it, except for one without published prices, which may have it.
+_WITHOUT_FLEX: Final = frozenset(
+    {
+        *("gpt-5.3-codex", "gpt-5.2-pro", "gpt-5.1-codex-mini", "gpt-5-pro", "gpt-4.1", "gpt-4.1-mini", "gpt-4.1-nano"),
+        *("o1", "o1-mini", "o1-preview", "o3-mini", "o3-pro", "gpt-4o", "gpt-4o-mini", "gpt-4o-2024-05-13"),
+        *("gpt-4-turbo", "gpt-4", "gpt-3.5-turbo"),
+    }
+)
+_WITHOUT: Final = {
+    "flex": _WITHOUT_FLEX,
+    "batch": frozenset({"gpt-5.3-codex", "gpt-5.1-codex-mini", "o1-mini", "o1-preview"}),
 }
 _VENDORS: Final[Mapping[str, Mapping[str, ModelFacts]]] = {"anthropic": _ANTHROPIC, "openai": _OPENAI}
 # All models of Anthropic's API take marks. `prompt_cache_key` is of the API of OpenAI, but old models may refuse it.

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -25,6 +26,9 @@ from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses
 from orch23.providers.registry import server_grant
 from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.providers.batches import Batches
 
 OPENAI_URL = "https://api.openai.com/v1"
 # The key for a server on this machine if there is none: the library requires one.
@@ -49,13 +53,7 @@ def interface_of(step: LLMStep) -> str:
 def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     step = asking.step
     url = server_url(step)
-    server = ServerAccess(url, _key(setting.environ) or _NO_KEY_NEEDED)
-    connection = ServerConnection(
-        server=server,
-        calls=setting.share(OpenCalls, OpenCalls),
-        trust=setting.share(TlsContexts, TlsContexts),
-        clients=setting.share(ClientPool, clients_of_run),
-    )
+    connection = _connection(setting, step)
     is_vendor = url == OPENAI_URL
     # The vendor has renamed the field; other servers know the old name.
     limit_field = "max_completion_tokens" if is_vendor else "max_tokens"
@@ -89,6 +87,21 @@ def provider_of(
     )
 
 
+def _connection(setting: ProviderContext, step: LLMStep) -> ServerConnection:
+    return ServerConnection(
+        server=ServerAccess(server_url(step), _key(setting.environ) or _NO_KEY_NEEDED),
+        calls=setting.share(OpenCalls, OpenCalls),
+        trust=setting.share(TlsContexts, TlsContexts),
+        clients=setting.share(ClientPool, clients_of_run),
+    )
+
+
+def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
+    from orch23.providers.openai_batches import OpenAIBatches  # noqa: PLC0415 - only some stages need it
+
+    return OpenAIBatches(connection=_connection(setting, step), is_vendor=server_url(step) == OPENAI_URL)
+
+
 def _prepare(setting: ProviderContext, step: LLMStep) -> None:
     server = ServerAccess(server_url(step), _key(setting.environ) or _NO_KEY_NEEDED)
     with make_openai_client(server, ClientConnection(), setting.share(TlsContexts, TlsContexts)) as client:
@@ -120,6 +133,15 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     if step.background is not None and interface_of(step) == "chat":
         hint = "remove it, or use the other interface: `api: responses`"
         found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, "OpenAI's Chat API does not have `background`", hint=hint))
+    if step.pace == "batch" and interface_of(step) == "chat":
+        message = "the provider `openai` does not have `pace: batch` with `api: chat`"
+        hint = "remove it; OpenAI's own batches need `api: responses`"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint))
+    facts = facts_of("openai", step.model) if _is_vendor(step) else None
+    if facts is not None and step.pace in facts.lacks_paces:
+        message = f"{step.model} does not have `pace: {step.pace}`"
+        hint = "remove it, or use a model that has it; the price list of the vendor says which"
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint))
     return tuple(found)
 
 
@@ -144,7 +166,7 @@ def _key(environ: Mapping[str, str]) -> str:
 
 ADAPTER = Adapter(
     make=_make,
-    takes=frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background"}),
+    takes=frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background", "pace"}),
     parameters=openai_parameters,
     endpoint=server_url,
     api=interface_of,
@@ -152,6 +174,7 @@ ADAPTER = Adapter(
     remote=lambda step: not is_loopback(server_url(step)),
     wire=_wire,
     check=_check,
+    batches=_batches,
     ready=_ready,
     consent=lambda step, *_: server_grant(server_url(step), OPENAI_URL, OPENAI_KEY),
     prepare=_prepare,

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.model.llm import Request, Response, StopReason
+from orch23.model.llm import Pace, Request, Response, StopReason
 from orch23.model.media import Media
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
@@ -22,9 +22,11 @@ from orch23.providers.openai_client import (
     message_content,
     not_a_stream_error,
     openai_version,
+    pace_fields,
     parse_reply,
     reported_usage,
     response_format,
+    served_pace,
     stream_objects,
     token_usage,
 )
@@ -69,6 +71,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
             provenance=f"openai {partial.model or request.model}",
             model=partial.model,
             client=openai_version(),
+            pace=partial.pace,
         )
 
     def _listen(
@@ -129,6 +132,7 @@ class _PartialResponse(Struct):
 
     finish: str | None = None
     usage: Json = None
+    pace: Pace | None = None
     model: str = ""
     began: bool = False
     length: int = 0
@@ -148,6 +152,7 @@ class _PartialResponse(Struct):
     def take(self, chunk: Json) -> str:
         """Add one part of the stream, and return its text. The last part has no choice, only the usage."""
         self.began = True
+        self.pace = served_pace(chunk) or self.pace
         self.model = recordable_model(text_at(chunk, "model")) or self.model
         usage, choice = json_at(chunk, "usage"), json_at(chunk, "choices", 0)
         self.usage = usage if isinstance(usage, Mapping) else self.usage
@@ -183,7 +188,7 @@ def chat_request_body(request: Request, limit_field: str, *, is_vendor: bool = F
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     names = {"effort": "reasoning_effort", "temperature": "temperature"}
     body |= {sent_as: params[name] for name, sent_as in names.items() if name in params}
-    body |= {**seed_of(request), **(cache_fields(request) if is_vendor else {})}
+    body |= {**seed_of(request), **(cache_fields(request) if is_vendor else {}), **pace_fields(request)}
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": response_format(request.schema)}
     return body

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import Message, Usage
+from orch23.model.llm import Message, Pace, Request, Usage
 from orch23.model.media import Media, split_text
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.server_url import is_loopback
@@ -33,7 +33,7 @@ from orch23.providers.faults import (
     timeout_error,
     unreachable_error,
 )
-from orch23.providers.server_replies import IDENTITY_ENCODING, MAX_REPLY_BYTES, limit_reply, token_count_at
+from orch23.providers.server_replies import IDENTITY_ENCODING, MAX_REPLY_BYTES, limit_reply, text_at, token_count_at
 
 if TYPE_CHECKING:
     from openai import DefaultHttpxClient, OpenAI
@@ -48,6 +48,19 @@ _UNKNOWN_FORMATS = frozenset({"uri"})
 def response_format(schema: Json) -> dict[str, Json]:
     """Return the named schema as both interfaces take it."""
     return {"name": SCHEMA_NAME, "schema": schema, "strict": is_strict_schema(schema)}
+
+
+def pace_fields(request: Request) -> dict[str, Json]:
+    """Return the field of a request that asks for its pace; both interfaces have it."""
+    return {"service_tier": "flex"} if request.pace == "flex" else {}
+
+
+def served_pace(reply: Json) -> Pace | None:
+    """Return the pace that a reply, or a part of a stream, was served at; None if it does not say so."""
+    tier = text_at(reply, "service_tier")
+    if tier in ("", "auto"):
+        return None
+    return "flex" if tier == "flex" else "standard"
 
 
 def is_object_schema(schema: Json) -> bool:

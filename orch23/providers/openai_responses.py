@@ -28,9 +28,11 @@ from orch23.providers.openai_client import (
     invalid_reply_error,
     message_content,
     openai_version,
+    pace_fields,
     parse_reply,
     reported_usage,
     response_format,
+    served_pace,
     server_error,
     server_message,
     token_usage,
@@ -242,6 +244,7 @@ def read_response(reply: Json, request: Request, url: str, duration_s: float) ->
         provenance=f"openai {model or request.model}",
         model=model,
         client=openai_version(),
+        pace=served_pace(reply),
     )
 
 
@@ -287,6 +290,7 @@ def responses_request_body(request: Request, *, background: bool = True, is_vend
         # In the background and stored: a later run can collect the response if this one is killed.
         **({"background": True, "store": True} if background else {**streamed, "store": False}),
         **(cache_fields(request) if is_vendor else {}),
+        **pace_fields(request),
     }
     if request.system:
         body["instructions"] = request.system

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.llm import Request, Usage
+from orch23.model.llm import Pace, Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.providers import codes
 from orch23.providers.registry import adapter_named, media_limits_of
@@ -72,6 +72,18 @@ class Tariff(Struct, frozen=True, kw_only=True):
 
 
 _NOTHING: Rate = ((-1, Decimal(0)),)
+# The discount of both vendors for slower responses, also on cached input.
+_SLOWER: Mapping[Pace, Decimal] = {
+    "standard": Decimal(1),
+    "flex": Decimal("0.5"),
+    "batch": Decimal("0.5"),
+}
+# How the price table names a pace.
+_CONTEXTS: Mapping[Pace, Mapping[str, str]] = {
+    "standard": {},
+    "flex": {"service_tier": "flex"},
+    "batch": {"processing": "batch"},
+}
 # The tariff of providers that cost nothing.
 FREE_TARIFF = Tariff(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING, source="free")
 
@@ -92,12 +104,15 @@ class Prices(Struct, frozen=True):
     own: Mapping[str, Price] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
 
-    def tariff_of(self, provider: str, model: str) -> Tariff | None:
-        """Return the tariff of a model at a provider; None if it is unknown."""
+    def tariff_of(self, provider: str, model: str, pace: Pace = "standard") -> Tariff | None:
+        """Return the tariff of a model at a provider; None if it is unknown.
+
+        The prices of the pipeline are those of the standard pace.
+        """
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
         # The packaged table may be outdated, or lack a model.
         if stated is not None:
-            return _stated(stated, _hour_factor(provider, model))
+            return _stated(stated, _hour_factor(provider, model), pace)
         adapter = adapter_named(provider, self.plugins)
         # Unknown, and not free: under a limit of cost, such a model is not called (ADR 8).
         match adapter.pricing if adapter else "unknown":
@@ -106,7 +121,7 @@ class Prices(Struct, frozen=True):
             case "unknown":
                 return None
             case vendor:
-                return _tabled(vendor, model)
+                return _tabled(vendor, model, pace)
 
 
 def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
@@ -141,7 +156,7 @@ def _media_tokens(request: Request) -> int:
 
 def unpriced_error(step: "LLMStep", pipeline: Pipeline) -> Diagnostic | None:
     """Return an error if the price of a step's model is unknown, so that a limit of cost cannot be kept."""
-    is_known = Prices(pipeline.prices, pipeline.plugins).tariff_of(step.provider, step.model) is not None
+    is_known = Prices(pipeline.prices, pipeline.plugins).tariff_of(step.provider, step.model, step.pace) is not None
     return None if is_known else unknown_price_error(step.provider, step.model)
 
 
@@ -157,9 +172,9 @@ def decimal_text(amount: Decimal) -> str:
     return format(amount.normalize(), "f") if amount else "0"
 
 
-def _stated(price: Price, hour_factor: Decimal) -> Tariff:
+def _stated(price: Price, hour_factor: Decimal, pace: Pace) -> Tariff:
     def flat(amount: Decimal | None) -> Rate:
-        return ((-1, price.input if amount is None else amount),)
+        return ((-1, (price.input if amount is None else amount) * _SLOWER[pace]),)
 
     written = price.input if price.cache_write is None else price.cache_write
 
@@ -170,17 +185,21 @@ def _stated(price: Price, hour_factor: Decimal) -> Tariff:
         cache_write=flat(written),
         # The vendor charges twice the price of input, which no one may have stated.
         cache_write_1h=flat(max(written, price.input * hour_factor)),
-        source="pipeline",
+        source=_source("pipeline", pace),
     )
 
 
 @cache
-def _tabled(vendor: str, model: str) -> Tariff | None:
+def _tabled(vendor: str, model: str, pace: Pace) -> Tariff | None:
     """Return the tariff of the packaged table. It is read from files of the package, never updated over the network."""
     import genai_prices  # noqa: PLC0415 - heavy
 
     try:
-        found = genai_prices.calc_price(genai_prices.Usage(), model, provider_id=vendor).model_price
+        # A model without prices for the pace has those of the standard one. They are too high, which keeps limits.
+        context = _CONTEXTS[pace]
+        found = genai_prices.calc_price(
+            genai_prices.Usage(), model, provider_id=vendor, price_context=context
+        ).model_price
     except LookupError:
         return None
     sent, received = _rate(found.input_mtok), _rate(found.output_mtok)
@@ -194,8 +213,12 @@ def _tabled(vendor: str, model: str) -> Tariff | None:
         cache_read=_rate(found.cache_read_mtok) or sent,
         cache_write=_rate(found.cache_write_mtok) or sent,
         cache_write_1h=_rate(getattr(found, "cache_write_1h_mtok", None)) or _times(sent, _hour_factor(vendor, model)),
-        source=f"genai-prices {genai_prices.__version__}",
+        source=_source(f"genai-prices {genai_prices.__version__}", pace),
     )
+
+
+def _source(table: str, pace: Pace) -> str:
+    return table if pace == "standard" else f"{table}, {pace}"
 
 
 def _rate(price: "Decimal | TieredPrices | None") -> Rate | None:

@@ -19,6 +19,7 @@ from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, Provide
 
 if TYPE_CHECKING:
     from orch23.model.media import MediaKind
+    from orch23.providers.batches import Batches
     from orch23.providers.media import MediaLimits
     from orch23.steps.llm.spec import LLMStep
 
@@ -109,6 +110,7 @@ def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None =
         for name in step.provider_fields
         if name not in adapter.takes and getattr(step, name) != usual[name]
     )
+    unsupported += _batch_errors(step, adapter)
     return (*unsupported, *_limit_errors(step), *adapter.check(with_token_limit(step), environ, root))
 
 
@@ -167,6 +169,27 @@ def max_output_tokens(step: "LLMStep") -> int | None:
     """Return the maximum tokens of a response of the step's model; None if it is not known."""
     facts = _adapter(step).facts(step)
     return None if facts is None else facts.max_output_tokens
+
+
+def _batch_errors(step: "LLMStep", adapter: Adapter) -> tuple[Diagnostic, ...]:
+    if step.pace != "batch" or adapter.batches is not None or "pace" not in adapter.takes:
+        return ()
+    message = f"the provider `{step.provider}` does not have `pace: batch`"
+    having = ", ".join(name for name, other in sorted(ADAPTERS.items()) if other.batches is not None)
+    return (Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=f"remove it; these have it: {having}"),)
+
+
+def batches_of(setting: ProviderContext, step: "LLMStep") -> "Batches":
+    """Return the batches of the server of a valid step.
+
+    Raises:
+        KeyError: the provider has none; `step_errors` reports that before any stage starts.
+
+    """
+    batches = _adapter(step).batches
+    if batches is None:
+        raise KeyError(step.provider)
+    return batches(setting, step)
 
 
 def _limit_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:

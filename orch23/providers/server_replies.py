@@ -90,6 +90,8 @@ MAX_REPLY_BYTES = 4 * 1_048_576
 # The limit of a stream. It has up to 350 bytes for each token: 128,000 tokens are 45 MB.
 MAX_STREAM_BYTES = 64 * 1_048_576
 
+MAX_RESULTS_BYTES = 512 * 1_048_576
+
 MAX_EVENT_BYTES = 4 * 1_048_576
 MAX_EVENT_LINES = 1_000
 MAX_RESPONSE_CHARACTERS = 4 * 1_048_576
@@ -138,7 +140,9 @@ def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
     elif headers.get("content-type", "").startswith(EVENT_STREAM):
         pieces = _to_end(split_events(_at_most(pieces, MAX_STREAM_BYTES, url), url), sockets)
     else:
-        pieces = _at_most(pieces, MAX_REPLY_BYTES, url)
+        # The results of a batch are many responses in one reply.
+        are_results = response.request.url.path.endswith(("/results", "/content"))
+        pieces = _at_most(pieces, MAX_RESULTS_BYTES if are_results else MAX_REPLY_BYTES, url)
     response.iter_bytes = lambda *_args, **_more: pieces
 
 

@@ -4,6 +4,7 @@ from decimal import Decimal
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
+from orch23.model.parsing import from_struct
 from orch23.model.plan import CallRange, Estimate, Expand, Maybe
 from orch23.model.record import Reason
 from orch23.report.plan_view import PlanLine, PlanView, reason_text, reason_texts
@@ -27,6 +28,7 @@ def plan_json(view: PlanView) -> str:
         "dead_files": list(view.dead),
         "released_files": dict(view.released),
         "groups": {group: list(names) for group, names in view.groups.items()},
+        "waiting": [from_struct(one) for one in view.waiting],
         "stages": [stage_document(line) for line in view.lines],
     }
     return json_document(document)

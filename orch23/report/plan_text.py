@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
+from orch23.model.event import waiting_text
 from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, VerifyOnly
 from orch23.report.diagnostics import visible
 from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
@@ -132,25 +133,29 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
     """
     head = _head(view, style)
     if view.is_up_to_date:
-        return _joined([head, *_skipped(view, style)])
+        return _joined([head, *_skipped(view, style), *_waiting(view)])
     shown = view.lines if verbose or view.stage_count <= MAX_IDLE_LINES else view.stale
     width, action_width = _width(shown), _action_width(shown)
     columns = f"   {'stage':<{width}}  {'action':<{action_width}} why"
     lines = [text for line in shown for text in _line(line, width, style, verbose=verbose, action_width=action_width)]
-    return _joined([head, columns, *lines, *_footer(view)])
+    return _joined([head, columns, *lines, *_waiting(view), *_footer(view)])
 
 
 def status_text(view: PlanView, style: Style) -> str:
     """Return the plan in short: counts, and the stages that are not fresh."""
     if view.is_up_to_date:
-        return _joined([_up_to_date(view), *_skipped(view, style)])
+        return _joined([_up_to_date(view), *_skipped(view, style), *_waiting(view)])
     counts = view.counts()
     head = f"{visible(view.name)}: {pluralize(sum(counts.values()), 'stage')}: {format_counts(counts)}"
     width, action_width = _width(view.stale), _action_width(view.stale)
     lines = [
         text for line in view.stale for text in _line(line, width, style, verbose=False, action_width=action_width)
     ]
-    return _joined([head, *lines, *_skipped(view, style), *_dead(view), *_released(view)])
+    return _joined([head, *lines, *_skipped(view, style), *_waiting(view), *_dead(view), *_released(view)])
+
+
+def _waiting(view: PlanView) -> list[str]:
+    return [f"waiting: {visible(waiting_text(one))}" for one in view.waiting]
 
 
 def _joined(lines: Sequence[str]) -> str:

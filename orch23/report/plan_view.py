@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json, json_builtin
+from orch23.model.event import BatchWaiting
 from orch23.model.parsing import as_mapping, json_at
 from orch23.model.paths import is_glob
 from orch23.model.patterns import lazy_pattern
@@ -95,7 +96,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
 
     `dead` are files of removed stages that a successful build deletes; `released` are those that stay as source files,
     with their stages. A plan of what an edit reaches has no `lines` for the other stages: `fresh_besides` and
-    `skipped_besides` count them.
+    `skipped_besides` count them. `waiting` are the batches that the last build waits for.
     """
 
     name: str
@@ -109,6 +110,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     fresh_besides: int = 0
     skipped_besides: int = 0
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    waiting: tuple[BatchWaiting, ...] = ()
 
     @property
     def skip_count(self) -> int:

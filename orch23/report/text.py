@@ -12,6 +12,8 @@ from orch23.model.event import (
     ORCH23_ROLE,
     AttemptFinished,
     AttemptStarted,
+    BatchSubmitted,
+    BatchWaiting,
     CheckResult,
     Event,
     FilesPromoted,
@@ -36,7 +38,7 @@ from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
-from orch23.report.marks import MAX_IDLE_LINES, Style
+from orch23.report.marks import MAX_IDLE_LINES, Style, Tone
 from orch23.report.plan_view import reason_text
 from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, stage_line
 from orch23.report.values import format_counts, format_duration, format_money, money_text, parse_amount, pluralize
@@ -52,11 +54,15 @@ _ORDER = (
     StageStatus.EDITED,
     StageStatus.BLOCKED,
     StageStatus.CANCELLED,
+    StageStatus.AWAITING,
 )
 # The labels of these decisions equal the statuses.
 _IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.SKIPPED)
 # Texts for statuses of runs that are not clear on a screen.
 _STATUS_TEXTS = {"decision": "your decision is needed"}
+_HOW_TO_GO_ON = (
+    "`orch23 build` collects what is done and goes on, `orch23 build --wait` waits for it, `orch23 cancel` cancels it"
+)
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 # The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000.
 _IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
@@ -130,6 +136,8 @@ class TextScreen(Struct, kw_only=True):
                 self._note("removed, since no stage makes it any more", removed)
             case FilesReleased(files=files):
                 self._note("released as source files", files)
+            case BatchSubmitted() | BatchWaiting():
+                self._batch(event)
             case Warned() | StoreRepaired():
                 self._warn(event)
             case RunFinished():
@@ -180,6 +188,11 @@ class TextScreen(Struct, kw_only=True):
         if files and not self.quiet:
             self._open()
             self._line(f" {self.style.marks.idle} {action}: {visible(' '.join(files))}")
+
+    def _batch(self, event: Event) -> None:
+        waits = "waiting: " if isinstance(event.data, BatchWaiting) else ""
+        self._open()
+        self._line(f" {self.style.marks.maybe} {waits}{visible(event.message)}")
 
     def _finished(self, ended: FinishedStage) -> None:
         self._sums.add(ended.data)
@@ -243,7 +256,10 @@ class TextScreen(Struct, kw_only=True):
         failures = failure_text(self.pipeline, [*self._failures.values()], self._kinds, self.style)
         self.write(failures)
         if failures or run.exit_code != 0:
-            status = self.style.paint(_STATUS_TEXTS.get(run.status, run.status), "bad")
+            tone: Tone = "notice" if run.status == "waiting" else "bad"
+            status = self.style.paint(_STATUS_TEXTS.get(run.status, run.status), tone)
+            if run.status == "waiting":
+                self.write(f"\n{_HOW_TO_GO_ON}\n")
             self.write(f"\n{status}: the log is {self._log}; `orch23 log` shows it\n")
 
     def _summary(self, statuses: Counter[str], run: RunFinished) -> str:

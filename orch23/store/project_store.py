@@ -87,6 +87,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     logs: Path
     sandbox_dirs: Path
     partial_downloads: Path
+    batches: Path
     contents: FileContentStore
     records: ResultIndex
     local: LocalParts
@@ -262,6 +263,7 @@ def open_store(
         logs=root / LOGS_FOLDER,
         sandbox_dirs=place / "rooms",
         partial_downloads=place / "partial",
+        batches=place / "batches",
         contents=used,
         records=disk.records if results is None else CombinedResults(disk.records, results),
         local=disk,

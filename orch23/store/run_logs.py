@@ -44,6 +44,8 @@ from orch23.store.safe_files import (
 )
 
 INTERRUPTED = "interrupted"
+# The statuses of runs that the next one continues.
+_CONTINUED = (INTERRUPTED, "waiting")
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
 # Money, failures and the end of a run. Other events are found again by their records (ADR 16).
@@ -289,7 +291,7 @@ def whole_line(line: bytes) -> JournalLine | None:
 
 
 def _is_interrupted(last: JournalLine) -> bool:
-    return not isinstance(last.event.data, RunFinished) or last.event.data.status == INTERRUPTED
+    return not isinstance(last.event.data, RunFinished) or last.event.data.status in _CONTINUED
 
 
 def run_pipeline(first: JournalLine) -> str:

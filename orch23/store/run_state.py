@@ -85,7 +85,8 @@ SeedPhase: TypeAlias = Literal["init", "generated", "tested", "complete", "faile
 # - INIT to TESTING, and then to GENERATING: only the verification runs, and it fails.
 # - INIT to PATCHING: the stage continues where an interrupted run stopped.
 # - GENERATING or PATCHING to PATCHING: a response that cannot be used is requested again without a test.
-# - any state but the last two to INIT: inputs were edited while the stage was prepared, so it is decided again.
+# - any state but the last two to INIT: inputs were edited while the stage was prepared, so it is decided again; or a
+#   request of it was in a batch, and it starts again with the response.
 LEGAL_TRANSITIONS: Mapping[SeedState, frozenset[SeedState]] = {
     "INIT": frozenset({"INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"}),
     "GENERATING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),
@@ -94,7 +95,7 @@ LEGAL_TRANSITIONS: Mapping[SeedState, frozenset[SeedState]] = {
     "SUCCESS": frozenset(),
     "FAILED": frozenset(),
 }
-_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"})
+_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision", "waiting", "awaiting"})
 # All other failures can come before there is anything to test.
 _TESTED = frozenset({"verify_failed", "acceptance_failed"})
 _TRANSITIONS = (StageStarted, AttemptStarted, FilesProposed, CheckResult, AttemptFinished, StageWithheld, StageFinished)
@@ -326,7 +327,7 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
         case StageDecided(decision=decision):
             return replace(with_state(stage, "INIT", name), status=decision)
         case StageStarted(key=key):
-            return replace(stage, status="running", key=key)
+            return replace(with_state(stage, "INIT", name), status="running", key=key)
         case AttemptStarted():
             return _attempt(stage, event.data, name)
         case FilesProposed(files=files):

@@ -19,6 +19,7 @@ from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.engine.dry_run import Preview, preview
 from orch23.engine.estimate import EstimateBasis, estimate
 from orch23.model.errors import ExitCode, MissingBytesError, Orch23Error
+from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Estimate, Expand, Maybe, Run, VerifyOnly
@@ -214,7 +215,17 @@ def whole_view(
     except OutdatedIndexError:
         project = replace(project, earlier=None)
         seen = preview(open_read_session(project, forced=forced, overwrite_edited=overwrite_edited), selection)
-    return plan_view_of(seen, estimates_of(project, seen) if estimated else None)
+    view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
+    return replace(view, waiting=_waiting(project))
+
+
+def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
+    """Return the batches that the last build waits for."""
+    if not project.store.batches.is_dir():
+        return ()
+    from orch23.store.pending_batches import PendingBatches, waiting_batch  # noqa: PLC0415 - most projects have none
+
+    return tuple(map(waiting_batch, PendingBatches(project.store.batches).of_pipeline(project.pipeline.file)))
 
 
 def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool = True) -> PlanView | None:
@@ -239,6 +250,7 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         models=tuple(part.last.stale_snapshot.snapshot.facts["models"].splitlines()),
         fresh_besides=others.get("fresh", 0),
         skipped_besides=others.get("skipped", 0),
+        waiting=_waiting(project),
     )
     return None if view.is_up_to_date and view.skipped_besides else view
 

@@ -11,6 +11,7 @@ from orch23.cli.declaration import (
     json_option,
     model_options,
     option,
+    pipeline_argument,
     read_names,
     selection_options,
     stages_argument,
@@ -28,6 +29,7 @@ from orch23.report.registry import FORMATS
 @option("-k", "--keep-going", is_flag=True, help="Continue with other stages after a failure.")
 @option("-q", "--quiet", is_flag=True, help="Show only warnings and failures.")
 @option("-v", "--verbose", is_flag=True, help="Show every stage, its reasons and its attempts.")
+@option("--wait", is_flag=True, help="Wait for batches until all stages are done.")
 @option("--live", is_flag=True, help="Show output of steps and models while it arrives.")
 @option("--replay", is_flag=True, help="Use recorded responses only; never call a model.")
 @option("--offline", is_flag=True, help="Call only models on this machine; download nothing.")
@@ -83,3 +85,14 @@ def plan_command() -> None:
 @exit_code_option
 def status_command() -> None:
     """List stale stages."""
+
+
+@declare_command("cancel", "build.cancel_batches")
+@pipeline_argument
+@variable_options
+def cancel_command() -> None:
+    """Cancel the batches that a build waits for.
+
+    Cancels them at the vendor. Responses that are complete are paid for: they are recorded, and later builds use them.
+    Requests that were not processed cost nothing.
+    """

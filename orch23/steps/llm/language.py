@@ -208,6 +208,14 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "refusal of the model. The list is part of the key."
         ),
     ] = ()
+    pace: Annotated[
+        Literal["standard", "flex", "batch"],
+        Meta(
+            description="How soon responses are needed. flex: half the price at OpenAI, slower, and refused while the "
+            "vendor has no capacity; such a request waits. batch: half the price at both vendors, within a day; the "
+            "build ends as waiting, and a later one goes on. Never part of the key."
+        ),
+    ] = "standard"
     command: Annotated[
         ProgramArguments | UnsetType, Meta(description="The program to call, for `provider: command`.")
     ] = UNSET
@@ -273,6 +281,7 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         temperature=None if llm.temperature is UNSET else float(llm.temperature),
         api=given(llm.api, None),
         background=given(llm.background, None),
+        pace=llm.pace,
         on_truncated=None
         if llm.on_truncated is UNSET
         else OnTruncated(llm.on_truncated.retries, llm.on_truncated.factor),

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import OnTruncated, RecordingMode
+from orch23.model.llm import OnTruncated, Pace, RecordingMode
 from orch23.model.pipeline import BriefLimits, ModelChoice, Retry
 from orch23.model.prompt_cache import CachePolicy
 from orch23.model.record import Facts
@@ -40,7 +40,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     # Fields that only some providers have, or that mean something else at another provider.
     provider_fields: ClassVar[tuple[str, ...]] = (
         *("effort", "thinking", "base_url", "endpoint_alias", "command", "read", "pass_env", "network", "answers"),
-        *("seed", "temperature", "api", "background"),
+        *("seed", "temperature", "api", "background", "pace"),
     )
 
     provider: str
@@ -71,6 +71,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     temperature: float | None = None
     api: Literal["responses", "chat"] | None = None
     background: bool | None = None
+    # The same request for another price: part of no key and no fingerprint (ADR 44).
+    pace: Pace = "standard"
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
     structured_output: bool = True

@@ -20,6 +20,6 @@ def test_calls_that_fail_are_an_error():
 @pytest.mark.parametrize(("build_ms", "code"), [(GOAL_MS, 0), (GOAL_MS + 0.1, 1)])
 def test_only_a_build_over_the_goal_exits_with_an_error(monkeypatch, build_ms, code):
     monkeypatch.setattr("bench.call_cost.measure", lambda case, _calls: Cost(case, build_ms, 2.0))
-    said = []
+    said: list[str] = []
     assert main(2, said.append) == code
     assert [line.endswith("missed") for line in said[1:]] == [bool(code)] * 4

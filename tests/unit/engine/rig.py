@@ -382,6 +382,7 @@ class Project:
             options=BuildOptions(selection=selection, jobs=jobs, keep_going=keep_going),
             cancel_calls=lambda: None,
             stop_waiting=lambda: None,
+            later=None,
         )
 
     def build(self, **more: Any) -> BuildResult:

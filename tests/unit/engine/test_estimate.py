@@ -40,7 +40,7 @@ def each(body: dict[str, Json], kind: Any = "llm") -> ForeachStage:
     return ForeachStage(name="each", foreach=Foreach(source="l.json"), kind=kind, body=body)
 
 
-def no_price(provider: str, model: str) -> Tariff | None:
+def no_price(provider: str, model: str, _pace: str) -> Tariff | None:
     raise AssertionError((provider, model))
 
 

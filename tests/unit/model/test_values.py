@@ -102,7 +102,11 @@ def test_the_use_of_a_prompt_cache_does_not_change_the_fingerprint(name: str) ->
 
 
 def test_the_fingerprint_has_the_identity_of_messages_and_not_the_messages_as_sent() -> None:
-    assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | CACHE_CHANGES.keys() | {"messages", "added"}
+    assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | CACHE_CHANGES.keys() | {
+        "messages",
+        "added",
+        "pace",
+    }
     sent = replace(REQUEST, messages=(Message("user", "a, and a traceback in another Python's words"),))
     assert sent.fingerprint() == REQUEST.fingerprint()
 

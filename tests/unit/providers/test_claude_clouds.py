@@ -33,7 +33,7 @@ def test_a_model_of_bedrock_is_a_model_of_the_vendor(model: str, claude: str) ->
 def test_facts_prices_and_media_are_those_of_the_model(provider: str, model: str, claude: str) -> None:
     step = LLMStep(provider=provider, model=model, prompt="p")
     assert registry.max_output_tokens(step) == facts_of("anthropic", claude).max_output_tokens
-    assert registry.accepted_media(replace(step, model=model)) == {"image", "pdf"}
+    assert registry.accepted_media(step) == {"image", "pdf"}
     assert Prices().tariff_of(provider, model) is not None
     assert Prices().tariff_of(provider, "arn:aws:bedrock:x") is None
     assert registry.is_remote(step)

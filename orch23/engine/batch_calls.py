@@ -1,0 +1,509 @@
+"""Send the requests of stages in batches, and give them the responses of batches that have ended.
+
+A stage whose request is in a batch ends its work with `AwaitsBatchError`. Once no other stage can make progress, all
+requests are submitted together. A stage whose result has come starts again: the responses of its earlier attempts are
+recorded, and the result is its next one.
+
+A batch is in the store before it is submitted. After a crash, the vendor's batches are searched for it before anything
+is submitted again, so no batch is paid for twice.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import AwaitsBatchError, ConfigurationError, ConsentError, ProviderError
+from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, LlmResponse, Warned, waiting_text
+from orch23.model.llm import Provider, Request, Response
+from orch23.providers import codes
+from orch23.providers.adapter import ProviderContext
+from orch23.providers.batches import Batches, BatchResult, VendorBatch
+from orch23.providers.faults import TransportError
+from orch23.providers.middleware import MeteredProvider, RedactingProvider
+from orch23.providers.recordings import RecordingProvider, TranscriptStore
+from orch23.providers.registry import batches_of, grant_for, not_granted_error, readiness_errors
+from orch23.steps.llm.spec import LLMStep
+from orch23.store.pending_batches import (
+    MOST_NAMES,
+    BatchServer,
+    PendingBatch,
+    PendingBatches,
+    PendingCall,
+    pending_call,
+    waiting_batch,
+)
+
+if TYPE_CHECKING:
+    from orch23.engine.ledger import Ledger
+
+_MOST_REQUESTS = 10_000
+_MOST_BYTES = 100_000_000
+_MOST_RESULT_BYTES = 200_000_000
+_BYTES_OF_TOKEN = 8
+# The clock of the vendor may differ from that of this machine.
+_CLOCK_DIFFERENCE_S = 3600.0
+_GONE = 404
+
+
+class _Queued(Struct, frozen=True):
+    step: LLMStep
+    call: PendingCall
+
+
+class BatchCalls(Struct, kw_only=True):
+    """The requests of a run in batches. `take` and `ask` are called from all threads, the rest from one at a time.
+
+    `pipeline` is the file of the pipeline whose batches these are. `now` is the Unix time; `sleep` ends with the build.
+    """
+
+    files: PendingBatches
+    pipeline: str
+    ledger: "Ledger"
+    setting: ProviderContext
+    exchanges: TranscriptStore
+    redact: Callable[[str], str]
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+    _open: dict[str, PendingBatch] = field(default_factory=dict)
+    _fetched: dict[str, PendingBatch] = field(default_factory=dict)
+    _queued: dict[str, _Queued] = field(default_factory=dict)
+    _results: dict[str, BatchResult] = field(default_factory=dict)
+    _failed: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+    _taken: set[str] = field(default_factory=set)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        """Read the batches that earlier runs left."""
+        self._open = {one.label: one for one in self.files.of_pipeline(self.pipeline)}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request is in a batch, or has a result from one."""
+        return not self._open and not self._queued and not self._results
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a request is not submitted yet."""
+        return bool(self._queued)
+
+    @property
+    def pending(self) -> tuple[PendingBatch, ...]:
+        """The batches that have not ended."""
+        return tuple(self._open.values())
+
+    # ---- for stages -----------------------------------------------------------------------
+
+    def take(self, fingerprint: str) -> BatchResult | None:
+        """Return the result of a request, once; None if there is none.
+
+        Raises:
+            AwaitsBatchError: its batch has not ended.
+            ProviderError: its batch could not be submitted or collected.
+
+        """
+        with self._lock:
+            self._asked.add(fingerprint)
+            if fingerprint in self._failed:
+                raise ProviderError(*self._failed.pop(fingerprint))
+            if fingerprint in self._results:
+                result = self._results.pop(fingerprint)
+                if result.response is not None:
+                    self._taken.add(fingerprint)
+                return result
+            if fingerprint in self._queued or self._batch_of(fingerprint) is not None:
+                raise AwaitsBatchError(fingerprint)
+            return None
+
+    def ask(self, step: LLMStep, stage: str, request: Request) -> AwaitsBatchError:
+        """Reserve the cost of a request, and queue it for the next batch; return the error that says so.
+
+        Raises:
+            LimitError: it does not fit into the budget.
+
+        """
+        fingerprint = request.fingerprint()
+        self.ledger.reserve(stage, request)
+        self.ledger.park(stage)
+        with self._lock:
+            self._queued[fingerprint] = _Queued(step, pending_call(stage, step.transcripts, request))
+        return AwaitsBatchError(fingerprint)
+
+    def _batch_of(self, fingerprint: str) -> PendingBatch | None:
+        return next((one for one in self._open.values() if fingerprint in one.calls), None)
+
+    # ---- while nothing else can make progress ---------------------------------------------
+
+    def advance(self) -> frozenset[str]:
+        """Submit what is queued, and collect what has ended; return the requests whose stages can go on.
+
+        Batches that this call submits are not looked at: they take minutes at least.
+        """
+        before = list(self._open.values())
+        moved = {fingerprint for one in before for fingerprint in self._collect(one)}
+        for group in self._groups():
+            moved |= self._submit(group)
+        self.tidy()
+        return frozenset(moved)
+
+    def tidy(self) -> None:
+        """Record the results that no stage of this run has asked for, and forget batches whose results are recorded."""
+        for label, batch in list(self._fetched.items()):
+            for fingerprint, call in batch.calls.items():
+                with self._lock:
+                    is_awaited = fingerprint in self._asked
+                    result = None if is_awaited else self._results.pop(fingerprint, None)
+                if result is not None:
+                    self._record(result, call)
+            if not any(self._is_open(fingerprint, call) for fingerprint, call in batch.calls.items()):
+                self.files.remove(batch)
+                del self._fetched[label]
+
+    def _is_open(self, fingerprint: str, call: PendingCall) -> bool:
+        """Return whether a result is not used yet, or was given to a stage that has not recorded it."""
+        if fingerprint in self._results:
+            return True
+        return fingerprint in self._taken and self.exchanges.get(fingerprint, call.transcripts) is None
+
+    def cancel(self, delays_s: Sequence[float]) -> bool:
+        """Ask the vendors to stop all batches, and collect those that have ended.
+
+        Return whether some have not ended after these delays. A batch of which it is not known whether the vendor has
+        it is not cancelled.
+
+        Raises:
+            ProviderError: a vendor could not be asked.
+
+        """
+        for batch in self.pending:
+            try:
+                batches = self._batches(batch)
+                found = self._identified(batch, batches)
+                if found is not None and found.batch_id:
+                    batches.cancel(found.batch_id)
+            except TransportError as fault:
+                if fault.status != _GONE:
+                    raise ProviderError(fault.diagnostic) from None
+                self._drop(batch)
+        for delay_s in (0.0, *delays_s):
+            if not self._open:
+                break
+            self.sleep(delay_s)
+            for batch in self.pending:
+                self._collect(batch)
+        errors = dict.fromkeys(error for found in self._failed.values() for error in found)
+        if errors:
+            raise ProviderError(*errors)
+        self.tidy()
+        return bool(self._open)
+
+    def report(self) -> None:
+        """Report the batches that have not ended; the run ends. What was not submitted is not reserved any more."""
+        with self._lock:
+            queued, self._queued = self._queued, {}
+        for fingerprint, one in queued.items():
+            self.ledger.release_parked(fingerprint, one.call.stage, one.call.request)
+        # No stage takes a result any more.
+        self._asked.clear()
+        self.tidy()
+        for batch in self.pending:
+            data = waiting_batch(batch)
+            self.setting.notice(Event(data, waiting_text(data)))
+
+    # ---- submitting -----------------------------------------------------------------------
+
+    def _groups(self) -> Iterator[dict[str, _Queued]]:
+        """Yield the queued requests in groups that may be one batch: of one server and model, and not too large."""
+        with self._lock:
+            queued, self._queued = self._queued, {}
+        groups: dict[tuple[BatchServer, str], dict[str, _Queued]] = {}
+        # In the order of stages, whichever thread was first.
+        for fingerprint, one in sorted(queued.items(), key=lambda pair: (pair[1].call.stage, pair[0])):
+            groups.setdefault((_server_of(one.step), one.call.stored.model), {})[fingerprint] = one
+        for group in groups.values():
+            part: dict[str, _Queued] = {}
+            size = results = 0
+            for fingerprint, one in group.items():
+                sent, received = _sizes(one.call)
+                size, results = size + sent, results + received
+                if part and (len(part) == _MOST_REQUESTS or size > _MOST_BYTES or results > _MOST_RESULT_BYTES):
+                    yield part
+                    part, size, results = {}, sent, received
+                part[fingerprint] = one
+            yield part
+
+    def _submit(self, group: Mapping[str, _Queued]) -> frozenset[str]:
+        """Submit a batch; return its requests if that failed."""
+        first = next(iter(group.values()))
+        calls = {fingerprint: one.call for fingerprint, one in group.items()}
+        created_s = self.now()
+        name = f"{created_s}{''.join(sorted(calls))}"
+        batch = PendingBatch(
+            label=hashlib.sha256(name.encode()).hexdigest()[:16],
+            pipeline=self.pipeline,
+            server=_server_of(first.step),
+            model=first.call.stored.model,
+            created_s=created_s,
+            calls=calls,
+        )
+        # On disk before the request leaves: after a crash, this is what is searched for at the vendor.
+        self.files.write(batch)
+        with self._lock:
+            self._open[batch.label] = batch
+        for fingerprint, call in calls.items():
+            data = CallSubmitted(
+                fingerprint=fingerprint, response_id=f"{BATCH_MARK}{batch.label}", provider=batch.server.provider
+            )
+            self.setting.notice(Event(data, f"in batch {batch.label}", call.stage, "debug"))
+        try:
+            batches = self._batches(batch)
+            batch_id = batches.submit(batch.label, {name: call.request for name, call in calls.items()})
+        except TransportError as fault:
+            if not fault.charged:
+                self._drop(batch)
+            return self._fail(batch, _unsent(fault.diagnostic, is_sure=not fault.charged))
+        except (ConfigurationError, ConsentError) as error:
+            self._drop(batch)
+            return self._fail(batch, *error.diagnostics)
+        except ProviderError as error:
+            return self._fail(batch, *error.diagnostics)
+        self._adopt(batch, batch_id)
+        return frozenset()
+
+    def _adopt(self, batch: PendingBatch, batch_id: str) -> PendingBatch:
+        known = replace(batch, batch_id=batch_id)
+        self.files.write(known)
+        with self._lock:
+            self._open[batch.label] = known
+        count = len(batch.calls)
+        data = BatchSubmitted(
+            batch_id=batch_id,
+            provider=batch.server.provider,
+            model=batch.model,
+            requests=count,
+            stages=batch.stages[:MOST_NAMES],
+        )
+        text = f"submitted {count} request{'s' if count != 1 else ''} to {batch.server.provider} as batch {batch_id}"
+        self.setting.notice(Event(data, text))
+        return known
+
+    # ---- collecting -----------------------------------------------------------------------
+
+    def _collect(self, batch: PendingBatch) -> frozenset[str]:
+        """Get the results of a batch if it has ended; return the requests whose stages can go on."""
+        try:
+            batches = self._batches(batch)
+            found = self._identified(batch, batches)
+            if found is None:
+                return frozenset(batch.calls)
+            if not found.batch_id or not batches.batch(found.batch_id).has_ended:
+                return frozenset()
+            requests = {name: call.request for name, call in batch.calls.items()}
+            results = {one.fingerprint: one for one in batches.results(found.batch_id, requests)}
+        except TransportError as fault:
+            if fault.transient:
+                text = f"batch {batch.batch_id or batch.label} could not be looked at: {fault.diagnostic.message}"
+                self.setting.notice(Event(Warned(code=fault.diagnostic.code), text, level="warning"))
+                return frozenset()
+            return self._fail(batch, fault.diagnostic)
+        except (ConfigurationError, ConsentError, ProviderError) as error:
+            return self._fail(batch, *error.diagnostics)
+        missing = {name: _without_result(name, found.batch_id) for name in batch.calls if name not in results}
+        with self._lock:
+            self._results |= {**results, **missing}
+            self._fetched[batch.label] = found
+            del self._open[batch.label]
+        return frozenset(batch.calls)
+
+    def _identified(self, batch: PendingBatch, batches: Batches) -> PendingBatch | None:
+        """Return a batch with its id, or without one if it is not known yet; None if the vendor does not have it.
+
+        A vendor that keeps no label shows only in the results which requests a batch had.
+        """
+        if batch.batch_id:
+            return batch
+        others = {one.batch_id for one in (*self._open.values(), *self._fetched.values())}
+        found = batches.created_since(batch.created_s - _CLOCK_DIFFERENCE_S)
+        candidates = [one for one in found if one.id not in others and _may_be(one, batch)]
+        for one in candidates:
+            if one.label or (one.has_ended and self._has_calls(one, batch, batches)):
+                return self._adopt(batch, one.id)
+        if any(not one.has_ended for one in candidates):
+            return batch
+        self._drop(batch)
+        return None
+
+    def _has_calls(self, one: VendorBatch, batch: PendingBatch, batches: Batches) -> bool:
+        requests = {name: call.request for name, call in batch.calls.items()}
+        return next(iter(batches.results(one.id, requests)), None) is not None
+
+    def _batches(self, batch: PendingBatch) -> Batches:
+        """Return the batches of a server.
+
+        Raises:
+            ConfigurationError: a key or a library is missing.
+            ConsentError: the user has not consented to the server.
+
+        """
+        server = batch.server
+        step = LLMStep(
+            provider=server.provider,
+            model=batch.model,
+            prompt="",
+            base_url=server.base_url,
+            endpoint_alias=server.endpoint_alias,
+            api="chat" if server.api == "chat" else "responses" if server.api else None,
+            pace="batch",
+        )
+        if missing := readiness_errors(step, self.setting.environ, self.setting.root):
+            raise ConfigurationError(*missing)
+        grant = grant_for(step, self.setting)
+        if grant is not None and not self.setting.is_granted(grant):
+            raise ConsentError(not_granted_error(grant, self.setting.trust_command))
+        return batches_of(self.setting, step)
+
+    # ---- ends -----------------------------------------------------------------------------
+
+    def _drop(self, batch: PendingBatch) -> None:
+        """Forget a batch that the vendor does not have: nothing was charged."""
+        self.files.remove(batch)
+        with self._lock:
+            self._open.pop(batch.label, None)
+        for fingerprint, call in batch.calls.items():
+            self.ledger.release_parked(fingerprint, call.stage, call.request)
+
+    def _fail(self, batch: PendingBatch, *errors: Diagnostic) -> frozenset[str]:
+        with self._lock:
+            self._failed |= dict.fromkeys(batch.calls, errors)
+        return frozenset(batch.calls)
+
+    def _record(self, result: BatchResult, call: PendingCall) -> None:
+        """Record a result that no stage has asked for, and count what it cost."""
+        request = call.request
+        is_known = self.exchanges.get(result.fingerprint, call.transcripts) is not None
+        if is_known and not self.ledger.is_uncollected(result.fingerprint):
+            return
+        metered = MeteredProvider(inner=GivenResult(result), stage=call.stage, meter=self.ledger)
+        recorded = RecordingProvider(
+            inner=RedactingProvider(metered, self.redact),
+            store=self.exchanges,
+            stage=call.stage,
+            mode="cached",
+            transcripts=call.transcripts,
+        )
+        try:
+            response = (metered if is_known else recorded).complete(request, 1.0, _ignore)
+            self.ledger.settle(call.stage, response)
+        except TransportError:
+            return
+        self._report(call.stage, result.fingerprint, response)
+
+    def _report(self, stage: str, fingerprint: str, response: Response) -> None:
+        data = LlmResponse(
+            fingerprint=fingerprint,
+            replayed=False,
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            cache_read_tokens=response.usage.cache_read_tokens,
+            cache_write_tokens=response.usage.cache_write_tokens,
+            cost=response.cost,
+            uncached_cost=response.uncached_cost,
+            prices=response.prices,
+            model=response.model,
+            stop=response.stop,
+            provenance=response.provenance,
+        )
+        self.setting.notice(Event(data, "response of a batch recorded; its inputs have changed meanwhile", stage))
+
+
+class BatchingProvider(Struct, frozen=True, kw_only=True):
+    """A provider that sends its requests in batches. With `inner`, only requests that are in a batch already are."""
+
+    calls: BatchCalls
+    step: LLMStep
+    stage: str
+    inner: Provider | None = None
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Return the response of a batch that has ended.
+
+        Raises:
+            AwaitsBatchError: it is not there yet.
+            ProviderError: the vendor refused the request, or the batch could not be submitted.
+
+        """
+        result = self.calls.take(request.fingerprint())
+        if result is not None:
+            metered = MeteredProvider(inner=GivenResult(result), stage=self.stage, meter=self.calls.ledger)
+            try:
+                return metered.complete(request, deadline_s, on_text)
+            except TransportError as fault:
+                if result.outcome != "expired":
+                    raise ProviderError(fault.diagnostic) from None
+        if self.inner is not None:
+            return self.inner.complete(request, deadline_s, on_text)
+        raise self.calls.ask(replace(self.step, model=request.model), self.stage, request)
+
+
+class GivenResult(Struct, frozen=True):
+    """A provider that has its only response already."""
+
+    result: BatchResult
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Return the response.
+
+        Raises:
+            TransportError: there is none.
+
+        """
+        del request, deadline_s
+        result = self.result
+        if result.response is not None:
+            on_text(result.response.text)
+            return result.response
+        error = result.error or _not_processed(result.outcome)
+        raise TransportError(error, charged=result.outcome == "succeeded", usage=result.usage)
+
+
+def _ignore(_text: str) -> None:
+    pass
+
+
+def _server_of(step: LLMStep) -> BatchServer:
+    return BatchServer(provider=step.provider, base_url=step.base_url, endpoint_alias=step.endpoint_alias, api=step.api)
+
+
+def _sizes(call: PendingCall) -> tuple[int, int]:
+    """Return the bytes of a request, and the most that its result has."""
+    texts = (call.stored.system, *(message.content for message in call.stored.messages))
+    limit = call.stored.params.get("max_tokens")
+    tokens = limit if isinstance(limit, int) else 0
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts), tokens * _BYTES_OF_TOKEN
+
+
+def _may_be(one: VendorBatch, batch: PendingBatch) -> bool:
+    return one.label == batch.label if one.label else one.requests == len(batch.calls)
+
+
+def _unsent(error: Diagnostic, *, is_sure: bool) -> Diagnostic:
+    if is_sure:
+        return replace(error, message=f"the batch was not submitted: {error.message}")
+    message = f"it is not known whether the batch was submitted: {error.message}"
+    return replace(error, message=message, hint="build again: the batch is searched for before it is submitted again")
+
+
+def _without_result(fingerprint: str, batch_id: str) -> BatchResult:
+    message = f"batch {batch_id} has ended without a result for the request"
+    error = Diagnostic(codes.PROVIDER_FAILED, message, hint="build again to send the request again")
+    return BatchResult(fingerprint=fingerprint, outcome="errored", error=error)
+
+
+def _not_processed(outcome: str) -> Diagnostic:
+    message = f"the request was {outcome} in its batch"
+    return Diagnostic(codes.PROVIDER_FAILED, message, hint="nothing was charged; build again to send it again")

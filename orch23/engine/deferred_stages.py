@@ -1,0 +1,164 @@
+"""Stages whose requests are in batches: which they are, when to look at the batches, which can go on."""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
+
+from orch23.engine.outcomes import StageOutcome
+from orch23.engine.worker_threads import WorkerThreads
+from orch23.model.errors import ExitCode
+from orch23.model.plan import Run, VerifyOnly
+from orch23.model.stage_status import StageStatus
+from orch23.resolve.resolution import ResolvedStage
+
+if TYPE_CHECKING:
+    from orch23.engine.batch_calls import BatchCalls
+
+_FIRST_DELAY_S = 1.0
+_LONGEST_DELAY_S = 60.0
+_SLOWER = 1.5
+
+
+class LaterCalls(Protocol):
+    """Requests that are sent together once no stage can make progress, and whose responses come later."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no such request."""
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some are not sent yet."""
+
+    def advance(self) -> frozenset[str]:
+        """Send the requests, and collect responses; return the fingerprints of those whose stages can go on."""
+
+    def cancel(self, delays_s: Sequence[float]) -> bool:
+        """Cancel the requests, and collect those that are done; return whether some go on after these delays."""
+
+    def report(self) -> None:
+        """Report what the run waits for; it ends."""
+
+
+class LaterBatches(Struct):
+    """The batches of a run, made when they are needed: most builds have none. `has_files`: an earlier run left some."""
+
+    make: "Callable[[], BatchCalls]"
+    has_files: bool
+    _made: "BatchCalls | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request is in a batch, or has a result from one."""
+        made = self._made
+        return not self.has_files if made is None else made.is_empty
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a request is not submitted yet."""
+        return self._made is not None and self._made.has_unsent
+
+    def calls(self) -> "BatchCalls":
+        """Return the batches."""
+        with self._lock:
+            if self._made is None:
+                self._made = self.make()
+            return self._made
+
+    def advance(self) -> frozenset[str]:
+        """Submit what is queued, and collect what has ended; return the requests whose stages can go on."""
+        return self.calls().advance()
+
+    def cancel(self, delays_s: Sequence[float]) -> bool:
+        """Cancel the batches, and collect those that have ended; return whether some have not after these delays."""
+        return not self.is_empty and self.calls().cancel(delays_s)
+
+    def report(self) -> None:
+        """Report what the run waits for."""
+        if self._made is not None or self.has_files:
+            self.calls().report()
+
+
+class _Deferred(Struct, frozen=True):
+    resolved: ResolvedStage
+    decision: Run | VerifyOnly
+    fingerprint: str
+
+
+class DeferredStages(Struct, kw_only=True):
+    """The deferred stages of a build. With `waits`, their batches are looked at until all have ended.
+
+    The delay between two looks grows; it starts again when one has brought something.
+    """
+
+    later: LaterCalls
+    waits: bool
+    clock: Callable[[], float]
+    _stages: dict[str, _Deferred] = field(default_factory=dict)
+    _looks: int = 0
+    _due: float = 0.0
+    is_looking: bool = False
+
+    @property
+    def names(self) -> Collection[str]:
+        """The deferred stages."""
+        return self._stages.keys()
+
+    @property
+    def may_free_budget(self) -> bool:
+        """Whether a look may settle reservations, so that a request fits into the budget that does not fit now."""
+        return self._looks == 0 and not self.later.is_empty
+
+    def add(self, resolved: ResolvedStage, decision: Run | VerifyOnly, fingerprint: str) -> None:
+        """Defer a stage until there is a response to a request; without a fingerprint, until after the next look."""
+        self._stages[resolved.stage.name] = _Deferred(resolved, decision, fingerprint)
+
+    def delay_s(self) -> float | None:
+        """Return how long to wait until the next look; None if there is nothing to wait for."""
+        if self.later.has_unsent or any(not one.fingerprint for one in self._stages.values()):
+            return 0.0
+        if self.later.is_empty:
+            return None
+        if self._looks == 0:
+            return 0.0
+        return max(0.0, self._due - self.clock()) if self.waits and self._stages else None
+
+    def look(self, threads: WorkerThreads, report: Callable[[frozenset[str] | Exception], None]) -> None:
+        """Send requests and collect responses in a thread, since a signal must not wait for it; `report` gets the end.
+
+        That is the requests whose stages can go on.
+        """
+        self.is_looking = True
+
+        def work() -> Callable[[], None]:
+            try:
+                ready: frozenset[str] | Exception = self.later.advance()
+            except Exception as error:  # noqa: BLE001 - the loop thread raises it
+                ready = error
+            return partial(report, ready)
+
+        threads.submit("orch23-batches", work)
+
+    def looked(self, ready: Collection[str]) -> Iterator[tuple[ResolvedStage, Run | VerifyOnly]]:
+        """Note the end of a look, and yield the stages that can go on."""
+        self.is_looking = False
+        going = [name for name, one in self._stages.items() if not one.fingerprint or one.fingerprint in ready]
+        # Only for stages of this build: a batch that cannot be read would be looked at again and again.
+        self._looks = 0 if any(self._stages[name].fingerprint for name in going) else self._looks + 1
+        self._due = self.clock() + min(_LONGEST_DELAY_S, _FIRST_DELAY_S * _SLOWER**self._looks)
+        for name in going:
+            one = self._stages.pop(name)
+            yield one.resolved, one.decision
+
+    def outcomes(self) -> dict[str, StageOutcome]:
+        """Return the outcomes of the stages that are still deferred."""
+        text = "its request is in a batch"
+        return {
+            name: StageOutcome(status=StageStatus.AWAITING, text=text, code=ExitCode.WAITING, key=one.resolved.key)
+            for name, one in self._stages.items()
+            if one.fingerprint
+        }

@@ -1,0 +1,165 @@
+"""Anthropic's Message Batches: submit, list, poll, read results, cancel."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.model.llm import Request
+from orch23.model.server_url import url_origin
+from orch23.providers import codes
+from orch23.providers.anthropic_messages import (
+    make_anthropic_client,
+    message_arguments,
+    missing_requirements,
+    read_message,
+)
+from orch23.providers.anthropic_sdk import api_error
+from orch23.providers.batches import BatchResult, VendorBatch
+from orch23.providers.connections import CONNECT_S, ClientConnection, ClientPool, OpenCalls, TlsContexts
+from orch23.providers.faults import (
+    UNEXPECTED_ERRORS,
+    TransportError,
+    invalid_reply_diagnostic,
+    library_error,
+    printable_line,
+    timeout_error,
+    unreachable_error,
+)
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+
+CALL_S = 120.0
+_PAGE = 100
+_MOST_PAGES = 20
+
+
+class AnthropicBatches(Struct, frozen=True, kw_only=True):
+    """The batches of one server. The vendor keeps no label of a batch."""
+
+    url: str
+    key: str
+    calls: OpenCalls = field(default_factory=OpenCalls)
+    trust: TlsContexts = field(default_factory=TlsContexts)
+    clients: ClientPool = field(default_factory=ClientPool)
+
+    def __repr__(self) -> str:
+        """Describe it without the key."""
+        return f"AnthropicBatches(url={self.url!r})"
+
+    def submit(self, label: str, requests: Mapping[str, Request]) -> str:
+        """Submit requests; their fingerprints are the ids that the results have."""
+        del label
+        sent: Any = [{"custom_id": name, "params": message_arguments(one)} for name, one in requests.items()]
+        with self._open() as (client, timeout):
+            return str(client.messages.batches.create(requests=sent, timeout=timeout).id)
+
+    def created_since(self, created_s: float) -> Sequence[VendorBatch]:
+        """Return the batches that were created since a Unix time, newest first."""
+        found: list[VendorBatch] = []
+        with self._open() as (client, timeout):
+            page = client.messages.batches.list(limit=_PAGE, timeout=timeout)
+            for _ in range(_MOST_PAGES):
+                found += [_batch(one) for one in page.data]
+                if not page.data or found[-1].created_s < created_s or not page.has_next_page():
+                    break
+                page = page.get_next_page()
+        return [one for one in found if one.created_s >= created_s]
+
+    def batch(self, batch_id: str) -> VendorBatch:
+        """Return the state of a batch."""
+        with self._open() as (client, timeout):
+            return _batch(client.messages.batches.retrieve(batch_id, timeout=timeout))
+
+    def results(self, batch_id: str, requests: Mapping[str, Request]) -> Iterator[BatchResult]:
+        """Yield the results of a batch that has ended, for these requests; others are skipped."""
+        with self._open() as (client, timeout):
+            place = client.messages.batches.retrieve(batch_id, timeout=timeout).results_url
+            # The library sends the key to the address that the reply names.
+            if place is None or url_origin(place) != url_origin(self.url):
+                message = f"the results of {batch_id} are at {printable_line(str(place))}, not at {self.url}"
+                raise TransportError(invalid_reply_diagnostic(message))
+            for one in client.messages.batches.results(batch_id, timeout=timeout):
+                request = requests.get(one.custom_id)
+                if request is not None:
+                    yield self._result(one.custom_id, one.result, request)
+
+    def cancel(self, batch_id: str) -> None:
+        """Ask the vendor to stop a batch; one that has ended stays as it is."""
+        try:
+            with self._open() as (client, timeout):
+                client.messages.batches.cancel(batch_id, timeout=timeout)
+        except TransportError as fault:
+            if not self.batch(batch_id).has_ended:
+                raise fault from None
+
+    def _result(self, fingerprint: str, result: Any, request: Request) -> BatchResult:
+        match result.type:
+            case "succeeded":
+                try:
+                    response = read_message(result.message, self.url, request, 0.0)
+                except TransportError as fault:
+                    return BatchResult(
+                        fingerprint=fingerprint, outcome="succeeded", error=fault.diagnostic, usage=fault.usage
+                    )
+                return BatchResult(
+                    fingerprint=fingerprint, outcome="succeeded", response=replace(response, pace="batch")
+                )
+            case "errored":
+                return BatchResult(fingerprint=fingerprint, outcome="errored", error=_error(result.error.error))
+            case "expired" | "canceled":
+                return BatchResult(fingerprint=fingerprint, outcome=result.type)
+            case other:
+                message = f"a result of a batch is of the unknown type {printable_line(str(other))}"
+                raise TransportError(invalid_reply_diagnostic(message), charged=True)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[tuple["Anthropic", Any]]:
+        """Yield a client for one call, and the timeout to give to each of its methods."""
+        missing = missing_requirements(self.key)
+        if missing:
+            raise ConfigurationError(*missing)
+        import anthropic  # noqa: PLC0415 - heavy
+        import httpx2  # noqa: PLC0415 - heavy
+
+        with self.calls.track(CALL_S) as sockets:
+            try:
+                with self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client:
+                    yield client, anthropic.Timeout(CALL_S, connect=CONNECT_S)
+            except TransportError:
+                raise
+            except anthropic.APIStatusError as error:
+                raise api_error(self.url, error, charged=False) from None
+            except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
+                raise (
+                    timeout_error() if sockets.is_shut_down else unreachable_error(self.url, error.__cause__ or error)
+                ) from None
+            except (anthropic.AnthropicError, *UNEXPECTED_ERRORS) as error:
+                raise library_error(error, "anthropic") from None
+
+    def _client(self, connection: ClientConnection) -> "Anthropic":
+        return make_anthropic_client(self.url, self.key, connection, self.trust)
+
+
+def _batch(found: Any) -> VendorBatch:
+    counts = found.request_counts
+    return VendorBatch(
+        id=str(found.id),
+        has_ended=found.processing_status == "ended",
+        created_s=found.created_at.timestamp(),
+        requests=counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired,
+    )
+
+
+def _error(error: Any) -> Diagnostic:
+    """Return the error of a request that the vendor refused."""
+    said = printable_line(str(error.message))
+    if error.type == "invalid_request_error":
+        return Diagnostic(codes.BAD_REQUEST, f"the batch refused the request: {said}", hint="change what it names")
+    hint = "nothing was charged; build again to send the request again"
+    return Diagnostic(codes.PROVIDER_FAILED, f"the request failed in its batch: {error.type}: {said}", hint=hint)

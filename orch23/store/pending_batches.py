@@ -1,0 +1,136 @@
+"""Store the batches that a vendor works on, from before they are submitted until their results are recorded."""
+
+import contextlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
+
+from orch23.model.digest import Json
+from orch23.model.event import BatchWaiting
+from orch23.model.llm import Message, Request
+from orch23.model.parsing import from_struct, to_struct
+from orch23.model.prompt_cache import CachePolicy
+from orch23.store.json_text import decode_with_checksum, encode_with_checksum
+from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
+
+MOST_NAMES = 8
+"""The most stages that are named of a batch."""
+
+
+class _StoredRequest(Struct, frozen=True, kw_only=True):
+    """A request with all that its recording, its price and its response depend on."""
+
+    provider: str
+    model: str
+    endpoint: str
+    api: str
+    system: str
+    system_identity: str | None
+    messages: tuple[Message, ...]
+    identity: tuple[Message, ...]
+    params: Mapping[str, Json]
+    returns: str
+    schema: Json
+    sample: int
+
+
+class BatchServer(Struct, frozen=True, kw_only=True):
+    """The fields of an llm step that name its server."""
+
+    provider: str
+    base_url: str | None = None
+    endpoint_alias: str | None = None
+    api: str | None = None
+
+
+class PendingCall(Struct, frozen=True, kw_only=True):
+    """A request of a stage in a batch. `hour`: it may write to the prompt cache for an hour."""
+
+    stage: str
+    transcripts: str | None
+    stored: _StoredRequest
+    hour: bool = False
+
+    @property
+    def request(self) -> Request:
+        """The request."""
+        cache = CachePolicy(ttl="1h") if self.hour else None
+        return replace(Request(**asdict(self.stored)), pace="batch", cache=cache)
+
+
+def pending_call(stage: str, transcripts: str | None, request: Request) -> PendingCall:
+    """Return the call of a stage."""
+    stored = _StoredRequest(**{name: getattr(request, name) for name in _StoredRequest.__struct_fields__})
+    return PendingCall(stage=stage, transcripts=transcripts, stored=stored, hour=request.writes_for_an_hour)
+
+
+class PendingBatch(Struct, frozen=True, kw_only=True):
+    """A batch with its calls by fingerprint. Without `batch_id`, it is not known whether the vendor has it.
+
+    `created_s` is a Unix time before it was submitted.
+    """
+
+    label: str
+    pipeline: str
+    server: BatchServer
+    model: str
+    created_s: float
+    calls: Mapping[str, PendingCall]
+    batch_id: str = ""
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages of its calls, each once."""
+        return tuple(sorted({call.stage for call in self.calls.values()}))
+
+
+def waiting_batch(batch: PendingBatch) -> BatchWaiting:
+    """Return what is shown of a batch that has not ended."""
+    return BatchWaiting(
+        batch_id=batch.batch_id,
+        provider=batch.server.provider,
+        model=batch.model,
+        requests=len(batch.calls),
+        stages=batch.stages[:MOST_NAMES],
+        since=datetime.fromtimestamp(batch.created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+
+class PendingBatches(Struct, frozen=True):
+    """The files of pending batches in a folder of the store. Damaged ones are set aside and listed in `damaged`."""
+
+    folder: Path
+    damaged: list[str] = field(default_factory=list)
+
+    def of_pipeline(self, pipeline: str) -> tuple[PendingBatch, ...]:
+        """Return the batches of a pipeline, oldest first."""
+        try:
+            paths = sorted(path for path in self.folder.iterdir() if path.suffix == ".json")
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        found = [one for one in map(self._read, paths) if one is not None and one.pipeline == pipeline]
+        return tuple(sorted(found, key=lambda one: (one.created_s, one.label)))
+
+    def write(self, batch: PendingBatch) -> None:
+        """Write a batch durably."""
+        data = encode_with_checksum(from_struct(batch))
+        write_atomic(self._path(batch), data, mode=PRIVATE_FILE_MODE)
+
+    def remove(self, batch: PendingBatch) -> None:
+        """Remove a batch: its results are recorded, or the vendor does not have it."""
+        try_unlink(self._path(batch))
+
+    def _path(self, batch: PendingBatch) -> Path:
+        return self.folder / f"{batch.label}.json"
+
+    def _read(self, path: Path) -> PendingBatch | None:
+        try:
+            return to_struct(decode_with_checksum(read_regular(path) or b""), PendingBatch)
+        except ValueError as error:
+            self.damaged.append(f"batches/{path.name}: {error}")
+            with contextlib.suppress(OSError):  # a command that only reads may not rename it
+                path.rename(path.with_name(f"{path.name}.damaged"))
+            return None
