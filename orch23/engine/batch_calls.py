@@ -53,6 +53,7 @@ _GONE = 404
 class _Queued(Struct, frozen=True):
     step: LLMStep
     call: PendingCall
+    request: Request
 
 
 class BatchCalls(Struct, kw_only=True):
@@ -131,7 +132,7 @@ class BatchCalls(Struct, kw_only=True):
         self.ledger.reserve(stage, request)
         self.ledger.park(stage)
         with self._lock:
-            self._queued[fingerprint] = _Queued(step, pending_call(stage, step.transcripts, request))
+            self._queued[fingerprint] = _Queued(step, pending_call(stage, step.transcripts, request), request)
         return AwaitsBatchError(fingerprint)
 
     def _batch_of(self, fingerprint: str) -> PendingBatch | None:
@@ -207,7 +208,7 @@ class BatchCalls(Struct, kw_only=True):
         with self._lock:
             queued, self._queued = self._queued, {}
         for fingerprint, one in queued.items():
-            self.ledger.release_parked(fingerprint, one.call.stage, one.call.request)
+            self.ledger.release_parked(fingerprint, one.call.stage, one.request)
         # No stage takes a result any more.
         self._asked.clear()
         self.tidy()
@@ -229,7 +230,7 @@ class BatchCalls(Struct, kw_only=True):
             part: dict[str, _Queued] = {}
             size = results = 0
             for fingerprint, one in group.items():
-                sent, received = _sizes(one.call)
+                sent, received = _sizes(one.request)
                 size, results = size + sent, results + received
                 if part and (len(part) == _MOST_REQUESTS or size > _MOST_BYTES or results > _MOST_RESULT_BYTES):
                     yield part
@@ -262,7 +263,7 @@ class BatchCalls(Struct, kw_only=True):
             self.setting.notice(Event(data, f"in batch {batch.label}", call.stage, "debug"))
         try:
             batches = self._batches(batch)
-            batch_id = batches.submit(batch.label, {name: call.request for name, call in calls.items()})
+            batch_id = batches.submit(batch.label, {name: one.request for name, one in group.items()})
         except TransportError as fault:
             if not fault.charged:
                 self._drop(batch)
@@ -479,12 +480,13 @@ def _server_of(step: LLMStep) -> BatchServer:
     return BatchServer(provider=step.provider, base_url=step.base_url, endpoint_alias=step.endpoint_alias, api=step.api)
 
 
-def _sizes(call: PendingCall) -> tuple[int, int]:
-    """Return the bytes of a request, and the most that its result has."""
-    texts = (call.stored.system, *(message.content for message in call.stored.messages))
-    limit = call.stored.params.get("max_tokens")
+def _sizes(request: Request) -> tuple[int, int]:
+    """Return the bytes of a request, and the most that its result has. Media are sent as base64."""
+    texts = (request.system, *(message.content for message in request.messages))
+    media = sum(len(one.data) * 4 // 3 for one in request.media)
+    limit = request.params.get("max_tokens")
     tokens = limit if isinstance(limit, int) else 0
-    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts), tokens * _BYTES_OF_TOKEN
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) + media, tokens * _BYTES_OF_TOKEN
 
 
 def _may_be(one: VendorBatch, batch: PendingBatch) -> bool:

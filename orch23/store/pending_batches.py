@@ -4,9 +4,10 @@ import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from orch23.model.digest import Json
 from orch23.model.event import BatchWaiting
@@ -20,6 +21,13 @@ MOST_NAMES = 8
 """The most stages that are named of a batch."""
 
 
+class _StoredMessage(Struct, frozen=True):
+    """A message without its pictures and PDFs: recordings have only their digests, which are in the content."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
 class _StoredRequest(Struct, frozen=True, kw_only=True):
     """A request with all that its recording, its price and its response depend on."""
 
@@ -29,11 +37,12 @@ class _StoredRequest(Struct, frozen=True, kw_only=True):
     api: str
     system: str
     system_identity: str | None
-    messages: tuple[Message, ...]
-    identity: tuple[Message, ...]
+    messages: tuple[_StoredMessage, ...]
+    identity: tuple[_StoredMessage, ...]
     params: Mapping[str, Json]
     returns: str
     schema: Json
+    schema_identity: Json = None
     sample: int
 
 
@@ -58,13 +67,24 @@ class PendingCall(Struct, frozen=True, kw_only=True):
     def request(self) -> Request:
         """The request."""
         cache = CachePolicy(ttl="1h") if self.hour else None
-        return replace(Request(**asdict(self.stored)), pace="batch", cache=cache)
+        texts = {name: _restored(getattr(self.stored, name)) for name in ("messages", "identity")}
+        return Request(**{**asdict(self.stored), **texts}, pace="batch", cache=cache)
 
 
 def pending_call(stage: str, transcripts: str | None, request: Request) -> PendingCall:
     """Return the call of a stage."""
-    stored = _StoredRequest(**{name: getattr(request, name) for name in _StoredRequest.__struct_fields__})
+    fields = {name: getattr(request, name) for name in _StoredRequest.__struct_fields__}
+    fields |= {name: _stored(fields[name]) for name in ("messages", "identity")}
+    stored = _StoredRequest(**fields)
     return PendingCall(stage=stage, transcripts=transcripts, stored=stored, hour=request.writes_for_an_hour)
+
+
+def _stored(messages: tuple[Message, ...]) -> tuple[_StoredMessage, ...]:
+    return tuple(_StoredMessage(one.role, one.content) for one in messages)
+
+
+def _restored(messages: tuple[_StoredMessage, ...]) -> tuple[Message, ...]:
+    return tuple(Message(one.role, one.content) for one in messages)
 
 
 class PendingBatch(Struct, frozen=True, kw_only=True):
