@@ -92,7 +92,8 @@ class BatchServer:
         """End all batches. `results` are those of requests whose prompt has this word."""
         for batch in self.batches:
             for name, params in batch.requests.items():
-                said = params["messages"][0]["content"].split()
+                content = params["messages"][0]["content"]
+                said = content.split() if isinstance(content, str) else ()
                 found = [result for word, result in results.items() if word in said]
                 if batch.status != "ended" and found:
                     batch.results[name] = found[0]

@@ -6,11 +6,13 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.batch_server import BatchServer
 from tests.loopback import Loopback, loopback, message_reply
 from tests.openai_server import OpenAIServer, chat, response
 from tests.project import Project
@@ -207,3 +209,17 @@ def test_a_changed_block_is_reported(tmp_path: Path) -> None:
         assert outcome.code != 0
         assert "the block of `art/a.png` is changed" in outcome.err
         assert not server.asked
+
+
+def test_a_batch_has_the_pictures_too(tmp_path: Path) -> None:
+    with BatchServer(lambda _params: "a dot", now=datetime.now(UTC).isoformat()) as server:
+        project = story(tmp_path / "p", server.url, f"{CLAUDE}, pace: batch")
+        assert project.build(env=KEY).code == 7
+        (kept,) = server.batches
+        (params,) = kept.requests.values()
+        kinds = [part["type"] for part in params["messages"][0]["content"]]
+        assert kinds == ["text", "image", "text", "document", "text"]
+        server.end()
+        assert project.build(env=KEY).code == 0
+    assert project.read("out.txt") == "a dot\n"
+    assert len(server.submitted) == 1
