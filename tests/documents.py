@@ -105,6 +105,7 @@ WHOLE: dict[str, Any] = {
                 "from": "baseline",
                 "no_progress": 2,
                 "escalate": ["big"],
+                "style": "conversation",
             },
             "verify": {
                 "inputs": ["t.py"],

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,6 +32,9 @@ from orch23.providers.registry import adapter_named, storing_server, truncation_
 from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH
 from orch23.steps.registry import is_llm
 from orch23.store.run_statistics import StageStatistics
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -196,19 +199,30 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
     more = truncation_policy(node.step)
-    feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + node.step.brief.limit))
     tokens = request.params.get("max_tokens")
     # A truncated response is called again with a higher limit, and each of these calls is paid for.
     limits = [tokens * more.factor**cut for cut in range(more.retries + 1)] if isinstance(tokens, int) else []
     first = [replace(request, params={**request.params, "max_tokens": limit}) for limit in limits] or [request]
-    later = [replace(sent, messages=(*sent.messages, feedback)) for sent in first]
     most = _sum(
-        worst_case(sent, tariff_of(*_model_of(node, attempt))).cost
+        worst_case(_with_feedback(sent, node, node.step, attempt, max(limits, default=0)), tariff).cost
         for attempt in range(1, node.retry.max + 2)
-        for sent in (first if attempt == 1 else later)
+        for tariff in [tariff_of(*_model_of(node, attempt))]
+        for sent in first
     )
     limit = node.stop.max_cost_usd
     return most if most is None or limit is None else min(most, limit)
+
+
+def _with_feedback(request: Request, stage: Stage, step: "LLMStep", attempt: int, most_tokens: int) -> Request:
+    """Return the largest request of an attempt. A token is counted as one character, as `worst_case` counts it."""
+    if attempt == 1:
+        return request
+    if not stage.retry.is_conversation:
+        feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + step.brief.limit))
+        return replace(request, messages=(*request.messages, feedback))
+    shown = step.max_bytes if step.returns == "edits" else 0
+    turn = (Message("assistant", "." * most_tokens), Message("user", "." * (step.brief.limit + shown)))
+    return replace(request, messages=(*request.messages, *turn * (attempt - 1)))
 
 
 def _sum(costs: Iterable[str | Decimal | None]) -> Decimal | None:

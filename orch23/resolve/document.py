@@ -215,6 +215,13 @@ class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
             "attempts. If a model refuses, the next one gets the same prompt."
         ),
     ] = ()
+    style: Annotated[
+        Literal["prompt", "conversation"],
+        Meta(
+            description="prompt: a later attempt sends a new prompt, with the feedback. conversation: it sends the "
+            "first prompt unchanged, and then each former response and what failed as turns."
+        ),
+    ] = "prompt"
 
 
 class StopConditionsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

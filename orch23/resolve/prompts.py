@@ -24,6 +24,7 @@ from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
+    from orch23.resolve.dialogue import Dialogue
     from orch23.resolve.templates import RenderedPrompt, TemplateFileError
     from orch23.steps.llm.spec import LLMStep
 
@@ -110,7 +111,8 @@ class PromptInputs:
 class AttemptContext(Struct, frozen=True, kw_only=True):
     """The values that one attempt adds to a prompt.
 
-    `shows_previous`: the stage's own files in `given` are those of the previous response.
+    `shows_previous`: the stage's own files in `given` are those of the previous response. With `dialogue` the request
+    continues the one of a former attempt.
     """
 
     attempt: int = 1
@@ -121,6 +123,7 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
     model: str
     sample: int = 0
     shows_previous: bool = False
+    dialogue: "Dialogue | None" = None
 
 
 # ---- the aspects of a key ---------------------------------------------------------------------
@@ -239,6 +242,9 @@ def make_request(
     wire_schema: Json = None,
 ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
     """Return the request of one attempt, or the errors of its prompt."""
+    if this.dialogue is not None:
+        names = _names(stage, this.given, variables, schema=_schema(step, sources))
+        return _continued(this.dialogue, stage, step, this, sources, names=names, params=params)
     template = stage.retry.prompt if this.feedback is not None and stage.retry.prompt else step.prompt
     read: set[str] = set()
     given = tuple(replace(one, read=partial(_read_noted, one, read)) for one in this.given)
@@ -275,13 +281,45 @@ def make_request(
             returns=step.returns,
             schema=wire_schema,
             sample=this.sample,
-            stable=_stable(stage, step, this, sources, sent, text),
+            stable=len(text.text + ends[0])
+            if stage.retry.is_conversation
+            else _stable(stage, step, this, sources, sent, text),
             family=family,
             system_users=users,
             added=(ends[0], ends[1]),
+            is_final=this.attempt > stage.retry.max,
         ),
         (),
     )
+
+
+def _continued(
+    dialogue: "Dialogue",
+    stage: Stage,
+    step: "LLMStep",
+    this: AttemptContext,
+    sources: AuthorTexts,
+    *,
+    names: dict[str, object],
+    params: Mapping[str, Json],
+) -> tuple[Request | None, tuple[Diagnostic, ...]]:
+    """Return the request of a former attempt with its response and what failed as turns."""
+    if dialogue.response is None or this.feedback is None:
+        return replace(dialogue.next_request(("", ""), this, params), is_final=this.attempt > stage.retry.max), ()
+    from orch23.resolve.dialogue import follow_up  # noqa: PLC0415 - few stages need it, and every edit loads this
+
+    names |= {"attempt": this.attempt, "previous": (this.previous or "")[:MAX_PREVIOUS_LENGTH]}
+    own, same = PromptInputs(this.own) if this.own else None, _reduced(this.feedback)
+    sent, problems = _render_sent(stage.retry.prompt, {**names, "brief": this.feedback, "own": own}, sources)
+    identity, more = _render(stage.retry.prompt, {**names, "brief": same, "own": None}, sources)
+    if sent is None or identity is None or same is None:
+        return None, problems or more
+    template = (sources.text(stage.retry.prompt)[0] or "") if stage.retry.prompt else ""
+    turn = (
+        follow_up(sent.text, template, this.feedback, stage, step, this),
+        follow_up(identity, template, same, stage, step, this),
+    )
+    return replace(dialogue.next_request(turn, this, params), is_final=this.attempt > stage.retry.max), ()
 
 
 def _read_noted(one: PromptInput, read: set[str]) -> str:

@@ -372,7 +372,8 @@ def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry
     if isinstance(value, int):
         return Retry(max=_clamped("retry", value, at))
     below = at.below("retry")
-    for key, is_given in (("prompt", value.prompt is not UNSET), ("escalate", bool(value.escalate))):
+    llm_keys = {"prompt": value.prompt is not UNSET, "escalate": value.escalate, "style": value.style != "prompt"}
+    for key, is_given in llm_keys.items():
         if is_given and step is not None and not step.asks_model:
             below.add(key, "E856", f"`retry.{key}` is for llm stages", "remove it")
     return Retry(
@@ -382,6 +383,7 @@ def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry
         start_from=value.start_from,
         no_progress=given(value.no_progress, None),
         escalate=value.escalate,
+        style=value.style,
     )
 
 
