@@ -372,8 +372,8 @@ def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry
     if isinstance(value, int):
         return Retry(max=_clamped("retry", value, at))
     below = at.below("retry")
-    llm_keys = {"prompt": value.prompt is not UNSET, "escalate": value.escalate, "style": value.style != "prompt"}
-    for key, is_given in llm_keys.items():
+    # `style` may be in the defaults of a pipeline, whose other stages do not use it.
+    for key, is_given in (("prompt", value.prompt is not UNSET), ("escalate", bool(value.escalate))):
         if is_given and step is not None and not step.asks_model:
             below.add(key, "E856", f"`retry.{key}` is for llm stages", "remove it")
     return Retry(
