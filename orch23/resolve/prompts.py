@@ -24,6 +24,7 @@ from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.model.media import MediaKind
+    from orch23.resolve.dialogue import Dialogue
     from orch23.resolve.templates import RenderedPrompt, TemplateFileError
     from orch23.steps.llm.spec import LLMStep
 
@@ -112,7 +113,8 @@ class PromptInputs:
 class AttemptContext(Struct, frozen=True, kw_only=True):
     """The values that one attempt adds to a prompt.
 
-    `shows_previous`: the stage's own files in `given` are those of the previous response.
+    `shows_previous`: the stage's own files in `given` are those of the previous response. With `dialogue` the request
+    continues the one of a former attempt.
     """
 
     attempt: int = 1
@@ -123,6 +125,7 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
     model: str
     sample: int = 0
     shows_previous: bool = False
+    dialogue: "Dialogue | None" = None
 
 
 # ---- the aspects of a key ---------------------------------------------------------------------
@@ -259,6 +262,22 @@ def make_request(
     """Return the request of one attempt, or the errors of its prompt."""
     from orch23.resolve.accepted_media import NotedText, without_media  # noqa: PLC0415 - only for stages that call a model
 
+    if this.dialogue is not None:
+        last = replace(
+            this.dialogue.request,
+            provider=step.provider,
+            model=step.model,
+            endpoint=endpoint,
+            params=params,
+            schema=wire_schema,
+            sample=this.sample,
+            fallback=False,
+            is_final=this.attempt > stage.retry.max,
+        )
+        if this.dialogue.response is None or this.feedback is None:
+            return last, ()  # there is nothing to answer
+        names = _names(stage, this.given, variables, schema=_schema(step, sources))
+        return _continued(last, this.dialogue.response, stage, step, this, sources, names)
     template = stage.retry.prompt if this.feedback is not None and stage.retry.prompt else step.prompt
     read: set[str] = set()
     given = tuple(replace(one, read=NotedText(one, read)) for one in this.given)
@@ -298,13 +317,47 @@ def make_request(
             returns=step.returns,
             schema=wire_schema,
             sample=this.sample,
-            stable=_stable(stage, step, this, sources, sent, text),
+            stable=len(text.text + ends[0])
+            if stage.retry.is_conversation
+            else _stable(stage, step, this, sources, sent, text),
             family=family,
             system_users=users,
             added=(ends[0], ends[1]),
+            is_final=this.attempt > stage.retry.max,
         ),
         (),
     )
+
+
+def _continued(
+    last: Request,
+    response: str,
+    stage: Stage,
+    step: "LLMStep",
+    this: AttemptContext,
+    sources: AuthorTexts,
+    names: dict[str, object],
+) -> tuple[Request | None, tuple[Diagnostic, ...]]:
+    """Return a request with the response to it and what failed as turns."""
+    from orch23.resolve.dialogue import follow_up  # noqa: PLC0415 - few stages need it, and every edit loads this
+
+    names |= {"attempt": this.attempt, "previous": (this.previous or "")[:MAX_PREVIOUS_LENGTH]}
+    own, feedback, same = PromptInputs(this.own) if this.own else None, this.feedback, _reduced(this.feedback)
+    sent, problems = _render_sent(stage.retry.prompt, {**names, "brief": feedback, "own": own}, sources)
+    identity, more = _render(stage.retry.prompt, {**names, "brief": same, "own": None}, sources)
+    if sent is None or identity is None or feedback is None or same is None:
+        return None, problems or more
+    template = (sources.text(stage.retry.prompt)[0] or "") if stage.retry.prompt else ""
+    said = Message("assistant", response)
+    before = "\n".join(one.content for one in (*last.messages, said))
+    turn = follow_up(sent.text, template, feedback, stage, step, this, before=before)
+    reduced = follow_up(identity, template, same, stage, step, this)
+    return replace(
+        last,
+        messages=(*last.messages, said, Message("user", turn, sent.media)),
+        identity=(*last.identity, said, Message("user", reduced)),
+        added=("", ""),
+    ), ()
 
 
 def _appended(
