@@ -609,7 +609,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ONE_MORE,
         M(
             WORK,
-            "    retry: {max: 2, from: baseline}\n",
+            "    retry: {max: 2, from: baseline, style: conversation}\n",
             "    retry: {max: 3, from: baseline}\n",
         ),
     ),

@@ -39,8 +39,8 @@ from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
     from orch23.engine.best_attempt import BestAttempt
+    from orch23.model.dialogue import Dialogue
     from orch23.providers.outages import FallbackSetting
-    from orch23.resolve.dialogue import Dialogue
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):

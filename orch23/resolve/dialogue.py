@@ -4,17 +4,29 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from orch23.model.event_data import SentFile
-from orch23.model.llm import Request, RetryFeedback
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.llm import Message, Request, RetryFeedback
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
+from orch23.resolve.prompts import (
+    MAX_PREVIOUS_LENGTH,
+    AttemptContext,
+    AuthorTexts,
+    PromptInput,
+    PromptInputs,
+    prompt_names,
+    reduced_feedback,
+    render_file,
+    render_sent,
+    schema_text,
+)
 from orch23.resolve.standard_feedback import as_sent, standard_feedback, uses_feedback
 from orch23.resolve.templates import names_used
 
 if TYPE_CHECKING:
-    from orch23.resolve.prompts import AttemptContext, PromptInput
     from orch23.steps.llm.spec import LLMStep
 
 # The vendors refuse an empty message.
@@ -22,26 +34,63 @@ _AGAIN = "Respond again, as described above."
 _WITH_FILES = frozenset({"files", "blocks", "edits"})
 
 
-class Dialogue(Struct, frozen=True, kw_only=True):
-    """A request of a former attempt and its response; None: there was none, or a blank one, which no vendor accepts.
+def continued_request(
+    stage: Stage,
+    step: "LLMStep",
+    this: AttemptContext,
+    sources: AuthorTexts,
+    *,
+    variables: Mapping[str, Json],
+    endpoint: str,
+    params: Mapping[str, Json],
+    wire_schema: Json = None,
+) -> tuple[Request | None, tuple[Diagnostic, ...]]:
+    """Return the request of an attempt that continues a former one, or the errors of its prompt.
 
-    `shown` has the digests of the inputs as its last message found them, by path and slice; `files` are those that its
-    messages contain.
+    Without a response or a failure there is nothing to answer, so the messages are sent again as they are.
     """
+    dialogue, feedback, same = this.dialogue, this.feedback, reduced_feedback(this.feedback)
+    if dialogue is None:
+        message = "BUG: there is no request to continue"
+        raise ValueError(message)
+    last = replace(
+        dialogue.request,
+        provider=step.provider,
+        model=this.model,
+        endpoint=endpoint,
+        params=params,
+        schema=wire_schema,
+        sample=this.sample,
+        fallback=False,
+        is_final=this.attempt > stage.retry.max,
+    )
+    if dialogue.response is None or feedback is None or same is None:
+        return last, ()
+    names = prompt_names(stage, this.given, variables, schema=schema_text(step, sources))
+    names |= {"attempt": this.attempt, "previous": (this.previous or "")[:MAX_PREVIOUS_LENGTH]}
+    own = PromptInputs(this.own) if this.own else None
+    sent, problems = render_sent(stage.retry.prompt, {**names, "brief": feedback, "own": own}, sources)
+    identity, more = render_file(stage.retry.prompt, {**names, "brief": same, "own": None}, sources)
+    if sent is None or identity is None:
+        return None, problems or more
+    template = (sources.text(stage.retry.prompt)[0] or "") if stage.retry.prompt else ""
+    said = Message("assistant", dialogue.response)
+    before = "\n".join(one.content for one in (*last.messages, said))
+    turn = _follow_up(sent.text, template, feedback, stage, step, this, before=before)
+    reduced = _follow_up(identity, template, same, stage, step, this)
+    messages = (*last.messages, said, Message("user", turn, sent.media))
+    return replace(
+        last, messages=messages, identity=(*last.identity, said, Message("user", reduced)), added=("", "")
+    ), ()
 
-    request: Request
-    response: str | None
-    shown: Mapping[tuple[str, str], str]
-    files: tuple[SentFile, ...] = ()
 
-
-def follow_up(
+def _follow_up(
     rendered: str,
     template: str,
     feedback: RetryFeedback,
     stage: Stage,
     step: "LLMStep",
-    this: "AttemptContext",
+    this: AttemptContext,
     before: str | None = None,
 ) -> str:
     """Return the message after a response: `rendered` from `template`, and the feedback if that does not use it.
@@ -59,7 +108,7 @@ def follow_up(
     return f"{rendered.rstrip()}\n\n{text}" if rendered.strip() else text
 
 
-def _changed_files(step: "LLMStep", this: "AttemptContext") -> Iterator["PromptInput"]:
+def _changed_files(step: "LLMStep", this: AttemptContext) -> Iterator[PromptInput]:
     """Yield the files that edits have changed: the model has only seen the changes, and must quote the files."""
     if step.returns == "edits" and this.dialogue is not None:
         for one in this.given:
@@ -67,7 +116,7 @@ def _changed_files(step: "LLMStep", this: "AttemptContext") -> Iterator["PromptI
                 yield one
 
 
-def _state(stage: Stage, step: "LLMStep", this: "AttemptContext", *, has_files: bool) -> str:
+def _state(stage: Stage, step: "LLMStep", this: AttemptContext, *, has_files: bool) -> str:
     """Return which files the next response starts from."""
     if step.returns not in _WITH_FILES:
         return ""
@@ -79,6 +128,6 @@ def _state(stage: Stage, step: "LLMStep", this: "AttemptContext", *, has_files: 
     return f"The changes of that response are in place.{now}"
 
 
-def inputs_shown(this: "AttemptContext") -> dict[tuple[str, str], str]:
+def inputs_shown(this: AttemptContext) -> dict[tuple[str, str], str]:
     """Return the digests of the inputs of an attempt by path and slice, as the next one compares them."""
     return {(one.path, one.slice): one.digest for one in this.given}

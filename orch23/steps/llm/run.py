@@ -28,7 +28,7 @@ from orch23.steps.llm.shown import binary_inputs, given_inputs, oversized_output
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
-    from orch23.resolve.dialogue import Dialogue
+    from orch23.model.dialogue import Dialogue
 
 
 class _Rejected(Struct, frozen=True):
@@ -131,7 +131,8 @@ def _dialogue(
     stage = attempts.resolved.stage
     if not stage.retry.is_conversation:
         return None
-    from orch23.resolve.dialogue import Dialogue, inputs_shown  # noqa: PLC0415 - few stages need it
+    from orch23.model.dialogue import Dialogue  # noqa: PLC0415 - few stages need it
+    from orch23.resolve.dialogue import inputs_shown  # noqa: PLC0415 - few stages need it
 
     return Dialogue(
         request=request,

@@ -3,10 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from orch23.model.dialogue import Dialogue
 from orch23.model.digest import Json
 from orch23.model.llm import RetryFeedback
 from orch23.model.pipeline import Retry, Stage
-from orch23.resolve.dialogue import Dialogue, inputs_shown
+from orch23.resolve.dialogue import continued_request, inputs_shown
 from orch23.resolve.prompts import AttemptContext, make_request
 from orch23.steps.llm.spec import LLMStep
 
@@ -25,7 +26,8 @@ class Texts:
 
 
 def request_of(this: AttemptContext, stage: Stage = STAGE):
-    request, problems = make_request(stage, STEP, this, Texts(), variables={}, endpoint="e", params=PARAMS)
+    make = make_request if this.dialogue is None else continued_request
+    request, problems = make(stage, STEP, this, Texts(), variables={}, endpoint="e", params=PARAMS)
     assert not problems
     assert request is not None
     return request
