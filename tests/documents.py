@@ -119,6 +119,7 @@ WHOLE: dict[str, Any] = {
                         "api": "responses",
                     },
                 ],
+                "style": "conversation",
             },
             "verify": {
                 "inputs": ["t.py"],

@@ -388,7 +388,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         NO_RETRY,
         M(LAYERED, '        - commands: {from: "${{ layer.constraints }}", allow: [python]}\n', ""),
     ),
-    "S2-13": (M(LAYERED, "  retry: {max: 2, from: baseline}", "  retry: {max: 3, from: baseline}"), ONE_MORE),
+    "S2-13": (M(LAYERED, "  retry: {max: 2, from: baseline", "  retry: {max: 3, from: baseline"), ONE_MORE),
     "S2-14": (
         M(
             LAYERED,
@@ -609,7 +609,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ONE_MORE,
         M(
             WORK,
-            "    retry: {max: 2, from: baseline}\n",
+            "    retry: {max: 2, from: baseline, style: conversation}\n",
             "    retry: {max: 3, from: baseline}\n",
         ),
     ),
@@ -861,7 +861,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-49": (
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
     ),
-    "S4-50": (NO_RESPONSE_TEXT, M(GUARDING, "    return (*shown, *(_shown(path", "    return (*(), *(_shown(path")),
+    "S4-50": (NO_RESPONSE_TEXT, M(GUARDING, "dict.fromkeys((*before, *shown,", "dict.fromkeys((*before,")),
     "S4-51": (M(VERIFICATION, "            return _joined(failures)\n", "            return None\n"),),
     "S4-52": (
         M("specs/work_orders/tools/summary.py", '"40000"', '"040000"'),

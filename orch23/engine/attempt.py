@@ -39,13 +39,14 @@ from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
     from orch23.engine.best_attempt import BestAttempt
+    from orch23.model.dialogue import Dialogue
     from orch23.providers.outages import FallbackSetting
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
     """What an attempt starts from: the stage's own files, their exchanges, the failure and response before it.
 
-    `is_applied`: the files are those of the previous response.
+    `is_applied`: the files are those of the previous response. `dialogue` is the request that the attempt continues.
     """
 
     attempt: int
@@ -54,6 +55,7 @@ class AttemptInput(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     previous_response: str | None = None
     is_applied: bool = False
+    dialogue: "Dialogue | None" = None
 
 
 class AttemptResult(Struct, frozen=True):
@@ -61,7 +63,8 @@ class AttemptResult(Struct, frozen=True):
 
     `written` are the paths that the responses wrote, also where the bytes equal those of the base. `leftover` is what a
     program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it. `settle` gets the
-    failure of the verification, or None; it is not called if the attempt itself failed.
+    failure of the verification, or None; it is not called if the attempt itself failed. `dialogue` is what the next
+    attempt continues, if retries are a conversation.
     """
 
     tree: Files
@@ -73,6 +76,7 @@ class AttemptResult(Struct, frozen=True):
     written: frozenset[str] = frozenset()
     leftover: Files | None = None
     settle: Callable[[Failure | None], None] | None = None
+    dialogue: "Dialogue | None" = None
 
 
 ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
@@ -212,6 +216,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
                 failure=failure,
                 previous_response=last.response,
                 is_applied=earlier is last and last.failure is None,
+                dialogue=last.dialogue,
             )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.

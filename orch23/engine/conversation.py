@@ -77,9 +77,14 @@ class RequestBuilder(Struct, frozen=True):
         """
         from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that call a model
 
+        make = make_request
+        if this.dialogue is not None:
+            from orch23.resolve.dialogue import continued_request  # noqa: PLC0415 - few stages need it
+
+            make = continued_request
         wire = wire_schema_of(step, _schema(step, self.sources))
         with accepting(accepted_media(step)):
-            request, problems = make_request(
+            request, problems = make(
                 resolved.stage,
                 step,
                 this,

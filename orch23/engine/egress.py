@@ -280,15 +280,19 @@ def _json(value: Json) -> str:
 def sent_files(files: tuple[str, ...], this: AttemptContext, sources: AuthorTexts) -> tuple[SentFile, ...]:
     """Return the files that a request contains, whole or in part: inputs that the prompt read, and `files`.
 
-    `files` are the author's own.
+    `files` are the author's own. Those of the messages that it continues come first.
     """
+    before = this.dialogue.files if this.dialogue is not None else ()
+    if this.dialogue is not None and this.dialogue.response is None:
+        return before  # the same messages again
     shown = [
         _shown(one.path, one.slice, one.read.text)
         for one in (*this.given, *this.own)
         if isinstance(one.read, TrackedText) and one.read.text is not None
     ]
     texts = {path: sources.text(path)[0] for path in files}
-    return (*shown, *(_shown(path, "", text) for path, text in texts.items() if text is not None))
+    authored = [_shown(path, "", text) for path, text in texts.items() if text is not None]
+    return tuple(dict.fromkeys((*before, *shown, *authored)))
 
 
 def sent_media(request: Request) -> tuple[SentFile, ...]:

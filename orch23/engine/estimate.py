@@ -226,12 +226,20 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     node, request = basis.node, basis.request
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
-    feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + node.step.brief.limit))
-    later = replace(request, messages=(*request.messages, feedback))
-    first, *others = [(step, *_fallbacks(node)) for step in _attempts(node)]
-    costs = [_attempt_cost(first, request, tariff_of), *(_attempt_cost(one, later, tariff_of) for one in others)]
+    attempts = _attempts(node)
+    most_tokens = max(map(_most_tokens, attempts))
+    costs = [
+        _attempt_cost((step, *_fallbacks(node)), _with_feedback(request, node, step, number, most_tokens), tariff_of)
+        for number, step in enumerate(attempts, 1)
+    ]
     most, limit = _sum(costs), node.stop.max_cost_usd
     return most if most is None or limit is None else min(most, limit)
+
+
+def _most_tokens(step: "LLMStep") -> int:
+    """Return the maximum tokens of a response of a step, after the truncated ones before it."""
+    more = truncation_policy(step)
+    return int(with_token_limit(step).max_tokens * more.factor**more.retries)
 
 
 def _attempt_cost(steps: "Sequence[LLMStep]", request: Request, tariff_of: TariffOf) -> Decimal | None:
@@ -251,6 +259,18 @@ def _costs(step: "LLMStep", request: Request, tariff_of: TariffOf) -> list[Decim
     sent = [replace(request, params={**request.params, "max_tokens": limit}) for limit in limits] or [request]
     tariff = tariff_of(step.provider, step.model, step.pace)
     return [worst_case(one, tariff).cost for one in sent]
+
+
+def _with_feedback(request: Request, stage: Stage, step: "LLMStep", attempt: int, most_tokens: int) -> Request:
+    """Return the largest request of an attempt. A token is counted as one character, as `worst_case` counts it."""
+    if attempt == 1:
+        return request
+    if not stage.retry.is_conversation:
+        feedback = Message("user", "." * (MAX_PREVIOUS_LENGTH + step.brief.limit))
+        return replace(request, messages=(*request.messages, feedback))
+    shown = step.max_bytes if step.returns == "edits" else 0
+    turn = (Message("assistant", "." * most_tokens), Message("user", "." * (step.brief.limit + shown)))
+    return replace(request, messages=(*request.messages, *turn * (attempt - 1)))
 
 
 def _sum(costs: Iterable[str | Decimal | None]) -> Decimal | None:

@@ -223,8 +223,7 @@ class LlmEvents(Struct, kw_only=True):
 
     def requested(self, request: Request) -> None:
         """Keep and report a request, before it is sent."""
-        sent = "\n\n".join(message.content for message in request.messages)
-        self._keep("prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
+        self._keep("prompt.txt", f"{request.system}\n\n{request.text}" if request.system else request.text)
         data = LlmRequest(
             fingerprint=request.fingerprint(),
             model=request.model,
@@ -235,7 +234,7 @@ class LlmEvents(Struct, kw_only=True):
             mode=self.mode,
             files=(*sent_files(self.files, self.context, self.sources), *sent_media(request)),
             bytes=sent_bytes(request),
-            previous_bytes=utf8_size(self.context.previous or ""),
+            previous_bytes=_previous_bytes(request, self.context),
             brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,
         )
         self.report.emit(data, f"calling {request.provider} {request.model}")
@@ -273,3 +272,9 @@ class LlmEvents(Struct, kw_only=True):
 
     def _keep(self, name: str, text: str) -> None:
         self.report.keep(self.context.attempt, name, text)
+
+
+def _previous_bytes(request: Request, context: AttemptContext) -> int:
+    """Return the size of former responses: of those that are turns, else of the one that the prompt may show."""
+    turns = [message.content for message in request.messages if message.role == "assistant"]
+    return sum(map(utf8_size, turns)) if turns else utf8_size(context.previous or "")

@@ -53,7 +53,8 @@ def early_end_notes(decider: StageDecider) -> tuple[Diagnostic, ...]:
 def _notes(decider: StageDecider, stages: Sequence[Stage]) -> Iterator[Diagnostic]:
     first = stages[0]
     # With a prompt of its own for retries, the second attempt is the first to have it.
-    if first.retry.max > (1 if first.retry.prompt else 0):
+    # In a conversation, the first message is the same for all attempts, whatever its template names.
+    if not first.retry.is_conversation and first.retry.max > (1 if first.retry.prompt else 0):
         files = _files(decider, first, again=True)
         # With the files of the last attempt, the list of inputs ends with other ones.
         is_continued = first.retry.start_from != "baseline"

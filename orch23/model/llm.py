@@ -1,6 +1,6 @@
 """Requests to models, their responses, the exchanges that record both, and the provider port."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -56,7 +56,8 @@ class Request(Struct, frozen=True, kw_only=True):
     attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt cache.
     `pace` is how soon the response is needed, and what it costs. These are not part of the fingerprint. `added` are the
     ends of the last message and of the last identity that orch23 appended to what the template rendered. `is_live`:
-    someone reads the response while it arrives. `fallback`: it goes to an entry of `llm.fallback`.
+    someone reads the response while it arrives. `fallback`: it goes to an entry of `llm.fallback`. `is_final`: no
+    further attempt can send all of these messages again.
     """
 
     provider: str
@@ -81,6 +82,7 @@ class Request(Struct, frozen=True, kw_only=True):
     added: tuple[str, str] = ("", "")
     is_live: bool = True
     fallback: bool = False
+    is_final: bool = False
 
     @property
     def is_streamed(self) -> bool:
@@ -92,6 +94,11 @@ class Request(Struct, frozen=True, kw_only=True):
     def media(self) -> "tuple[Media, ...]":
         """Return the pictures and PDFs of all messages."""
         return tuple(one for message in self.messages for one in message.media)
+
+    @property
+    def text(self) -> str:
+        """The messages as one text, with the roles of all but the first."""
+        return joined_messages((one.role, one.content) for one in self.messages)
 
     @property
     def writes_for_an_hour(self) -> bool:
@@ -128,6 +135,12 @@ class Request(Struct, frozen=True, kw_only=True):
     def fingerprint(self) -> str:
         """Return the identity of the request: sha256 in hex of the canonical JSON of its parts."""
         return digest_json(self.parts())
+
+
+def joined_messages(messages: Iterable[tuple[str, str]]) -> str:
+    """Return messages (role and content) as one text: after the first one, each has its role before it."""
+    texts = [text if not at else f"=== {role} ===\n\n{text}" for at, (role, text) in enumerate(messages)]
+    return "\n\n".join(texts)
 
 
 def _without_end(message: Message, end: str) -> Message:

@@ -223,6 +223,12 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     start_from: Literal["current", "best", "baseline"] = "current"
     no_progress: int | None = None
     escalate: tuple[str | ModelChoice, ...] = ()
+    style: Literal["prompt", "conversation"] = "prompt"
+
+    @property
+    def is_conversation(self) -> bool:
+        """Return whether a later attempt sends the former ones as turns, after the same first message."""
+        return self.style == "conversation" and self.max > 0
 
     @property
     def usable(self) -> tuple[str | ModelChoice, ...]:

@@ -12,16 +12,19 @@ _KEY_LENGTH = 40
 
 
 class CacheMarks(Struct, frozen=True):
-    """The ends of cached prefixes: of the system text, in the first message, of the last message. At most four."""
+    """The ends of cached prefixes: of the system text, in the first message, of a later message. At most four.
+
+    `turn` is the position of that message; 0 for none.
+    """
 
     system: bool = False
     ends: tuple[int, ...] = ()
-    last: bool = False
+    turn: int = 0
 
     def ends_in(self, request: Request, at: int) -> tuple[int, ...]:
         """Return the ends in one message, in characters, ascending."""
         whole = len(request.messages[at].content)
-        last = (whole,) if self.last and at == len(request.messages) - 1 else ()
+        last = (whole,) if self.turn and at == self.turn else ()
         return (*(self.ends if at == 0 else ()), *last)
 
 
@@ -41,12 +44,23 @@ def cache_marks(request: Request, facts: ModelFacts) -> CacheMarks:
     is_shared = request.system_users == "attempts" or (request.system_users == "stages" and cache.share)
     text = request.messages[0].content
     shared = (request.family if cache.share else 0, request.stable)
-    turns = sum(len(message.content) for message in request.messages)
     return CacheMarks(
         system=is_shared and bool(request.system.strip()) and facts.caches(before),
         ends=_block_ends(text, [end for end in sorted(set(shared)) if end and facts.caches(before + end)]),
-        last=len(request.messages) > 1 and bool(request.messages[-1].content.strip()) and facts.caches(before + turns),
+        turn=_marked_turn(request, facts),
     )
+
+
+def _marked_turn(request: Request, facts: ModelFacts) -> int:
+    """Return the position of the later message that ends a cached prefix: the last one, which the next attempt repeats.
+
+    The last attempt marks the end of the request before it: that reads what is there, and writes nothing.
+    """
+    at = len(request.messages) - (3 if request.is_final else 1)
+    if at < 1 or not request.messages[at].content.strip():
+        return 0
+    length = len(request.system) + sum(len(message.content) for message in request.messages[: at + 1])
+    return at if facts.caches(length) else 0
 
 
 def _block_ends(text: str, wanted: list[int]) -> tuple[int, ...]:

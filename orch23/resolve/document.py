@@ -223,6 +223,13 @@ class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
             "`provider`, `effort`, `thinking` or `max_tokens`."
         ),
     ] = ()
+    style: Annotated[
+        Literal["prompt", "conversation"],
+        Meta(
+            description="prompt: a later attempt sends a new prompt, with the feedback. conversation: it sends the "
+            "first prompt unchanged, and then each former response and what failed as turns."
+        ),
+    ] = "prompt"
 
 
 class StopConditionsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
+    from orch23.model.dialogue import Dialogue
     from orch23.model.media import MediaKind
     from orch23.resolve.templates import RenderedPrompt, TemplateFileError
     from orch23.steps.llm.spec import LLMStep
@@ -112,7 +113,8 @@ class PromptInputs:
 class AttemptContext(Struct, frozen=True, kw_only=True):
     """The values that one attempt adds to a prompt.
 
-    `shows_previous`: the stage's own files in `given` are those of the previous response.
+    `shows_previous`: the stage's own files in `given` are those of the previous response. With `dialogue` the request
+    continues the one of a former attempt.
     """
 
     attempt: int = 1
@@ -123,6 +125,7 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
     model: str
     sample: int = 0
     shows_previous: bool = False
+    dialogue: "Dialogue | None" = None
 
 
 # ---- the aspects of a key ---------------------------------------------------------------------
@@ -160,7 +163,9 @@ def key_texts(
             return _llm_texts(stage, step, given, sources, variables, read_yaml)
     if not step.renders:
         return KeyTexts()
-    text, problems = _render(getattr(step, step.renders), _names(stage, given, variables, schema=None), sources)
+    text, problems = render_file(
+        getattr(step, step.renders), prompt_names(stage, given, variables, schema=None), sources
+    )
     rendered = (text or "").encode()
     return KeyTexts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
 
@@ -176,9 +181,9 @@ def _llm_texts(
     from orch23.resolve.accepted_media import without_media  # noqa: PLC0415 - only for stages that call a model
 
     # Without retry feedback: the key is the same at every attempt.
-    names = _names(stage, given, variables, schema=_schema(step, sources))
-    prompt, problems = _render(step.prompt, names, sources)
-    system, more = without_media(_render, step.system, names, sources)
+    names = prompt_names(stage, given, variables, schema=schema_text(step, sources))
+    prompt, problems = render_file(step.prompt, names, sources)
+    system, more = without_media(render_file, step.system, names, sources)
     broken = [*problems, *more, *_context_limits(stage.name, step, given)]
     texts = {"prompt": prompt, "system": system}
     if step.schema is not None:
@@ -262,16 +267,16 @@ def make_request(
     template = stage.retry.prompt if this.feedback is not None and stage.retry.prompt else step.prompt
     read: set[str] = set()
     given = tuple(replace(one, read=NotedText(one, read)) for one in this.given)
-    names = _names(stage, given, variables, schema=_schema(step, sources))
+    names = prompt_names(stage, given, variables, schema=schema_text(step, sources))
     names["attempt"] = this.attempt
     names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS_LENGTH]
     sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
     # Another version of Python may word the same failure differently. That must not cause a second call.
-    same = {**names, "brief": _reduced(this.feedback), "own": None}
-    system, problems = without_media(_render_sent, step.system, sent, sources)
-    text, more = _render_sent(template, sent, sources)
+    same = {**names, "brief": reduced_feedback(this.feedback), "own": None}
+    system, problems = without_media(render_sent, step.system, sent, sources)
+    text, more = render_sent(template, sent, sources)
     is_same = text is not None and not text.has_blocks and this.feedback is None and not this.own
-    identity, besides = (text.text, ()) if text and is_same else _render(template, same, sources)
+    identity, besides = (text.text, ()) if text and is_same else render_file(template, same, sources)
     if system is None or text is None or identity is None:
         return None, (*problems, *(more or besides))
     family, users = _shared_by_items(stage, step, this, sources, sent, text, system)
@@ -282,7 +287,7 @@ def make_request(
         _appended(rendered, feedback, previous, template, step, sources, is_sent=is_sent)
         for rendered, feedback, is_sent in (
             (text.text, this.feedback, True),
-            (identity, _reduced(this.feedback), False),
+            (identity, reduced_feedback(this.feedback), False),
         )
     ]
     return (
@@ -291,17 +296,20 @@ def make_request(
             model=this.model,
             endpoint=endpoint,
             system=system.text,
-            system_identity=without_media(_render, step.system, sent, sources)[0] if system.has_blocks else None,
+            system_identity=without_media(render_file, step.system, sent, sources)[0] if system.has_blocks else None,
             messages=(Message("user", text.text + ends[0], text.media),),
             identity=(Message("user", identity + ends[1]),),
             params=params,
             returns=step.returns,
             schema=wire_schema,
             sample=this.sample,
-            stable=_stable(stage, step, this, sources, sent, text),
+            stable=len(text.text + ends[0])
+            if stage.retry.is_conversation
+            else _stable(stage, step, this, sources, sent, text),
             family=family,
             system_users=users,
             added=(ends[0], ends[1]),
+            is_final=this.attempt > stage.retry.max,
         ),
         (),
     )
@@ -351,8 +359,8 @@ def _stable(
     first = {**sent, "attempt": 1, "previous": None, "brief": None, "inputs": inputs}
     later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": _other_files(stage, this)}
     is_first = (this.attempt, this.previous, this.feedback) == (1, None, None)
-    earlier = now if is_first and len(given) == len(this.given) else _render_sent(step.prompt, first, sources)[0]
-    revised, _ = _render_sent(stage.retry.prompt or step.prompt, later, sources)
+    earlier = now if is_first and len(given) == len(this.given) else render_sent(step.prompt, first, sources)[0]
+    revised, _ = render_sent(stage.retry.prompt or step.prompt, later, sources)
     if earlier is None or revised is None:
         return 0
     return _shared_lines(earlier.text, revised.text, now.text)
@@ -429,16 +437,17 @@ def _shared_by_items(
         from orch23.resolve.accepted_media import without_media  # noqa: PLC0415 - only for stages that call a model
 
         names = _of_other_item(stage, this, sent)
-        other, _ = _render_sent(step.prompt, names, sources)
-        before, _ = without_media(_render_sent, step.system, names, sources)
+        other, _ = render_sent(step.prompt, names, sources)
+        before, _ = without_media(render_sent, step.system, names, sources)
         if other is not None and before is not None and before.text == system.text:
             return _shared_lines(other.text, text.text), "stages" if system.text else ""
     return 0, "attempts" if system.text and stage.retry.max else ""
 
 
-def _names(
+def prompt_names(
     stage: Stage, given: tuple[PromptInput, ...], variables: Mapping[str, Json], *, schema: str | None
 ) -> dict[str, object]:
+    """Return the names that a template sees in a key; an attempt adds its own."""
     return {
         "vars": variables,
         "item": stage.item.value if stage.item else None,
@@ -451,11 +460,12 @@ def _names(
     }
 
 
-def _schema(step: "LLMStep", sources: AuthorTexts) -> str | None:
+def schema_text(step: "LLMStep", sources: AuthorTexts) -> str | None:
+    """Return the text of a step's JSON schema; None if it has none, or the file cannot be read."""
     return sources.text(step.schema)[0] if step.schema else None
 
 
-def _reduced(feedback: RetryFeedback | None) -> RetryFeedback | None:
+def reduced_feedback(feedback: RetryFeedback | None) -> RetryFeedback | None:
     """Return the part of feedback that is the same for the same failure: failing ids instead of the excerpt."""
     if feedback is None:
         return None
@@ -468,7 +478,7 @@ def _reduced(feedback: RetryFeedback | None) -> RetryFeedback | None:
     )
 
 
-def _render(
+def render_file(
     path: str | None, names: Mapping[str, object], sources: AuthorTexts
 ) -> tuple[str | None, tuple[Diagnostic, ...]]:
     """Return the rendered text of a file, or None and its errors; an empty text without a file."""
@@ -485,7 +495,7 @@ def _render(
         return None, (_template_error(error, path),)
 
 
-def _render_sent(
+def render_sent(
     path: str | None, names: Mapping[str, object], sources: AuthorTexts
 ) -> tuple["RenderedPrompt | None", tuple[Diagnostic, ...]]:
     """Return a file as it is rendered for a request, or None and its errors; an empty text without a file."""

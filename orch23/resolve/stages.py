@@ -373,6 +373,7 @@ def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry
     if isinstance(value, int):
         return Retry(max=_clamped("retry", value, at))
     below = at.below("retry")
+    # `style` may be in the defaults of a pipeline, whose other stages do not use it.
     for key, is_given in (("prompt", value.prompt is not UNSET), ("escalate", bool(value.escalate))):
         if is_given and step is not None and not step.asks_model:
             below.add(key, "E856", f"`retry.{key}` is for llm stages", "remove it")
@@ -383,6 +384,7 @@ def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry
         start_from=value.start_from,
         no_progress=given(value.no_progress, None),
         escalate=tuple(read_choice(one, below.below("escalate").below(n)) for n, one in enumerate(value.escalate)),
+        style=value.style,
     )
 
 

@@ -214,7 +214,7 @@ def test_only_the_failing_layer_is_tried_again_and_is_reported_what_failed(app: 
         name: 2 if name == "backend_routes" else 1 for name in LAYERS
     }
     sent = app.run("show", PIPELINE, ROUTES, "--prompt", "--attempt", "2").out
-    assert "The last response to this prompt failed: acceptance_failed" in sent
+    assert "That response failed: acceptance_failed" in sent
     assert "cannot import name 'handle'" in sent
     assert "Nothing is here" in sent, "the answer that failed is shown"
     assert sent.startswith(app.run("show", PIPELINE, ROUTES, "--prompt", "--attempt", "1").out.rstrip())

@@ -194,8 +194,7 @@ def test_tests_that_are_green_without_code_are_sent_back(tdd: Project) -> None:
     answered(tdd, "tdd_loop", {"tests@words": [empty, good]})
     green(tdd.build(PIPELINE, "tests"))
     assert asked(tdd).count("tests@words") == 2
-    reported = shown_request(tdd, "tests@words", 2)
-    assert "error[E322]: tests/test_words.py::test_nothing: passed without the code" in reported
+    assert "[E322]: tests/test_words.py::test_nothing: passed without the code" in shown_request(tdd, "tests@words", 2)
 
 
 def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd: Project) -> None:
@@ -213,7 +212,7 @@ def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd:
     assert asked(tdd).count("tests@words") == 2
     reported = shown_request(tdd, "tests@words", 2)
     for name in ("test_nothing", "test_never", "test_expected", "test_case[2]"):
-        assert f"error[E322]: tests/test_words.py::{name}:" in reported
+        assert f"[E322]: tests/test_words.py::{name}:" in reported
     assert "::test_real" not in reported
     assert "test_case[1]" not in reported
 

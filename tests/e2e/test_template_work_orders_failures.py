@@ -180,7 +180,7 @@ def test_a_refusal_is_in_the_next_prompt_and_the_next_answer_is_taken(project: P
     green(project.build(PIPELINE))
     asked = kept(project, "factory@WO-01", 2, "prompt.txt")
     assert f"[{code}]" in asked
-    assert f"The last response to this prompt failed: {kind}" in asked
+    assert f"That response failed: {kind}" in asked
     assert repository(project)["f1.py"] == "X = 1\n"
 
 
@@ -244,7 +244,7 @@ def test_the_verification_comes_before_the_acceptance_commands(project: Project)
 def test_the_second_attempt_is_reported_no_more_than_2000_characters_of_what_failed(project: Project) -> None:
     verified_by(answered(project, [manifest(ORDER)], {"WO-01": [makes()] * 2}), "seq 2000\necho the end\nexit 1\n")
     assert project.build(PIPELINE).code == 1
-    reported = kept(project, "factory@WO-01", 2, "prompt.txt").partition("The last response to this prompt failed")[2]
+    reported = kept(project, "factory@WO-01", 2, "prompt.txt").partition("That response failed")[2]
     assert "\n10\n" in reported
     assert "the end" in reported
     excerpt = failures(project, "factory@WO-01")[0]["excerpt"]

@@ -20,7 +20,7 @@ from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.event import AttemptFinished, LlmResponse
 from orch23.model.event_data import EventData
-from orch23.model.llm import Exchange
+from orch23.model.llm import Exchange, joined_messages
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.planner import ALL_STAGES, Selection
@@ -229,8 +229,10 @@ def _sent(exchange: Exchange) -> str:
     sent = exchange.request.get("sent") or exchange.request.get("messages")
     system = exchange.request.get("sent_system") or exchange.request.get("system")
     parts = sent if isinstance(sent, list | tuple) else ()
-    messages = [str(one.get("content", "")) for one in parts if isinstance(one, Mapping)]
-    return "\n\n".join([*([system] if isinstance(system, str) and system else []), *messages])
+    said = joined_messages(
+        (str(one.get("role")), str(one.get("content", ""))) for one in parts if isinstance(one, Mapping)
+    )
+    return f"{system}\n\n{said}" if isinstance(system, str) and system else said
 
 
 def _runs(project: Project, run: str | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from orch23.decide.proposal import judge_response
 from orch23.decide.proposal_codes import FORBIDDEN_DELETE
 from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
 from orch23.engine.conversation import CallResult, RecordedConversation
-from orch23.engine.egress import author_files, guard_proposal, track_reads
+from orch23.engine.egress import author_files, guard_proposal, sent_files, track_reads
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.process_runner import Files
 from orch23.engine.run_events import LlmEvents
@@ -25,6 +26,9 @@ from orch23.providers.registry import media_limits_of
 from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH, AttemptContext
 from orch23.steps.llm.shown import binary_inputs, given_inputs, oversized_outputs, shown_slices, text_of
 from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.model.dialogue import Dialogue
 
 
 class _Rejected(Struct, frozen=True):
@@ -72,15 +76,17 @@ class _LLMRunner(StepRunner):
             # A timeout is a failed attempt, which `retry` may repeat; any other provider error stops the stage.
             if any(diagnostic.code != TIMED_OUT for diagnostic in error.diagnostics):
                 raise
-            return AttemptResult(start, exchanges, failure_of("timeout", error.diagnostics), turn.previous_response)
+            failure, dialogue = failure_of("timeout", error.diagnostics), _dialogue(attempts, context, request, None)
+            return AttemptResult(start, exchanges, failure, turn.previous_response, dialogue=dialogue)
         fingerprint, text = call.request.fingerprint(), call.response.text
+        dialogue = _dialogue(attempts, context, call.request, text)
         judged = _judge(attempts, _as_sent(step, call.request), start, call.response)
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             # The same model would refuse again.
             has_another = declared.of_attempt(retry, turn.attempt + 1) != step
             failure = replace(judged.failure, escalates=judged.outcome == "refused" and has_another)
-            return AttemptResult(start, exchanges, failure, text, judged.identity)
+            return AttemptResult(start, exchanges, failure, text, judged.identity, dialogue=dialogue)
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
         written = frozenset(one.path for one in judged.writes)
@@ -88,7 +94,14 @@ class _LLMRunner(StepRunner):
         attempts.report.emit(FilesProposed(files=files), f"{len(files)} files proposed")
         settle = partial(_settle, conversation, fingerprint)
         return AttemptResult(
-            tree, (*exchanges, fingerprint), None, text, judged.digest(), written=written, settle=settle
+            tree,
+            (*exchanges, fingerprint),
+            None,
+            text,
+            judged.digest(),
+            written=written,
+            settle=settle,
+            dialogue=dialogue,
         )
 
 
@@ -109,6 +122,24 @@ def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: Rec
     this = replace(context, model=step.model)
     request, errors = attempts.models.requests.build(attempts.resolved, step, this, other.params)
     return None if errors else request
+
+
+def _dialogue(
+    attempts: AttemptLoop, context: AttemptContext, request: Request, response: str | None
+) -> "Dialogue | None":
+    """Return what the next attempt continues; None if it sends a prompt of its own."""
+    stage = attempts.resolved.stage
+    if not stage.retry.is_conversation:
+        return None
+    from orch23.model.dialogue import Dialogue  # noqa: PLC0415 - few stages need it
+    from orch23.resolve.dialogue import inputs_shown  # noqa: PLC0415 - few stages need it
+
+    return Dialogue(
+        request=request,
+        response=response if response and response.strip() else None,
+        shown=inputs_shown(context),
+        files=sent_files(author_files(stage, context), context, attempts.models.requests.sources),
+    )
 
 
 def _settle(conversation: RecordedConversation, fingerprint: str, failure: Failure | None) -> None:
@@ -192,6 +223,7 @@ def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> Attemp
             given=given_inputs(attempts, step, turn.start),
             model=step.model,
             shows_previous=turn.is_applied,
+            dialogue=turn.dialogue,
         )
     )
 

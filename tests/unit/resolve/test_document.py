@@ -192,7 +192,15 @@ CHECKS = [
     {"ensures": {"file_exists": "a", "file_absent": ["b"]}},
     {"commands": {"from": ["pytest -q"], "allow": ["pytest"]}},
 ]
-RETRY = {"max": 2, "when": ["timeout"], "prompt": "r", "from": "baseline", "no_progress": 2, "escalate": ["m"]}
+RETRY = {
+    "max": 2,
+    "when": ["timeout"],
+    "prompt": "r",
+    "from": "baseline",
+    "no_progress": 2,
+    "escalate": ["m"],
+    "style": "conversation",
+}
 VERIFY = {"inputs": ["t"], "all": True, "steps": CHECKS}
 BODIES: list[dict[str, Any]] = [
     {**STAGE, "promote": "each", "llm": LLM, "retry": RETRY},

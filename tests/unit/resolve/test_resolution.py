@@ -195,6 +195,7 @@ NOT_IN_THE_KEY = {
     "needs": {"stage": replace(STAGE, needs=("x",))},
     "retry": {"stage": replace(STAGE, retry=Retry(max=9, when=("timeout",), start_from="baseline", no_progress=2))},
     "the prompt of a retry": {"stage": replace(STAGE, retry=Retry(max=1, prompt="sys.j2"))},
+    "the style of retries": {"stage": replace(STAGE, retry=Retry(max=1, style="conversation"))},
     "the models of later attempts": {"stage": replace(STAGE, retry=Retry(max=1, escalate=("m", "bigger")))},
     "brief": llm(brief=BriefLimits(1, 2, 3)),
     "own outputs": llm(own_outputs=True),

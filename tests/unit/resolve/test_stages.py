@@ -97,6 +97,7 @@ def test_every_field_arrives():
                 "from": "baseline",
                 "no_progress": 2,
                 "escalate": ["m", "n"],
+                "style": "conversation",
             },
             "on_failure": "keep",
             "timeout": "1h1m1s",
@@ -156,7 +157,13 @@ def test_every_field_arrives():
     assert stage.requires == (Condition("file_exists", "q"),)
     assert stage.ensures == (Condition("file_exists", "out/x.json"), Condition("file_absent", "r"))
     assert stage.retry == Retry(
-        max=2, when=("timeout",), prompt="r.j2", start_from="baseline", no_progress=2, escalate=("m", "n")
+        max=2,
+        when=("timeout",),
+        prompt="r.j2",
+        start_from="baseline",
+        no_progress=2,
+        escalate=("m", "n"),
+        style="conversation",
     )
     assert (stage.on_failure, stage.cwd, stage.timeout_s, stage.python) == ("keep", "out", 3661.0, "python3.12")
     assert stage.limits == StepLimits(memory=3 << 29, processes=2000, files=10, disk=4_000_000_000, address_space=1000)

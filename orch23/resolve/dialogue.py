@@ -1,0 +1,133 @@
+"""Continue a request by its response and what failed, for stages with `retry: {style: conversation}` (ADR 42)."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.llm import Message, Request, RetryFeedback
+from orch23.model.pipeline import Stage
+from orch23.resolve.prompt_blocks import DataBlock, render_blocks
+from orch23.resolve.prompts import (
+    MAX_PREVIOUS_LENGTH,
+    AttemptContext,
+    AuthorTexts,
+    PromptInput,
+    PromptInputs,
+    prompt_names,
+    reduced_feedback,
+    render_file,
+    render_sent,
+    schema_text,
+)
+from orch23.resolve.standard_feedback import as_sent, standard_feedback, uses_feedback
+from orch23.resolve.templates import names_used
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+# The vendors refuse an empty message.
+_AGAIN = "Respond again, as described above."
+_WITH_FILES = frozenset({"files", "blocks", "edits"})
+
+
+def continued_request(
+    stage: Stage,
+    step: "LLMStep",
+    this: AttemptContext,
+    sources: AuthorTexts,
+    *,
+    variables: Mapping[str, Json],
+    endpoint: str,
+    params: Mapping[str, Json],
+    wire_schema: Json = None,
+) -> tuple[Request | None, tuple[Diagnostic, ...]]:
+    """Return the request of an attempt that continues a former one, or the errors of its prompt.
+
+    Without a response or a failure there is nothing to answer, so the messages are sent again as they are.
+    """
+    dialogue, feedback, same = this.dialogue, this.feedback, reduced_feedback(this.feedback)
+    if dialogue is None:
+        message = "BUG: there is no request to continue"
+        raise ValueError(message)
+    last = replace(
+        dialogue.request,
+        provider=step.provider,
+        model=this.model,
+        endpoint=endpoint,
+        params=params,
+        schema=wire_schema,
+        sample=this.sample,
+        fallback=False,
+        is_final=this.attempt > stage.retry.max,
+    )
+    if dialogue.response is None or feedback is None or same is None:
+        return last, ()
+    names = prompt_names(stage, this.given, variables, schema=schema_text(step, sources))
+    names |= {"attempt": this.attempt, "previous": (this.previous or "")[:MAX_PREVIOUS_LENGTH]}
+    own = PromptInputs(this.own) if this.own else None
+    sent, problems = render_sent(stage.retry.prompt, {**names, "brief": feedback, "own": own}, sources)
+    identity, more = render_file(stage.retry.prompt, {**names, "brief": same, "own": None}, sources)
+    if sent is None or identity is None:
+        return None, problems or more
+    template = (sources.text(stage.retry.prompt)[0] or "") if stage.retry.prompt else ""
+    said = Message("assistant", dialogue.response)
+    before = "\n".join(one.content for one in (*last.messages, said))
+    turn = _follow_up(sent.text, template, feedback, stage, step, this, before=before)
+    reduced = _follow_up(identity, template, same, stage, step, this)
+    messages = (*last.messages, said, Message("user", turn, sent.media))
+    return replace(
+        last, messages=messages, identity=(*last.identity, said, Message("user", reduced)), added=("", "")
+    ), ()
+
+
+def _follow_up(
+    rendered: str,
+    template: str,
+    feedback: RetryFeedback,
+    stage: Stage,
+    step: "LLMStep",
+    this: AttemptContext,
+    before: str | None = None,
+) -> str:
+    """Return the message after a response: `rendered` from `template`, and the feedback if that does not use it.
+
+    `before` is the text of all messages before it, if this one is sent; None: it is for the identity.
+    """
+    changed = _changed_files(step, this) if not template or "inputs" not in names_used(template) else ()
+    blocks = tuple(DataBlock("file", one.text, one.path, one.slice) for one in changed)
+    if template and uses_feedback(template):
+        texts = (rendered.rstrip() or _AGAIN, as_sent(partial(render_blocks, blocks), before))
+        return "\n\n".join(text for text in texts if text) + "\n"
+    state = _state(stage, step, this, has_files=bool(blocks))
+    render = partial(standard_feedback, feedback, None, subject="That response", state=state, files=blocks)
+    text = as_sent(render, None if before is None else f"{before}\n{rendered}")
+    return f"{rendered.rstrip()}\n\n{text}" if rendered.strip() else text
+
+
+def _changed_files(step: "LLMStep", this: AttemptContext) -> Iterator[PromptInput]:
+    """Yield the files that edits have changed: the model has only seen the changes, and must quote the files."""
+    if step.returns == "edits" and this.dialogue is not None:
+        for one in this.given:
+            if this.dialogue.shown.get((one.path, one.slice)) != one.digest:
+                yield one
+
+
+def _state(stage: Stage, step: "LLMStep", this: AttemptContext, *, has_files: bool) -> str:
+    """Return which files the next response starts from."""
+    if step.returns not in _WITH_FILES:
+        return ""
+    if stage.retry.start_from == "baseline":
+        return "No response is in place: the next one starts again from the files of the first message."
+    if not this.shows_previous:
+        return "Nothing of that response is in place."
+    now = " The blocks with a path show the changed files as they are now." if has_files else ""
+    return f"The changes of that response are in place.{now}"
+
+
+def inputs_shown(this: AttemptContext) -> dict[tuple[str, str], str]:
+    """Return the digests of the inputs of an attempt by path and slice, as the next one compares them."""
+    return {(one.path, one.slice): one.digest for one in this.given}
