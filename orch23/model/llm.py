@@ -86,7 +86,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def is_streamed(self) -> bool:
-        """Return whether the response should arrive as a stream. A short one that nobody watches costs less whole."""
+        """Return whether the response should arrive as a stream. A short one that no one watches costs less whole."""
         limit = self.params.get("max_tokens")
         return self.is_live or not isinstance(limit, int) or limit > MAX_WHOLE_TOKENS
 

@@ -72,7 +72,7 @@ class Deadlines(Struct):
             now = self.clock()
             over = [number for number, (until, _) in self._due.items() if until <= now]
             if not over:
-                # A call that has ended wakes nobody, so the thread looks again after a while.
+                # A call that has ended wakes no one, so the thread looks again after a while.
                 self._wakes_at = min(now + _LONGEST_WAIT_S, *(until for until, _ in self._due.values()))
                 self._changed.wait(self._wakes_at - now)
             return [self._due.pop(number)[1] for number in over]
