@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, Protocol, Self, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.record import Reason, Record
@@ -219,7 +220,9 @@ class Estimate(Struct, frozen=True, kw_only=True):
     `responses` counts the earlier responses that the tokens are estimated from, `runs` the earlier runs with
     `duration_s` as their median. `least_cost` is the cost of a run with one attempt, 0 if there may be no call at all;
     `most_cost` is an upper bound. `saved_calls` are requests with a recorded response, `saved_cost` is what these cost.
-    `stored_at` is the server that stores the response of a call, empty if none does.
+    `cache_saving` is what the prompt cache should save of the first request, which `likely_cost` and `least_cost` take
+    into account; it is negative for a stage that writes to the cache for others. `stored_at` is the server that stores
+    the response of a call, empty if none does.
     """
 
     calls: CallRange = CallRange()
@@ -232,6 +235,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     most_cost: Decimal | None = Decimal(0)
     saved_calls: int = 0
     saved_cost: Decimal | None = Decimal(0)
+    cache_saving: Decimal = Decimal(0)
     duration_s: float | None = None
     runs: int = 0
     stored_at: str = ""
@@ -240,6 +244,12 @@ class Estimate(Struct, frozen=True, kw_only=True):
     def may_call(self) -> bool:
         """Return whether a provider may be called."""
         return self.calls.maximum != 0
+
+    def with_cache(self, saving: Decimal) -> Self:
+        """Return the estimate if the prompt cache saves so much of the first request."""
+        least = self.least_cost - saving if self.least_cost else self.least_cost
+        likely = None if self.likely_cost is None else self.likely_cost - saving
+        return replace(self, cache_saving=saving, least_cost=least, likely_cost=likely)
 
 
 EMPTY_ESTIMATE = Estimate()

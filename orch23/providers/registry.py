@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orch23.model.media import MediaKind
     from orch23.providers.batches import Batches
     from orch23.providers.media import MediaLimits
+    from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -165,9 +166,14 @@ def with_token_limit(step: "LLMStep") -> "LLMStep":
     return step if facts is None else replace(step, max_tokens=facts.limit_of(step.max_tokens))
 
 
+def model_facts_of(step: "LLMStep") -> "ModelFacts | None":
+    """Return the facts of the step's model at the step's server; None if nothing is known."""
+    return _adapter(step).facts(step)
+
+
 def max_output_tokens(step: "LLMStep") -> int | None:
     """Return the maximum tokens of a response of the step's model; None if it is not known."""
-    facts = _adapter(step).facts(step)
+    facts = model_facts_of(step)
     return None if facts is None else facts.max_output_tokens
 
 

@@ -68,6 +68,7 @@ def _estimate_document(estimate: Estimate) -> dict[str, Json]:
             "max": _amount(estimate.most_cost),
         },
         "saved": {"calls": estimate.saved_calls, "cost_usd": _amount(estimate.saved_cost)},
+        "cache_saving_usd": _amount(estimate.cache_saving),
         "stored_at": estimate.stored_at or None,
         "duration_s": estimate.duration_s,
         "earlier_runs": estimate.runs,

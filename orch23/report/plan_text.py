@@ -10,6 +10,7 @@ from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
 from orch23.report.plan_view import PlanLine, PlanView, edit_hint, first_names, first_reason, reason_texts
 from orch23.report.values import format_counts, format_duration, format_money, pluralize
 
+_CENT = Decimal("0.01")
 _MIN_ACTION_WIDTH = 8
 # The field of Marks and the tone of each label of a decision.
 _SIGNS: Mapping[str, tuple[str, Tone]] = {
@@ -47,7 +48,7 @@ def _estimate_lines(view: PlanView) -> list[str]:
     if any(one.price != "free" for one in calling):
         facts += [_tokens(calling), _money(calling, view.max_cost)]
     facts += [time or "time unknown (first run)"]
-    return [f" {' · '.join(filter(None, facts))}", *_saved(estimates)]
+    return [f" {' · '.join(filter(None, facts))}", *_saved(estimates), *_cached(estimates)]
 
 
 def _range(calls: CallRange) -> str:
@@ -121,6 +122,12 @@ def _saved(estimates: Sequence[Estimate]) -> list[str]:
     cost = _sum(one.saved_cost for one in saving)
     calls = pluralize(sum(one.saved_calls for one in saving), "call")
     return [f" recorded responses save {calls}{f', {format_money(cost)}' if cost else ''}"]
+
+
+def _cached(estimates: Sequence[Estimate]) -> list[str]:
+    """Return what the prompt cache should save. Less than a cent is not worth a line."""
+    saving = sum((one.cache_saving for one in estimates), Decimal(0))
+    return [f" the prompt cache should save ~{format_money(saving)} of first attempts"] if saving >= _CENT else []
 
 
 # ---- the plan ---------------------------------------------------------------------------------

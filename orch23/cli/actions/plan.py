@@ -27,7 +27,7 @@ from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
-from orch23.providers.registry import endpoint_of, request_parameters
+from orch23.providers.registry import endpoint_of, model_facts_of, request_parameters
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, plan_view
@@ -39,6 +39,7 @@ from orch23.store.history import read_history
 from orch23.store.run_statistics import StageStatistics, read_statistics, statistics_of
 
 if TYPE_CHECKING:
+    from orch23.engine.cache_saving import PlannedCall
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -64,7 +65,27 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     ]
     past = _statistics(project, seen, running)
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
-    return {name: estimate(_basis(project, seen, name, statistics_of(past, name)), tariff_of) for name in running}
+    bases = {name: _basis(project, seen, name, statistics_of(past, name)) for name in running}
+    found = {name: estimate(basis, tariff_of) for name, basis in bases.items()}
+    calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
+    if len(calls) > 1:
+        from orch23.engine.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
+
+        for name, saving in expected_savings(calls, tariff_of).items():
+            found[name] = found[name].with_cache(saving)
+    return found
+
+
+def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
+    """Return the call that a stage is expected to make first; None if there is none, or no cache is known."""
+    node, request = basis.node, basis.request
+    is_certain = isinstance(basis.decision, Run) and not basis.recorded
+    if request is None or not is_certain or not request.family or not isinstance(node, Stage) or not is_llm(node.step):
+        return None
+    from orch23.engine.cache_saving import PlannedCall  # noqa: PLC0415 - as above
+
+    facts = model_facts_of(node.step.of_attempt(node.retry, 1))
+    return None if facts is None or request.fallback else PlannedCall(request, facts)
 
 
 def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[str, StageStatistics]:

@@ -245,10 +245,21 @@ def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown()
         "price": "known",
         "cost_usd": {"min": "0.0123", "likely": "0.0123", "max": None},
         "saved": {"calls": 0, "cost_usd": "0"},
+        "cache_saving_usd": "0",
         "stored_at": None,
         "duration_s": 20.4,
         "earlier_runs": 3,
     }
+
+
+def test_the_saving_of_the_prompt_cache_is_counted_and_named() -> None:
+    writes, reads = (PAID.with_cache(Decimal(amount)) for amount in ("-0.0100", "0.0500"))
+    assert (reads.least_cost, reads.likely_cost) == (Decimal("-0.0377"), Decimal("-0.0377"))
+    assert Estimate(least_cost=Decimal(0), likely_cost=None).with_cache(Decimal(1)).least_cost == 0
+    shown = plan_text(view({"a": Run(()), "b": Run(())}, estimates={"a": writes, "b": reads}), PLAIN)
+    assert " the prompt cache should save ~$0.04 of first attempts\n" in shown
+    little = PAID.with_cache(Decimal("0.0099"))
+    assert "prompt cache" not in plan_text(view({"a": Run(())}, estimates={"a": little}), PLAIN)
 
 
 def test_unknown_calls_are_not_shown_as_zero() -> None:
