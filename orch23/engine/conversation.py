@@ -34,6 +34,7 @@ from orch23.providers.registry import (
     limits_cached_input,
     make_provider,
     max_output_tokens,
+    model_facts_of,
     preparation_of,
     readiness_errors,
     reports_first_event,
@@ -384,14 +385,16 @@ class Conversations(Struct, frozen=True, kw_only=True):
         if self.offline and is_remote(call.step):
             return self._refusing(call, OFFLINE, _OFFLINE_HINT)
         # Not at the top: most builds after an edit call no model, and `socket` takes long to load.
+        from orch23.engine.token_counting import CountingProvider, TokenCounter  # noqa: PLC0415
         from orch23.providers import middleware, retries  # noqa: PLC0415
         from orch23.providers.connections import OpenCalls  # noqa: PLC0415
 
         # Each retry is a request of its own, so the meter is inside of the retries.
-        metered = middleware.MeteredProvider(
-            inner=make_provider(self.setting, call), stage=call.stage, meter=self.meter
-        )
-        tried: Provider = metered
+        provider = make_provider(self.setting, call)
+        metered: Provider = middleware.MeteredProvider(inner=provider, stage=call.stage, meter=self.meter)
+        if isinstance(provider, TokenCounter):
+            metered = CountingProvider(inner=metered, counter=provider, facts=model_facts_of(call.step))
+        tried = metered
         if call.step.cache is not None and call.step.cache.share and reports_first_event(call.step):
             from orch23.providers.warming import CachedPrefixes, WarmingProvider  # noqa: PLC0415 - as above
 

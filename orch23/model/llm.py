@@ -57,7 +57,8 @@ class Request(Struct, frozen=True, kw_only=True):
     `pace` is how soon the response is needed, and what it costs. These are not part of the fingerprint. `added` are the
     ends of the last message and of the last identity that orch23 appended to what the template rendered. `is_live`:
     someone reads the response while it arrives. `fallback`: it goes to an entry of `llm.fallback`. `is_final`: no
-    further attempt can send all of these messages again.
+    further attempt can send all of these messages again. `input_tokens` are those that the
+    vendor counted, if it was asked.
     """
 
     provider: str
@@ -83,6 +84,7 @@ class Request(Struct, frozen=True, kw_only=True):
     is_live: bool = True
     fallback: bool = False
     is_final: bool = False
+    input_tokens: int | None = None
 
     @property
     def is_streamed(self) -> bool:

@@ -134,6 +134,31 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             except UNEXPECTED_ERRORS as error:
                 raise invalid_event(self.url, error) from None
 
+    def count_tokens(self, request: Request, deadline_s: float) -> int:
+        """Return the input tokens as the server counts them.
+
+        Raises:
+            TransportError: it did not count them.
+            ProviderError: the build has ended.
+
+        """
+        if missing := self.missing():
+            raise ConfigurationError(*missing)
+        import anthropic  # noqa: PLC0415 - heavy
+
+        until = self.clock() + deadline_s
+        arguments = message_arguments(request, self.facts(request.model))
+        del arguments["max_tokens"]
+        with self.calls.track(max(deadline_s, LEAST_S)) as sockets:
+            try:
+                with self.clients.client_for(self.identity(), sockets, self.client) as client:
+                    counted = client.messages.count_tokens(**arguments, timeout=self._timeouts(until))
+                    return token_count(getattr(counted, "input_tokens", None))
+            except anthropic.APIStatusError as error:
+                raise api_error(self.url, error, charged=False) from None
+            except (anthropic.AnthropicError, *UNEXPECTED_ERRORS) as error:
+                raise library_error(error, "anthropic") from None
+
     def _converse(
         self, request: Request, until: float, sockets: CallSockets, on_text: Callable[[str], None]
     ) -> "SdkMessage | ParsedMessage[None]":

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.llm import Usage
+from orch23.model.llm import Request, Usage
 from orch23.providers import codes
 
 _BUSY = frozenset({408, 409})
@@ -138,6 +138,17 @@ def unreachable_error(url: str, why: BaseException) -> TransportError:
     # A broken connection may have been broken after the server started to work: count the call in full (ADR 8).
     charged = type(why).__name__ not in _CONNECTING
     return TransportError(Diagnostic(codes.UNREACHABLE, message, hint=hint), transient=True, charged=charged)
+
+
+def context_exceeded_error(request: Request, input_tokens: int, context: int) -> TransportError:
+    """Return the error of a request that the vendor would refuse: it was counted and not sent."""
+    limit = request.params.get("max_tokens")
+    message = (
+        f"the prompt has {input_tokens:,} tokens, and with `max_tokens: {limit}` that is more than the context of "
+        f"{request.model}, {context:,}"
+    )
+    hint = "give the stage fewer or shorter inputs, a lower `max_tokens`, or another model"
+    return TransportError(Diagnostic(codes.BAD_REQUEST, message, hint=hint))
 
 
 def library_error(error: Exception, library: str) -> TransportError:

@@ -37,7 +37,7 @@ from orch23.providers.openai_client import (
     server_message,
     token_usage,
 )
-from orch23.providers.server_replies import list_at, text_at
+from orch23.providers.server_replies import list_at, text_at, token_count_at
 
 _WAITING = frozenset({"queued", "in_progress"})
 _ENDED = frozenset({"completed", "incomplete"})
@@ -122,6 +122,16 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         response = read_response(reply, request, self.connection.server.url, self.connection.clock() - began)
         on_text(response.text)
         return response
+
+    def count_tokens(self, request: Request, deadline_s: float) -> int:
+        """Return the input tokens as the server counts them.
+
+        Raises:
+            TransportError: it did not count them.
+            ProviderError: the build has ended.
+
+        """
+        return count_input_tokens(self.connection, request, deadline_s)
 
     # ---- submitting -----------------------------------------------------------------------
 
@@ -276,6 +286,21 @@ def _part(part: str | Media) -> Json:
     if part.kind == "image":
         return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
     return {"type": "input_file", "filename": file_name(part), "file_data": data_url(part)}
+
+
+def count_input_tokens(connection: ServerConnection, request: Request, deadline_s: float) -> int:
+    """Return the input tokens of a request as the server counts them.
+
+    Raises:
+        TransportError: it did not count them.
+        ProviderError: the build has ended.
+
+    """
+    body = responses_request_body(request)
+    sent = {name: body[name] for name in ("model", "input", "instructions", "reasoning", "text") if name in body}
+    with connection.open(connection.clock() + deadline_s) as client:
+        counter: Any = client.responses.input_tokens.with_raw_response
+        return token_count_at(parse_reply(counter.count(**sent).text, connection.server.url), "input_tokens")
 
 
 def responses_request_body(request: Request, *, background: bool = True, is_vendor: bool = False) -> dict[str, Json]:

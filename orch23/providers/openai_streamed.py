@@ -17,7 +17,7 @@ from orch23.providers.openai_client import (
     server_error,
     stream_objects,
 )
-from orch23.providers.openai_responses import read_response, responses_request_body
+from orch23.providers.openai_responses import count_input_tokens, read_response, responses_request_body
 from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, text_at
 
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
@@ -57,6 +57,16 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
         if reply is None:
             raise self._incomplete()
         return read_response(reply, request, self.connection.server.url, self.connection.clock() - began)
+
+    def count_tokens(self, request: Request, deadline_s: float) -> int:
+        """Return the input tokens as the server counts them.
+
+        Raises:
+            TransportError: it did not count them.
+            ProviderError: the build has ended.
+
+        """
+        return count_input_tokens(self.connection, request, deadline_s)
 
     def _incomplete(self) -> TransportError:
         return incomplete_error(self.connection.server.url, "the stream ended before the response")

@@ -128,15 +128,10 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
     """Return the maximum usage of a request, without a tokenizer and without a call.
 
     Each token of a byte-level tokenizer has at least one byte, so a text has at most as many tokens as bytes in UTF-8.
-    For a picture and a page of a PDF, a fixed number is assumed.
+    For a picture and a page of a PDF, a fixed number is assumed. A count of the vendor replaces all of this.
     A response has at most `max_tokens`, thinking included. Without that parameter the price is unknown.
     """
-    # Bytes, not a vendor's tokenizer: one low estimate would break the limit (ADR 8).
-    texts = [request.system, *(message.content for message in request.messages)]
-    if request.schema is not None:
-        texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
-    sent = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-    input_tokens = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages) + _media_tokens(request)
+    input_tokens = _most_input(request) if request.input_tokens is None else request.input_tokens
     limit = request.params.get("max_tokens")
     if isinstance(limit, int):
         if tariff is None:
@@ -144,6 +139,15 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
         most = tariff.max_cost(input_tokens, limit, lasting=request.writes_for_an_hour)
         return WorstCase(input_tokens + limit, most)
     return WorstCase(input_tokens, Decimal(0) if tariff is FREE_TARIFF else None)
+
+
+def _most_input(request: Request) -> int:
+    # Bytes, not a vendor's tokenizer: one low estimate would break the limit (ADR 8).
+    texts = [request.system, *(message.content for message in request.messages)]
+    if request.schema is not None:
+        texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
+    sent = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages) + _media_tokens(request)
 
 
 def _media_tokens(request: Request) -> int:
