@@ -96,17 +96,23 @@ def test_everything_that_changes_a_response_changes_the_fingerprint(name: str) -
 CACHE_CHANGES = {"stable": 1, "family": 1, "system_users": "stages", "cache": CachePolicy(ttl="1h")}
 
 
+# Nor does how soon it is needed, how it arrives, how long it is, or why this provider is called.
+CALL_CHANGES = {"pace": "batch", "is_live": False, "input_tokens": 7, "is_final": True, "fallback": True}
+
+
+@pytest.mark.parametrize("name", CALL_CHANGES)
+def test_how_a_call_is_made_does_not_change_the_fingerprint(name: str) -> None:
+    assert replace(REQUEST, **{name: CALL_CHANGES[name]}).fingerprint() == REQUEST.fingerprint()
+
+
 @pytest.mark.parametrize("name", CACHE_CHANGES)
 def test_the_use_of_a_prompt_cache_does_not_change_the_fingerprint(name: str) -> None:
     assert replace(REQUEST, **{name: CACHE_CHANGES[name]}).fingerprint() == REQUEST.fingerprint()
 
 
 def test_the_fingerprint_has_the_identity_of_messages_and_not_the_messages_as_sent() -> None:
-    assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | CACHE_CHANGES.keys() | {
-        "messages",
-        "added",
-        "pace",
-    }
+    tried = REQUEST_CHANGES.keys() | CACHE_CHANGES.keys() | CALL_CHANGES.keys()
+    assert set(Request.__struct_fields__) == tried | {"messages", "added", "schema_identity"}
     sent = replace(REQUEST, messages=(Message("user", "a, and a traceback in another Python's words"),))
     assert sent.fingerprint() == REQUEST.fingerprint()
 
@@ -114,6 +120,12 @@ def test_the_fingerprint_has_the_identity_of_messages_and_not_the_messages_as_se
 def test_the_fingerprint_has_the_identity_of_a_system_prompt_if_that_has_one() -> None:
     sent = replace(REQUEST, system="the same with other delimiters", system_identity=REQUEST.system)
     assert sent.fingerprint() == REQUEST.fingerprint()
+
+
+def test_the_fingerprint_has_the_identity_of_a_schema_if_that_has_one() -> None:
+    earlier = replace(REQUEST, schema={"type": "object"})
+    sent = replace(earlier, schema={"type": "null"}, schema_identity=earlier.schema)
+    assert sent.fingerprint() == earlier.fingerprint() != REQUEST.fingerprint()
 
 
 def test_the_same_files_in_another_order_are_the_same_proposal() -> None:
