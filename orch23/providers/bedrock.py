@@ -4,7 +4,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from orch23.providers.anthropic_messages import (
 )
 from orch23.providers.anthropic_sdk import anthropic_http_client
 from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.faults import TransportError
 from orch23.providers.media import ANTHROPIC_MEDIA
 from orch23.providers.model_facts import ModelFacts, facts_of
 from orch23.providers.wire import wire_schema
@@ -72,6 +73,16 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
         login = aws_login(self.environ)
         url = self.url or f"https://bedrock-runtime.{login.region}.amazonaws.com"
         return AnthropicMessages.complete(replace(self, login=login, url=url), request, deadline_s, on_text)
+
+    def count_tokens(self, request: Request, deadline_s: float) -> NoReturn:
+        """Raise an error: Bedrock has an interface of its own for this, which the library does not have.
+
+        Raises:
+            TransportError: always.
+
+        """
+        del request, deadline_s
+        raise TransportError(Diagnostic(codes.PROVIDER_FAILED, "the provider `bedrock` counts no tokens"))
 
     def missing(self) -> tuple[Diagnostic, ...]:
         """Return an error for a missing library."""

@@ -97,6 +97,18 @@ class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
             ConfigurationError: there are no credentials, no project, or no library.
 
         """
+        return AnthropicMessages.complete(self._logged_in(), request, deadline_s, on_text)
+
+    def count_tokens(self, request: Request, deadline_s: float) -> int:
+        """Return the input tokens as the server counts them, as `AnthropicMessages`, with a token that is valid now.
+
+        Raises:
+            ConfigurationError: there are no credentials, no project, or no library.
+
+        """
+        return AnthropicMessages.count_tokens(self._logged_in(), request, deadline_s)
+
+    def _logged_in(self) -> "VertexMessages":
         if missing := self.missing():
             raise ConfigurationError(*missing)
         token, project = self.login.token()
@@ -104,8 +116,7 @@ class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
         if not project:
             hint = f"set {PROJECT}"
             raise ConfigurationError(Diagnostic(codes.NO_KEY, "the provider `vertex` has no project", hint=hint))
-        ready = replace(self, key=token, project=project)
-        return AnthropicMessages.complete(ready, request, deadline_s, on_text)
+        return replace(self, key=token, project=project)
 
     def missing(self) -> tuple[Diagnostic, ...]:
         """Return an error for a missing library or region."""

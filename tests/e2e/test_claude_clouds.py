@@ -165,6 +165,31 @@ def test_vertex_gets_a_token_of_the_credentials_once_for_all_calls(tmp_path: Pat
 
 
 @needs_google
+def test_vertex_counts_tokens_with_its_credentials(tmp_path: Path) -> None:
+    def rule(asked: Asked) -> Reply:
+        if asked.path == "/token":
+            return json_reply({"access_token": "google-story", "expires_in": 3600, "token_type": "Bearer"})
+        counts = asked.path.endswith("/count-tokens:rawPredict")
+        return json_reply({"input_tokens": 100}) if counts else message_reply("an answer")
+
+    with loopback(rule=rule) as server:
+        account = service_account(tmp_path, f"{server.url}/token")
+        project = story(tmp_path / "p", VERTEX, server.url)
+        # The bound of the request is over a thousand tokens.
+        limited = project.read("pipeline.yaml").replace("stages:", "stop_conditions: {max_tokens: 2500}\nstages:", 1)
+        project.write({"pipeline.yaml": limited.replace("returns: text", "returns: text, max_tokens: 2000")})
+        env = {"GOOGLE_APPLICATION_CREDENTIALS": str(account), "CLOUD_ML_REGION": "europe-west9"}
+        done = in_own_process(project, env)
+        assert done.returncode == 0, done.stderr
+        calls = [asked for asked in server.asked if asked.path != "/token"]
+        assert [asked.path.rpartition("/")[2].partition(":")[0] for asked in calls] == [
+            "count-tokens",
+            "claude-opus-4-8",
+        ]
+        assert {asked.headers["authorization"] for asked in calls} == {"Bearer google-story"}
+
+
+@needs_google
 def test_vertex_without_valid_credentials_says_how_to_log_in(tmp_path: Path) -> None:
     with loopback() as server:
         env = {**GOOGLE, "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none.json")}
