@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.engine.run_events import response_data
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsBatchError, ConfigurationError, ConsentError, ProviderError
-from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, LlmResponse, Warned, waiting_text
+from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, Warned, waiting_text
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers import codes
 from orch23.providers.adapter import ProviderContext
@@ -405,20 +406,7 @@ class BatchCalls(Struct, kw_only=True):
         self._report(call.stage, result.fingerprint, response)
 
     def _report(self, stage: str, fingerprint: str, response: Response) -> None:
-        data = LlmResponse(
-            fingerprint=fingerprint,
-            replayed=False,
-            input_tokens=response.usage.input_tokens,
-            output_tokens=response.usage.output_tokens,
-            cache_read_tokens=response.usage.cache_read_tokens,
-            cache_write_tokens=response.usage.cache_write_tokens,
-            cost=response.cost,
-            uncached_cost=response.uncached_cost,
-            prices=response.prices,
-            model=response.model,
-            stop=response.stop,
-            provenance=response.provenance,
-        )
+        data = response_data(fingerprint, response)
         self.setting.notice(Event(data, "response of a batch recorded; its inputs have changed meanwhile", stage))
 
 

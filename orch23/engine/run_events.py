@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.engine.egress import sent_bytes, sent_files, sent_media, utf8_size
 from orch23.engine.outcomes import StageOutcome, StageUsage, diagnostic_line
@@ -248,22 +249,10 @@ class LlmEvents(Struct, kw_only=True):
         self.lines.flush()
         self._keep("response.txt", response.text)
         self.usage = self.usage.plus(response, is_fallback=request.fallback)
-        data = LlmResponse(
-            fingerprint=request.fingerprint(),
+        data = replace(
+            response_data(request.fingerprint(), response),
             attempt=self.context.attempt,
             mode=self.mode,
-            replayed=response.replayed,
-            input_tokens=response.usage.input_tokens,
-            output_tokens=response.usage.output_tokens,
-            cache_read_tokens=response.usage.cache_read_tokens,
-            cache_write_tokens=response.usage.cache_write_tokens,
-            cost=response.cost,
-            uncached_cost=response.uncached_cost,
-            prices=response.prices,
-            requests=response.requests,
-            model=response.model,
-            stop=response.stop,
-            provenance=response.provenance,
             fallback=request.fallback,
         )
         text = "response from the transcripts" if response.replayed else "response received"
@@ -272,6 +261,25 @@ class LlmEvents(Struct, kw_only=True):
 
     def _keep(self, name: str, text: str) -> None:
         self.report.keep(self.context.attempt, name, text)
+
+
+def response_data(fingerprint: str, response: Response) -> LlmResponse:
+    """Return the event of a response, without the attempt that uses it."""
+    return LlmResponse(
+        fingerprint=fingerprint,
+        replayed=response.replayed,
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+        cache_read_tokens=response.usage.cache_read_tokens,
+        cache_write_tokens=response.usage.cache_write_tokens,
+        cost=response.cost,
+        uncached_cost=response.uncached_cost,
+        prices=response.prices,
+        requests=response.requests,
+        model=response.model,
+        stop=response.stop,
+        provenance=response.provenance,
+    )
 
 
 def _previous_bytes(request: Request, context: AttemptContext) -> int:
