@@ -8,6 +8,7 @@ write to the vendor's cache; reserve the maximum cost of each request; call the 
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
@@ -393,7 +394,12 @@ class Conversations(Struct, frozen=True, kw_only=True):
         provider = make_provider(self.setting, call)
         metered: Provider = middleware.MeteredProvider(inner=provider, stage=call.stage, meter=self.meter)
         if isinstance(provider, TokenCounter):
-            metered = CountingProvider(inner=metered, counter=provider, facts=model_facts_of(call.step))
+            metered = CountingProvider(
+                inner=metered,
+                counter=provider,
+                facts=model_facts_of(call.step),
+                might_fit=partial(self.meter.might_fit, call.stage),
+            )
         tried = metered
         if call.step.cache is not None and call.step.cache.share and reports_first_event(call.step):
             from orch23.providers.warming import CachedPrefixes, WarmingProvider  # noqa: PLC0415 - as above

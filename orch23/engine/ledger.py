@@ -153,6 +153,14 @@ class Ledger(Struct, kw_only=True):
             own.held, self._run.held = own.held.plus(most), self._run.held.plus(most)
             self._under_way[stage] = reservation
 
+    def might_fit(self, stage: str, request: Request) -> bool:
+        """Return whether a request would fit into the limits now, without reserving anything."""
+        worst = worst_case(request, self.prices.tariff_of(request.provider, request.model, request.pace))
+        most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
+        with self._changed:
+            own = self._stages.get(stage) or _Account(stage, self.limits_of(stage), self.before.get(stage, _NOTHING))
+            return own.misfit(most) is None and self._run.misfit(most) is None
+
     def with_cost(self, request: Request, response: Response) -> Response:
         """Return a response with its cost: the whole reservation, if the provider does not report tokens."""
         tariff = self.prices.tariff_of(request.provider, request.model, response.pace or request.pace)

@@ -36,12 +36,13 @@ class CountingProvider(Struct, frozen=True, kw_only=True):
     """A provider that counts before it gives up: if a request does not fit into the budget or the model's context.
 
     `inner` reserves the budget. Without a counter, or if that fails, the bound holds. `facts` are those of the model at
-    its server; None if nothing is known.
+    its server; None if nothing is known. `might_fit` returns whether a request would fit into the budget.
     """
 
     inner: Provider
     counter: TokenCounter
     facts: ModelFacts | None
+    might_fit: Callable[[Request], bool]
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the response to a request.
@@ -60,6 +61,9 @@ class CountingProvider(Struct, frozen=True, kw_only=True):
             return self.inner.complete(request, deadline_s, on_text)
         except LimitError as refusal:
             if request.input_tokens is not None or refusal.diagnostics[0].code not in _BUDGETS:
+                raise
+            # If the response alone is too much, no count of the prompt helps.
+            if not self.might_fit(replace(request, input_tokens=1)):
                 raise
             counted = self._counted(request, deadline_s)
             if counted.input_tokens is None:

@@ -100,16 +100,20 @@ def cache_key(request: Request) -> str | None:
 
 
 def cache_fields(request: Request) -> dict[str, Json]:
-    """Return the fields of a request to OpenAI's own server that keep its beginning in the cache of one machine.
+    """Return the fields of a request to OpenAI's own server for its prompt cache.
 
-    The vendor finds cached prefixes without marks.
+    The key keeps the beginning of the request in the cache of one machine. The vendor finds cached prefixes of earlier
+    models without marks. Later ones read a prefix only to a breakpoint, and a write costs more than input: then
+    `explicit` prevents the breakpoint that the vendor would set itself.
     """
     facts = facts_of("openai", request.model)
     key = cache_key(request) if facts.has_cache_key else None
-    if key is None:
-        return {}
-    is_long = request.writes_for_an_hour and facts.has_retention
-    return {"prompt_cache_key": key, **({"prompt_cache_retention": "24h"} if is_long else {})}
+    is_long = key is not None and request.writes_for_an_hour and facts.has_retention
+    return {
+        **({} if key is None else {"prompt_cache_key": key}),
+        **({"prompt_cache_retention": "24h"} if is_long else {}),
+        **({"prompt_cache_options": {"mode": "explicit"}} if facts.has_breakpoints else {}),
+    }
 
 
 def _identity(request: Request, head: str, cache: CachePolicy) -> str:

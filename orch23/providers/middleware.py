@@ -98,6 +98,9 @@ class CallMeter(Protocol):
 
         """
 
+    def might_fit(self, stage: str, request: Request, /) -> bool:
+        """Return whether a request would fit into the limits now, without reserving anything."""
+
     def with_cost(self, request: Request, response: Response, /) -> Response:
         """Return a response with its cost."""
 

@@ -19,7 +19,7 @@ from orch23.providers.openai_client import (
     ServerConnection,
     file_name,
     invalid_reply_error,
-    message_content,
+    message_contents,
     not_a_stream_error,
     openai_version,
     pace_fields,
@@ -165,7 +165,7 @@ class _PartialResponse(Struct):
         return said + refusal
 
 
-def _part(part: str | Media) -> Json:
+def _part(part: str | Media) -> Mapping[str, Json]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if part.kind == "image":
@@ -177,7 +177,7 @@ def chat_request_body(request: Request, limit_field: str, *, is_vendor: bool = F
     """Return the body of `/chat/completions`."""
     params = request.params
     sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
-    sent += [{"role": m.role, "content": message_content(m, _part)} for m in request.messages]
+    sent += message_contents(request, _part, is_vendor=is_vendor)
     body: dict[str, Json] = {
         "model": request.model,
         "messages": sent,

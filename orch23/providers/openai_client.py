@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -14,6 +14,7 @@ from orch23.model.media import Media, split_text
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
+from orch23.providers.cache_marks import NO_MARKS, cache_marks
 from orch23.providers.connections import (
     CONNECT_S,
     LEAST_S,
@@ -33,6 +34,7 @@ from orch23.providers.faults import (
     timeout_error,
     unreachable_error,
 )
+from orch23.providers.model_facts import facts_of
 from orch23.providers.server_replies import IDENTITY_ENCODING, MAX_REPLY_BYTES, limit_reply, text_at, token_count_at
 
 if TYPE_CHECKING:
@@ -92,11 +94,28 @@ def _is_fit(schema: Json, depth: int) -> bool:
     return all(_is_fit(one, depth + 1) for one in inner)
 
 
-def message_content(message: Message, part: Callable[[str | Media], Json]) -> Json:
-    """Return the content of a message: its text, or its parts if it has pictures or PDFs."""
-    if not message.media:
+_BREAKPOINT: Mapping[str, Json] = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+
+
+def message_contents(
+    request: Request, part: Callable[[str | Media], Mapping[str, Json]], *, is_vendor: bool
+) -> list[Json]:
+    """Return the messages of a request. `part` makes a part of a content.
+
+    A content is a text, or parts if it has pictures, PDFs, or ends of prefixes that the vendor's cache keeps.
+    """
+    marks = cache_marks(request, facts_of("openai", request.model)) if is_vendor else NO_MARKS
+    return [
+        {"role": message.role, "content": _content(message, marks.ends_in(request, at), part)}
+        for at, message in enumerate(request.messages)
+    ]
+
+
+def _content(message: Message, ends: Sequence[int], part: Callable[[str | Media], Mapping[str, Json]]) -> Json:
+    if not message.media and not ends:
         return message.content
-    return [part(one) for one, _ in split_text(message.content, message.media)]
+    parts = split_text(message.content, message.media, ends)
+    return [{**part(one), **(_BREAKPOINT if ends_here else {})} for one, ends_here in parts]
 
 
 def file_name(one: Media) -> str:

@@ -26,7 +26,7 @@ from orch23.providers.openai_client import (
     ServerConnection,
     file_name,
     invalid_reply_error,
-    message_content,
+    message_contents,
     openai_version,
     pace_fields,
     parse_reply,
@@ -280,7 +280,7 @@ def _judged(reply: Json, url: str) -> tuple[str, StopReason]:
     return text, _STOPS[reason]
 
 
-def _part(part: str | Media) -> Json:
+def _part(part: str | Media) -> Mapping[str, Json]:
     if isinstance(part, str):
         return {"type": "input_text", "text": part}
     if part.kind == "image":
@@ -307,7 +307,7 @@ def responses_request_body(request: Request, *, background: bool = True, is_vend
     """Return the body of `/responses`: stored and processed in the background, or not stored, and streamed if long."""
     params = request.params
     streamed = {"stream": True} if request.is_streamed else {}
-    sent: list[Json] = [{"role": m.role, "content": message_content(m, _part)} for m in request.messages]
+    sent = message_contents(request, _part, is_vendor=is_vendor)
     body: dict[str, Json] = {
         "model": request.model,
         "input": sent,

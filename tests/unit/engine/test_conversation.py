@@ -57,6 +57,9 @@ class Counting:
 
     def settle_unusable(self, stage: str, usage: Usage) -> None: ...
 
+    def might_fit(self, stage: str, request: Request) -> bool:
+        return True
+
     def forfeit(self, stage: str) -> None: ...
 
 

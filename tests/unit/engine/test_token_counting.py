@@ -34,13 +34,18 @@ class Vendor(Struct):
         return self.count
 
 
-def call(vendor: Vendor, characters: int, *, context: int | None = CONTEXT) -> Response:
+def call(vendor: Vendor, characters: int, *, context: int | None = CONTEXT, might_fit: bool = True) -> Response:
     message = Message("user", "x" * characters)
     request = Request(
         provider="p", model="m", endpoint="e", system="", messages=(message,), identity=(message,),
         params={"max_tokens": 100},
     )  # fmt: skip
-    provider = CountingProvider(inner=vendor, counter=vendor, facts=ModelFacts(context_tokens=context))
+    provider = CountingProvider(
+        inner=vendor,
+        counter=vendor,
+        facts=ModelFacts(context_tokens=context),
+        might_fit=lambda one: one.input_tokens == 1 and might_fit,
+    )
     return provider.complete(request, 600.0, lambda _: None)
 
 
@@ -80,6 +85,13 @@ def test_a_request_over_the_budget_is_counted_and_tried_once_more(code: str) -> 
     vendor = Vendor(count=300, refuses=code)
     call(vendor, 500)
     assert (vendor.counted, vendor.sent) == (1, [306])
+
+
+def test_nothing_is_counted_if_the_response_alone_is_too_much() -> None:
+    vendor = Vendor(count=300, refuses="E502")
+    with pytest.raises(LimitError):
+        call(vendor, 500, might_fit=False)
+    assert vendor.counted == 0
 
 
 @pytest.mark.parametrize("code", ["E501", "E504"])

@@ -757,6 +757,9 @@ class CountingMeter:
     def release(self, _stage: str) -> None:
         self.entries.append("release")
 
+    def might_fit(self, _stage: str, _request: Request) -> bool:
+        return True
+
     def settle_unusable(self, _stage: str, usage: Usage) -> None:
         self.entries.append(f"unusable {usage.total}")
 

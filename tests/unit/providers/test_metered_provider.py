@@ -43,6 +43,9 @@ class Meter:
     def release(self, _stage: str) -> None:
         self.heard.append("release")
 
+    def might_fit(self, _stage: str, _request: Request) -> bool:
+        return True
+
     def settle_unusable(self, _stage: str, usage: Usage) -> None:
         self.heard.append(f"unusable {usage.total}")
 
