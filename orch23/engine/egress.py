@@ -88,8 +88,8 @@ class TrackedText:
     __slots__ = ("_known", "_read", "text")
 
     def __init__(self, read: ReadText) -> None:
-        """Set the function that reads the text."""
-        self._read = read
+        """Set the function that reads the text; a tracked one is only peeked at."""
+        self._read = read.peek if isinstance(read, TrackedText) else read
         self._known: str | None = None
         self.text: str | None = None
 
@@ -106,7 +106,7 @@ class TrackedText:
 
 
 def track_reads(this: AttemptContext) -> AttemptContext:
-    """Return a context that knows which of its inputs the prompt has read."""
+    """Return a context that knows which of its inputs the prompt has read; none yet, whatever the given one knows."""
     return replace(this, given=_watched(this.given), own=_watched(this.own))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.batch_server import BatchServer
-from tests.loopback import Loopback, loopback, message_reply
+from tests.loopback import Loopback, error_reply, loopback, message_reply
 from tests.openai_server import OpenAIServer, chat, response
 from tests.project import Project
 
@@ -223,3 +223,17 @@ def test_a_batch_has_the_pictures_too(tmp_path: Path) -> None:
         assert project.build(env=KEY).code == 0
     assert project.read("out.txt") == "a dot\n"
     assert len(server.submitted) == 1
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_fallback_that_accepts_no_pictures_is_not_called(tmp_path: Path, is_down: bool) -> None:
+    down = error_reply(500, "api_error")
+    with (
+        loopback(rule=lambda _asked: down if is_down else message_reply("a dot")) as claude,
+        OpenAIServer(rule=lambda _asked: chat("I see nothing")) as other,
+    ):
+        fallback = f'fallback: [{{provider: openai, model: deaf-1, base_url: "{other.url}"}}]'
+        outcome = story(tmp_path / "p", claude.url, f"{CLAUDE}, {fallback}").build(env=KEY)
+        assert outcome.code == (5 if is_down else 0), outcome.err
+        assert claude.asked
+        assert not other.asked

@@ -119,9 +119,14 @@ def _with_fallbacks(
 def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: RecordedConversation) -> Request | None:
     """Return the request of a fallback in an attempt; None if it must not be sent."""
     step = other.call.step
-    this = replace(context, model=step.model)
+    # What this model would read as text, the provider's model may have read as a picture.
+    this = track_reads(replace(context, model=step.model))
     request, errors = attempts.models.requests.build(attempts.resolved, step, this, other.params)
-    return None if errors else request
+    if request is None or errors:
+        return None
+    media = media_errors(request, media_limits_of(request.provider)) if request.media else ()
+    unreadable = (*binary_inputs(this), *media)
+    return request if not unreadable or other.is_recorded(request) else None
 
 
 def _dialogue(
