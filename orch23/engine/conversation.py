@@ -8,7 +8,6 @@ write to the vendor's cache; reserve the maximum cost of each request; call the 
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
@@ -398,7 +397,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
                 inner=metered,
                 counter=provider,
                 facts=model_facts_of(call.step),
-                might_fit=partial(self.meter.might_fit, call.stage),
+                might_fit=lambda one: self.meter.might_fit(call.stage, one),
             )
         tried = metered
         if call.step.cache is not None and call.step.cache.share and reports_first_event(call.step):

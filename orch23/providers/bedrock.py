@@ -82,7 +82,7 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
 
         """
         del request, deadline_s
-        raise TransportError(Diagnostic(codes.PROVIDER_FAILED, "the provider `bedrock` counts no tokens"))
+        raise TransportError(Diagnostic(codes.PROVIDER_FAILED, "`bedrock` counts no tokens", hint="raise the limit"))
 
     def missing(self) -> tuple[Diagnostic, ...]:
         """Return an error for a missing library."""
