@@ -2,7 +2,7 @@
 
 import importlib.util
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
-from orch23.model.media import Media, split_text
+from orch23.model.media import Media
 from orch23.model.plugins import load_object_as
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
@@ -27,7 +27,7 @@ from orch23.providers.anthropic_sdk import (
     json_message,
     warm_up_anthropic,
 )
-from orch23.providers.cache_marks import cache_marks
+from orch23.providers.cache_marks import cache_marks, marked_content
 from orch23.providers.connections import (
     CONNECT_S,
     LEAST_S,
@@ -271,12 +271,13 @@ def message_arguments(request: Request, facts: ModelFacts | None = None) -> dict
         "model": request.model,
         "max_tokens": params["max_tokens"],
         "messages": [
-            {"role": message.role, "content": _content(message, marks.ends_in(request, at), mark)}
+            {"role": message.role, "content": marked_content(message, marks.ends_in(request, at), _part, mark)}
             for at, message in enumerate(request.messages)
         ],
     }
     if request.system:
-        sent["system"] = _content(Message("user", request.system), (len(request.system),) if marks.system else (), mark)
+        ends = (len(request.system),) if marks.system else ()
+        sent["system"] = marked_content(Message("user", request.system), ends, _part, mark)
     config: dict[str, Json] = {"effort": params["effort"]} if "effort" in params else {}
     if request.schema is not None:
         config["format"] = {"type": "json_schema", "schema": request.schema}
@@ -287,20 +288,9 @@ def message_arguments(request: Request, facts: ModelFacts | None = None) -> dict
     return sent
 
 
-def _content(message: Message, ends: Sequence[int], mark: Mapping[str, Any]) -> str | list[dict[str, Any]]:
-    """Return a text as it is, or in blocks: with its pictures and PDFs, and a mark at each of these ends."""
-    if not ends and not message.media:
-        return message.content
-    return [
-        {
-            **({"type": "text", "text": part} if isinstance(part, str) else _media_block(part)),
-            **(mark if ends_here else {}),
-        }
-        for part, ends_here in split_text(message.content, message.media, ends)
-    ]
-
-
-def _media_block(one: Media) -> dict[str, Any]:
+def _part(one: str | Media) -> dict[str, Json]:
+    if isinstance(one, str):
+        return {"type": "text", "text": one}
     source = {"type": "base64", "media_type": one.type, "data": base64_text(one)}
     return {"type": "document" if one.kind == "pdf" else "image", "source": source}
 

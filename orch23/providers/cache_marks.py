@@ -1,11 +1,18 @@
 """Decide what of a request the vendor's prompt cache keeps, and which requests share it (ADR 38)."""
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from orch23.model.digest import Json, digest_json
-from orch23.model.llm import Request
+from orch23.model.llm import Message, Request
+from orch23.model.media import split_text
 from orch23.model.prompt_cache import CachePolicy
 from orch23.providers.model_facts import ModelFacts, facts_of
+
+if TYPE_CHECKING:
+    from orch23.model.media import Media
 
 # The vendors take at most 64 characters.
 _KEY_LENGTH = 40
@@ -29,6 +36,19 @@ class CacheMarks(Struct, frozen=True):
 
 
 NO_MARKS = CacheMarks()
+
+
+def marked_content(
+    message: Message, ends: Sequence[int], part: "Callable[[str | Media], Mapping[str, Json]]", mark: Mapping[str, Json]
+) -> str | list[dict[str, Json]]:
+    """Return the text of a message, or parts if it has pictures, PDFs or ends of cached prefixes.
+
+    `part` makes a part of the vendor's interface, and `mark` is added to each part that ends such a prefix.
+    """
+    if not ends and not message.media:
+        return message.content
+    parts = split_text(message.content, message.media, ends)
+    return [{**part(one), **(mark if ends_here else {})} for one, ends_here in parts]
 
 
 def cache_marks(request: Request, facts: ModelFacts) -> CacheMarks:

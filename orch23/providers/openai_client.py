@@ -2,19 +2,19 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import Message, Pace, Request, Usage
-from orch23.model.media import Media, split_text
+from orch23.model.llm import Pace, Request, Usage
+from orch23.model.media import Media
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
-from orch23.providers.cache_marks import NO_MARKS, cache_marks
+from orch23.providers.cache_marks import NO_MARKS, cache_marks, marked_content
 from orch23.providers.connections import (
     CONNECT_S,
     LEAST_S,
@@ -106,16 +106,9 @@ def message_contents(
     """
     marks = cache_marks(request, facts_of("openai", request.model)) if is_vendor else NO_MARKS
     return [
-        {"role": message.role, "content": _content(message, marks.ends_in(request, at), part)}
+        {"role": message.role, "content": marked_content(message, marks.ends_in(request, at), part, _BREAKPOINT)}
         for at, message in enumerate(request.messages)
     ]
-
-
-def _content(message: Message, ends: Sequence[int], part: Callable[[str | Media], Mapping[str, Json]]) -> Json:
-    if not message.media and not ends:
-        return message.content
-    parts = split_text(message.content, message.media, ends)
-    return [{**part(one), **(_BREAKPOINT if ends_here else {})} for one, ends_here in parts]
 
 
 def file_name(one: Media) -> str:
