@@ -436,7 +436,7 @@ class BatchingProvider(Struct, frozen=True, kw_only=True):
                     raise ProviderError(fault.diagnostic) from None
         if self.inner is not None:
             return self.inner.complete(request, deadline_s, on_text)
-        raise self.calls.ask(replace(self.step, model=request.model), self.stage, request)
+        raise self.calls.ask(self.step, self.stage, request)
 
 
 class GivenResult(Struct, frozen=True):

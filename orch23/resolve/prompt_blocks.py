@@ -48,7 +48,7 @@ class BlockInput(Protocol):
 class DataBlock(Struct, frozen=True):
     """One piece of data: what it is, its text, and its path and slice (empty if it is not from a file).
 
-    `media`: it is a picture or a PDF, which the text stands for.
+    `media`: it is a picture or a PDF, and the text is its placeholder.
     """
 
     kind: str

@@ -40,7 +40,7 @@ def test_a_response_is_submitted_and_collected_with_key_and_version(tmp_path: Pa
             assert asked.headers["api-key"] == "az-story"
             assert "authorization" not in asked.headers
         assert server.asked[0].body["model"] == "gpt-5.5"
-        assert project.build().code == 0, "without a key: nobody is asked"
+        assert project.build().code == 0, "without a key: no call is made"
         assert len(server.asked) == 2
 
 
@@ -81,5 +81,5 @@ def test_prices_and_media_are_those_of_the_model_that_the_deployment_is_named_af
         outcome = project.write({"pipeline.yaml": pipeline}).build("--budget", "5", env=KEY)
         assert outcome.code == 0, outcome.err
         assert [part["type"] for part in server.asked[0].body["input"][0]["content"]][1] == "input_image"
-        (told,) = project.events_of("llm_response")
-        assert float(told["data"]["cost"]) > 0
+        (reported,) = project.events_of("llm_response")
+        assert float(reported["data"]["cost"]) > 0

@@ -73,10 +73,10 @@ def test_bedrock_gets_a_signed_request_and_its_stream_is_read(tmp_path: Path) ->
         assert signed.startswith("AWS4-HMAC-SHA256 Credential=AKIASTORY/")
         assert "/eu-west-9/bedrock/aws4_request" in signed
         assert "model" not in asked.json()
-        (told,) = project.events_of("llm_response")
-        assert float(told["data"]["cost"]) > 0
-        assert told["data"]["output_tokens"] > 0
-        assert project.build().code == 0, "without credentials: nobody is asked"
+        (reported,) = project.events_of("llm_response")
+        assert float(reported["data"]["cost"]) > 0
+        assert reported["data"]["output_tokens"] > 0
+        assert project.build().code == 0, "without credentials: no call is made"
         assert len(server.asked) == 1
     kept = [path.read_text() for path in (tmp_path / ".orch23").rglob("*.json")]
     assert not any("aws-story" in text or "AKIASTORY" in text for text in kept)
@@ -160,8 +160,8 @@ def test_vertex_gets_a_token_of_the_credentials_once_for_all_calls(tmp_path: Pat
         way = "/projects/of-the-account/locations/europe-west9/publishers/anthropic/models/claude-opus-4-8"
         assert {asked.path for asked in calls} == {f"{way}:streamRawPredict"}
         assert {asked.headers["authorization"] for asked in calls} == {"Bearer google-story"}
-        (told, _) = project.events_of("llm_response")
-        assert float(told["data"]["cost"]) > 0
+        (reported, _) = project.events_of("llm_response")
+        assert float(reported["data"]["cost"]) > 0
 
 
 @needs_google

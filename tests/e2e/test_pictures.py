@@ -97,11 +97,11 @@ def test_what_is_kept_has_digests_and_not_the_bytes(tmp_path: Path) -> None:
     for messages in (exchange["request"]["messages"], exchange["request"]["sent"]):
         assert f"sha256={hashlib.sha256(PDF).hexdigest()}" in messages[0]["content"]
         assert f"[image/png, {len(PNG):,} bytes]" in messages[0]["content"]
-    (told,) = project.events_of("llm_request")
-    files = {one["path"]: (one["bytes"], one["sha256"]) for one in told["data"]["files"]}
+    (reported,) = project.events_of("llm_request")
+    files = {one["path"]: (one["bytes"], one["sha256"]) for one in reported["data"]["files"]}
     assert files["art/a.png"] == (len(PNG), hashlib.sha256(PNG).hexdigest())
     assert files["b.pdf"] == (len(PDF), hashlib.sha256(PDF).hexdigest())
-    assert told["data"]["bytes"] > len(PNG) + len(PDF)
+    assert reported["data"]["bytes"] > len(PNG) + len(PDF)
 
 
 def test_another_picture_is_another_request_and_the_first_one_is_replayed(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_others_are_refused_before_the_call(tmp_path: Path, provider: str, promp
     with loopback() as server:
         outcome = story(tmp_path, server.url, provider, prompt).build(env=KEY)
         assert outcome.code == 1
-        told = {path for path in ("art/a.png", "b.pdf") if f"[E837] {path}: is binary" in outcome.err}
-        assert told == set(refused), outcome.err
+        reported = {path for path in ("art/a.png", "b.pdf") if f"[E837] {path}: is binary" in outcome.err}
+        assert reported == set(refused), outcome.err
         assert not server.asked
 
 
@@ -196,8 +196,8 @@ def test_a_budget_reserves_the_most_that_pictures_and_pages_take(tmp_path: Path)
         project = story(tmp_path, server.url)
         assert project.build(env=KEY).code == 0
     (reserved,) = project.events_of("call_reserved")
-    (told,) = project.events_of("llm_request")
-    texts = told["data"]["bytes"] - len(PNG) - len(PDF)
+    (reported,) = project.events_of("llm_request")
+    texts = reported["data"]["bytes"] - len(PNG) - len(PDF)
     assert reserved["data"]["tokens"] == texts + 1024 + 16 + 32_000 + 4784 + 4784 + 3000
 
 

@@ -68,29 +68,29 @@ def test_former_attempts_are_turns_and_the_conversation_before_is_read_from_the_
         story = project(tmp_path / "p", server.url)
         built = story.build(env=KEY)
         assert built.code == 0, built.err
-        told = [texts_of(call.body) for call in rule.calls]
+        sent = [texts_of(call.body) for call in rule.calls]
         turns = ["user", "assistant"]
-        assert [[role for role, _ in one] for one in told] == [["user"], [*turns, "user"], [*turns, *turns, "user"]]
-        assert told[1][:1] == told[0]
-        assert told[2][:3] == told[1]
-        assert told[1][1][1] == BAD.format(1)
-        assert told[2][3][1] == BAD.format(2)
-        assert "That response failed: verify_failed" in told[1][2][1]
-        assert "why bad 1" in told[1][2][1]
-        assert "why bad 2" in told[2][4][1]
+        assert [[role for role, _ in one] for one in sent] == [["user"], [*turns, "user"], [*turns, *turns, "user"]]
+        assert sent[1][:1] == sent[0]
+        assert sent[2][:3] == sent[1]
+        assert sent[1][1][1] == BAD.format(1)
+        assert sent[2][3][1] == BAD.format(2)
+        assert "That response failed: verify_failed" in sent[1][2][1]
+        assert "why bad 1" in sent[1][2][1]
+        assert "why bad 2" in sent[2][4][1]
         marks = [json.dumps(call.body).count("cache_control") for call in rule.calls]
         assert marks == [1, 2, 2]
         assert [call.counted.written_5m > 0 for call in rule.calls] == [True, True, False], (
             "no attempt follows the last"
         )
-        assert rule.in_units() <= 1.1 * least(told)
+        assert rule.in_units() <= 1.1 * least(sent)
     prompt = story.run("show", "code", "--prompt").out
     assert prompt.count("=== assistant ===") == 2
     assert prompt.count("=== user ===") == 2
-    sent = [event["data"] for event in story.events_of("llm_request")]
+    requests = [event["data"] for event in story.events_of("llm_request")]
     # A request that continues another one contains its files too.
-    assert [[file["path"] for file in one["files"]] for one in sent] == [["rules.md", "code.md.j2"]] * 3
-    assert [one["previous_bytes"] for one in sent] == [0, len(BAD.format(1)), 2 * len(BAD.format(1))]
+    assert [[file["path"] for file in one["files"]] for one in requests] == [["rules.md", "code.md.j2"]] * 3
+    assert [one["previous_bytes"] for one in requests] == [0, len(BAD.format(1)), 2 * len(BAD.format(1))]
 
 
 SCRIPTED = """\

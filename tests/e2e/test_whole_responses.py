@@ -1,4 +1,4 @@
-"""Short responses that nobody watches are requested as a whole, all others as a stream."""
+"""Short responses that are not watched are requested as a whole, all others as a stream."""
 
 import json
 from collections.abc import Iterator, Mapping
