@@ -6,9 +6,11 @@ and its children, less that of one item, divided by the items: so starting and i
 is a process of its own. If a build needs more than the goal, the process exits with 1.
 """
 
+import atexit
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -103,26 +105,28 @@ def _cpu_s(argv: list[str], environ: dict[str, str]) -> float:
 
 def build_s(case: str, url: str, calls: int) -> float:
     """Return the processor time, in seconds, of a build with so many items."""
-    with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
-        project = Path(name) / "project"
-        project.mkdir()
-        provider, max_tokens = _CASES[case]
-        settings = {
-            "anthropic": f"provider: anthropic, model: claude-haiku-4-5, base_url: '{url}'",
-            "openai": f"provider: openai, model: gpt-5-mini, base_url: '{url}/v1'",
-        }[provider]
-        (project / "rows.json").write_text(json.dumps([{"id": f"{number:05}"} for number in range(calls)]))
-        (project / "ask.md.j2").write_text("Question {{ item.id }}.\n")
-        (project / "pipeline.yaml").write_text(
-            "version: 1\nname: calls\n"
-            f"defaults: {{llm: {{{settings}, returns: text, max_tokens: {max_tokens}}}}}\n"
-            "stages:\n  ask:\n    foreach: {from: rows.json, key: id}\n"
-            "    outputs: ['out/${{ item.id }}.md']\n    llm: {prompt: ask.md.j2}\n"
-        )
-        environ = {"PATH": os.environ["PATH"], "HOME": name, "PYTHONPATH": str(_ROOT), "ORCH23_TRUST": "1"}
-        environ |= {"ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"}
-        argv = [sys.executable, "-c", _PROGRAM, "-C", str(project), "build", "-q", f"-j{_JOBS}"]
-        return _cpu_s(argv, environ)
+    name = tempfile.mkdtemp(prefix="orch23-bench-")
+    # Not at once: for a minute after many files were deleted, ext4 takes longer to create one.
+    atexit.register(shutil.rmtree, name)
+    project = Path(name) / "project"
+    project.mkdir()
+    provider, max_tokens = _CASES[case]
+    settings = {
+        "anthropic": f"provider: anthropic, model: claude-haiku-4-5, base_url: '{url}'",
+        "openai": f"provider: openai, model: gpt-5-mini, base_url: '{url}/v1'",
+    }[provider]
+    (project / "rows.json").write_text(json.dumps([{"id": f"{number:05}"} for number in range(calls)]))
+    (project / "ask.md.j2").write_text("Question {{ item.id }}.\n")
+    (project / "pipeline.yaml").write_text(
+        "version: 1\nname: calls\n"
+        f"defaults: {{llm: {{{settings}, returns: text, max_tokens: {max_tokens}}}}}\n"
+        "stages:\n  ask:\n    foreach: {from: rows.json, key: id}\n"
+        "    outputs: ['out/${{ item.id }}.md']\n    llm: {prompt: ask.md.j2}\n"
+    )
+    environ = {"PATH": os.environ["PATH"], "HOME": name, "PYTHONPATH": str(_ROOT), "ORCH23_TRUST": "1"}
+    environ |= {"ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"}
+    argv = [sys.executable, "-c", _PROGRAM, "-C", str(project), "build", "-q", f"-j{_JOBS}"]
+    return _cpu_s(argv, environ)
 
 
 def client_s(case: str, url: str, calls: int) -> float:

@@ -66,17 +66,14 @@ class Committer(Struct, dict=True):
     def keep(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Make a verified result durable and visible to other stages. The workspace does not change."""
         record = self._record(resolved, done, failed=False)
-        self.session.state.settle(resolved.stage.name, record)
-        # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
-        if done.attempts:
-            self.session.state.ran.add(resolved.stage.name)
+        self._show(resolved, done, record)
         return record
 
     def keep_for_later(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Store a verified result that is cheap to rebuild, and show it to other stages. `sync` makes it durable."""
         record = self._record_of(resolved, done, failed=False)
         self.session.store.records.add(record)
-        self.session.state.settle(resolved.stage.name, record)
+        self._show(resolved, done, record)
         self.session.state.expected |= self.session.state.target(resolved.stage.name, record)
         return record
 
@@ -221,6 +218,13 @@ class Committer(Struct, dict=True):
             session.store.workspace.note_written_file(place, written.sha256, written.file)
 
     # ---- helpers --------------------------------------------------------------------------
+
+    def _show(self, resolved: ResolvedStage, done: StageResult, record: Record) -> None:
+        """Show a result to other stages."""
+        self.session.state.settle(resolved.stage.name, record)
+        # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
+        if done.attempts:
+            self.session.state.ran.add(resolved.stage.name)
 
     def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         """Store the record of a result, after all its bytes. It is durable when this returns."""
@@ -379,16 +383,12 @@ _SHARE = 10
 
 
 def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
-    """Return whether a crash may lose this result: it cost nothing and took less than `_SOON_S`.
-
-    Results of chains are excluded: other items start from their versions.
-    """
-    # A response is paid for, so its result is durable at once.
-    if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
-        return False
+    """Return whether a crash may lose this result: the next build makes it again in no time, without a call."""
     # A process in `verify` may take long, also if the step itself did not.
-    checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
-    return checked and done.attempts == 1 and done.took_s <= _SOON_S
+    if not all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps):
+        return False
+    # The responses of a model are durable already, and the result is made from them.
+    return stage.step.asks_model or (stage.step.is_cheap and done.attempts == 1 and done.took_s <= _SOON_S)
 
 
 class WriteBehind(Struct):

@@ -198,12 +198,14 @@ class StageResults(Struct, kw_only=True, dict=True):
     def before(self, stage: Stage) -> tuple[str, ...]:
         """Prepare the start of a stage, and return the stages that block it.
 
-        A model call takes long, so all earlier results are written to disk before one.
+        A call costs money, so the results that it depends on are promoted before it.
         """
         if not stage.step.asks_model:
             return ()
         # A promotion may fail by a user edit, which blocks this stage although its upstream passed.
-        self._flush()
+        upstream = self.committer.session.state.plan.upstream[stage.name]
+        if any(self._statuses.get(up) is StageStatus.DEFERRED for up in upstream):
+            self._flush()
         return self._stuck(stage.name)
 
     # ---- reports of the loop -------------------------------------------------------------
@@ -250,8 +252,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         if refused := state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True):
             self.end(name, stopped_by(resolved.key, *refused))
             return
-        # A result that waits for its group must be durable (ADR 13), so it is not written behind.
-        cheap = is_cheap_to_rebuild(resolved.stage, done) and len(self._group(name)) == 1
+        cheap = is_cheap_to_rebuild(resolved.stage, done) and self._is_alone(resolved.stage)
         record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
         self._warn_of_changes(resolved)
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
@@ -403,6 +404,14 @@ class StageResults(Struct, kw_only=True, dict=True):
         group = self.committer.session.state.plan.promoted_with(name)
         selected = (other for other in group if other in self.walk.wanted)
         return tuple(other for other in selected if other not in self.outcomes or self.outcomes[other].is_awaited)
+
+    def _is_alone(self, stage: Stage) -> bool:
+        """Return whether no other stage is promoted with this one, or starts from its versions of files.
+
+        Results that others wait for so are durable at once (ADR 13), and not written behind.
+        """
+        chain = self.committer.session.state.plan.chains[stage.chain.chain] if stage.chain else ()
+        return len(chain) <= 1 and len(self._group(stage.name)) == 1
 
     def _warn_of_changes(self, resolved: ResolvedStage) -> None:
         if changed := self.committer.changed_inputs(resolved):

@@ -24,6 +24,9 @@ class TranscriptStore(Protocol):
     def put(self, exchange: Exchange, transcripts: str | None, /) -> None:
         """Store an exchange durably; it replaces an earlier one of the same request."""
 
+    def put_later(self, exchange: Exchange, transcripts: str | None, /) -> None:
+        """Replace an exchange for this process at once, and durably with the next results that are stored."""
+
     def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None, /) -> Exchange | None:
         """Return another exchange of a stage, the most similar one to these parts of a request."""
 
@@ -128,7 +131,9 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         settled = replace(known, outcome=outcome, diagnostics=diagnostics)
         if settled != known:
             self._own.pop(fingerprint, None)
-            self.store.put(settled, self.transcripts)
+            # A crash loses it together with the result, which is then judged again.
+            put = self.store.put_later if outcome == "accepted" else self.store.put
+            put(settled, self.transcripts)
 
     def _is_excluded(self, found: Exchange) -> bool:
         # A refused or truncated response is not excluded: otherwise each further build would be paid for (ADR 7).

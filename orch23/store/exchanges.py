@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from orch23.store.json_text import indented_json, with_sum, without_sum
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    StagedFiles,
     make_folder,
     read_file,
     read_regular,
@@ -66,6 +68,8 @@ class Exchanges:
         """Create nothing: the first put creates the local folder. Transcripts are relative to the root."""
         self._folder = folder
         self._root = root
+        self._later: dict[str, tuple[Exchange, str | None]] = {}
+        self._writing = threading.Lock()
         self.damaged: list[str] = []
 
     def get(self, fingerprint: str, transcripts: str | None) -> Exchange | None:
@@ -75,6 +79,9 @@ class Exchanges:
             CorruptStateError: a committed transcript is damaged.
 
         """
+        later = self._later.get(fingerprint)
+        if later is not None:
+            return later[0]
         committed = self._committed(fingerprint, transcripts)
         found = self._read(committed, fingerprint, committed=True) if committed else None
         return found or self._read(self._local(fingerprint), fingerprint, committed=False)
@@ -82,10 +89,35 @@ class Exchanges:
     def put(self, exchange: Exchange, transcripts: str | None) -> None:
         """Write an exchange durably to the local store and to the transcripts, unless they have it already."""
         data = exchange_text(exchange).encode("utf-8")
-        self._write(self._local(exchange.fingerprint), data, PRIVATE_FILE_MODE)
-        committed = self._committed(exchange.fingerprint, transcripts)
-        if committed:
-            self._write(committed, data, 0o644)
+        # Otherwise an earlier change of the same exchange, which is being written, would replace this one.
+        with self._writing if exchange.fingerprint in self._later else contextlib.nullcontext():
+            self._later.pop(exchange.fingerprint, None)
+            self._write(self._local(exchange.fingerprint), data, PRIVATE_FILE_MODE)
+            committed = self._committed(exchange.fingerprint, transcripts)
+            if committed:
+                self._write(committed, data, 0o644)
+
+    def put_later(self, exchange: Exchange, transcripts: str | None) -> None:
+        """Show a change of a stored exchange from now on; `write_later` writes it."""
+        self._later[exchange.fingerprint] = exchange, transcripts
+
+    def write_later(self) -> None:
+        """Write the changes of `put_later`. A power cut leaves each file as it was or as it is now."""
+        with self._writing:
+            # Other threads may add changes meanwhile: those are written the next time.
+            later = list(self._later.values())
+            local, committed = StagedFiles(self._folder, self._folder), StagedFiles(self._root)
+            for exchange, transcripts in later:
+                data = exchange_text(exchange).encode("utf-8")
+                path = self._local(exchange.fingerprint).relative_to(self._folder)
+                local.add(path.as_posix(), data, PRIVATE_FILE_MODE)
+                if (place := self._committed(exchange.fingerprint, transcripts)) is not None:
+                    committed.add(place.relative_to(self._root).as_posix(), data, 0o644)
+            local.commit()
+            committed.commit()
+            for exchange, transcripts in later:
+                if self._later.get(exchange.fingerprint) == (exchange, transcripts):
+                    self._later.pop(exchange.fingerprint, None)
 
     def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None) -> Exchange | None:
         """Return the exchange of the stage whose request differs least from these parts, but does differ.

@@ -133,7 +133,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
             return self.contents.adopt(source, path.rpartition("/")[2])
 
     def sync(self) -> None:
-        """Make all contents and records that were put so far durable."""
+        """Make all contents, records and exchanges that were put so far durable."""
+        self.exchanges.write_later()
         self.contents.sync()
         # The local contents sync their whole file system, and the records with it; others must be synced here.
         if self.contents is not self.local.contents and self.folder.is_dir():

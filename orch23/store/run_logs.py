@@ -20,7 +20,6 @@ from orch23.model.event import (
     CallSettled,
     CallSubmitted,
     Event,
-    LlmResponse,
     RunFinished,
     RunStarted,
     StageFinished,
@@ -48,12 +47,12 @@ INTERRUPTED = "interrupted"
 _CONTINUED = (INTERRUPTED, "waiting")
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
-# Money, failures and the end of a run. Other events are found again by their records (ADR 16).
-_DURABLE = (CallReserved, CallSubmitted, CallSettled, LlmResponse, StageFinished, RunFinished)
-# A finished stage is not synced if the next run finds the outcome by itself:
-_DERIVED = frozenset({StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED})
-# or by the record, unless responses of a model were used.
-_RECORDED = frozenset({StageStatus.BUILT, StageStatus.RESTORED})
+# Money, failures and the end of a run (ADR 16).
+_DURABLE = (CallReserved, CallSubmitted, CallSettled, StageFinished, RunFinished)
+# A finished stage is not synced if the next run finds the outcome by itself, or by the record.
+_FOUND_AGAIN = frozenset(
+    {StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED, StageStatus.BUILT, StageStatus.RESTORED}
+)
 
 
 class _Line(Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,10 +137,7 @@ class Journal:
 
 
 def _is_found_again(data: EventData) -> bool:
-    if not isinstance(data, StageFinished):
-        return False
-    used_responses = data.calls or data.recorded or data.by_hand
-    return data.status in _DERIVED or (data.status in _RECORDED and not used_responses)
+    return isinstance(data, StageFinished) and data.status in _FOUND_AGAIN
 
 
 def new_run_id(now: datetime, key8: str) -> str:

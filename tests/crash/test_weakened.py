@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 _BEFORE = 4  # so many calls before a promotion's rename its bytes are written
+_RENAMES = 8  # the outcomes of responses are renamed first
 
 
 def torn_file(project: Project, server: Server, weaken: str) -> str:
@@ -32,7 +33,7 @@ def torn_file(project: Project, server: Server, weaken: str) -> str:
     reference = scene.reference(server)
     renames = [at for at, name in enumerate(reference.points, 1) if name == "renameat"]
     assert renames, "a promotion renames its files into place"
-    for at in [at for rename in renames[:3] for at in range(rename - _BEFORE, rename)]:
+    for at in [at for rename in renames[:_RENAMES] for at in range(rename - _BEFORE, rename)]:
         if server.build(scene.restore(), at=at, mode="half", weaken=weaken).status == KILLED:
             found = next(violations(scene, reference), None)
             if found is not None:

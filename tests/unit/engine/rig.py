@@ -181,6 +181,8 @@ class MemoryExchanges:
     def put(self, exchange: Exchange, _transcripts: str | None) -> None:
         self.all[exchange.fingerprint] = exchange
 
+    put_later = put
+
     def nearest(self, _stage: str, _parts: object, _transcripts: str | None) -> Exchange | None:
         return None
 

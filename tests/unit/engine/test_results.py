@@ -17,7 +17,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import Event, FilesPromoted, StageFinished, StageWithheld, Warned
-from orch23.model.pipeline import PathInput, Pipeline, Stage, WriteScope
+from orch23.model.pipeline import ChainLink, CommandsStep, PathInput, Pipeline, Stage, Verify, WriteScope
 from orch23.model.record import Record
 from orch23.model.stage_status import TRANSITIONS, StageStatus, checked_transition
 from orch23.plan.planner import build_plan
@@ -191,14 +191,42 @@ def test_kept_files_of_a_failed_stage_are_promoted_after_waiting_results() -> No
     assert rig.results.outcomes["b"].text == "no; so it is"
 
 
-def test_all_results_are_on_disk_before_a_model_call_but_not_before_other_steps() -> None:
-    rig = Rig(stage("a"), stage("b", "a"), stage("c", "a", step=MODEL), stage("d", "a", step=MODEL))
+def test_what_a_model_call_depends_on_is_on_disk_before_it() -> None:
+    rig = Rig(stage("a"), stage("b", "a"), stage("c", "a", step=MODEL), stage("d", step=MODEL))
     rig.run("a")
     rig.finish("a")
     assert rig.results.before(stage("b", "a")) == ()
-    assert rig.heard == []
+    assert rig.results.before(stage("d", step=MODEL)) == ()
+    assert rig.heard == [], "a command does not wait, nor a model that does not depend on it"
     assert rig.results.before(stage("c", "a", step=MODEL)) == ()
     assert rig.heard[-1] == ("a", "built")
+
+
+def test_results_of_models_are_promoted_together_however_long_the_calls_took() -> None:
+    rig = Rig(stage("a", step=MODEL), stage("b", step=MODEL))
+    rig.run("a", "b")
+    rig.finish("a", LONG_S)
+    assert rig.results.before(stage("b", step=MODEL)) == ()
+    rig.finish("b", LONG_S)
+    assert rig.heard == []
+    rig.results.settle(idle=True)
+    assert rig.heard[:2] == [("store", "synced"), ("promoted", "a", "b")]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"verify": Verify(steps=(CommandsStep(allow=("true",), commands=("true",)),))},
+        {"chain": ChainLink(chain="all", index=0)},
+    ],
+    ids=["a process verifies it", "another stage starts from its version"],
+)
+def test_a_result_that_takes_long_to_verify_or_has_a_successor_is_durable_at_once(more: dict[str, Any]) -> None:
+    link = ChainLink(chain="all", index=1) if "chain" in more else None
+    rig = Rig(stage("a", step=MODEL, **more), stage("b", step=MODEL, chain=link))
+    rig.run("a")
+    rig.finish("a")
+    assert rig.heard == [("durable", "a"), ("promoted", "a"), ("a", "built")]
 
 
 def test_a_stage_is_not_started_if_its_upstream_cannot_be_promoted() -> None:

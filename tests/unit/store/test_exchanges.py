@@ -47,6 +47,32 @@ def exchanges(tmp_path: Path) -> Exchanges:
     return Exchanges(tmp_path / ".orch23" / "exchanges", tmp_path)
 
 
+def test_a_later_change_is_seen_at_once_and_written_with_the_next_results(exchanges: Exchanges, tmp_path: Path) -> None:
+    one = exchange()
+    judged = replace(one, outcome="accepted")
+    exchanges.put(one, "heard")
+    exchanges.put_later(judged, "heard")
+
+    def another() -> Exchanges:
+        return Exchanges(tmp_path / ".orch23" / "exchanges", tmp_path)
+
+    assert exchanges.get(one.fingerprint, "heard") == judged
+    assert (another().get(one.fingerprint, None), another().get(one.fingerprint, "heard")) == (one, one)
+    exchanges.write_later()
+    assert (another().get(one.fingerprint, None), another().get(one.fingerprint, "heard")) == (judged, judged)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_what_is_put_after_a_later_change_stays(exchanges: Exchanges) -> None:
+    one = exchange()
+    exchanges.put(one, None)
+    exchanges.put_later(replace(one, outcome="accepted"), None)
+    superseded = replace(one, outcome="accepted", superseded=True)
+    exchanges.put(superseded, None)
+    exchanges.write_later()
+    assert exchanges.get(one.fingerprint, None) == superseded
+
+
 @given(EXCHANGES)
 def test_an_exchange_survives_its_file(one: Exchange) -> None:
     assert parse_exchange(exchange_text(one).encode()) == one

@@ -231,7 +231,7 @@ def test_events_that_cost_something_are_on_the_disk_at_once(tmp_path: Path, monk
     journal = Journal(tmp_path, "r", clock)
     journal.notice(parse_event("warning", "w"))
     base = len(synced)
-    for kind, more in (("warning", 0), ("llm_response", 1), ("call_reserved", 1), ("attempt_started", 0)):
+    for kind, more in (("warning", 0), ("call_reserved", 1), ("call_settled", 1), ("llm_response", 0)):
         journal.notice(parse_event(kind, "x"))
         base += more
         assert len(synced) == base, kind
