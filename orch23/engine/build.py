@@ -402,7 +402,7 @@ class Build(Struct, kw_only=True, dict=True):
         """Handle what a thread reports."""
         if isinstance(message, _Looked):
             self._go_on(message)
-        elif (awaited := self._awaited(message.outcome)) is not None and self._deferred is not None:
+        elif (awaited := self._awaited(message)) is not None and self._deferred is not None:
             name = message.resolved.stage.name
             self._stopped_running(name)
             self._results.set_status(name, StageStatus.WAITING)
@@ -410,13 +410,14 @@ class Build(Struct, kw_only=True, dict=True):
         else:
             self._finish(message)
 
-    def _awaited(self, outcome: WorkOutcome) -> str | None:
+    def _awaited(self, message: _Finished) -> str | None:
         """Return the request in a batch that a stage waits for, empty if it is not its own; None if there is none."""
+        outcome, name = message.outcome, message.resolved.stage.name
         if isinstance(outcome, AwaitsBatchError):
             return outcome.fingerprint
         # A batch that has ended holds a reservation until its result is collected.
         is_over = isinstance(outcome, LimitError) and not isinstance(outcome, StageLimitError)
-        return "" if is_over and self._deferred is not None and self._deferred.may_free_budget else None
+        return "" if is_over and self._deferred is not None and self._deferred.may_free_budget(name) else None
 
     def _stopped_running(self, name: str) -> None:
         self._running.discard(name)

@@ -418,7 +418,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             sleep=self.setting.share(OpenCalls, OpenCalls).wait,
         )
         if self.batches is not None and (call.step.pace == "batch" or not self.batches.is_empty):
-            from orch23.engine.batch_calls import BatchingProvider  # noqa: PLC0415 - as above
+            from orch23.engine.batching_provider import BatchingProvider  # noqa: PLC0415 - as above
 
             # A request that is in a batch already is paid for there, whatever the pace is now.
             own = None if call.step.pace == "batch" else transport

@@ -99,6 +99,9 @@ class DeferredStages(Struct, kw_only=True):
     waits: bool
     clock: Callable[[], float]
     _stages: dict[str, _Deferred] = field(default_factory=dict)
+    # How many stages went on with a response, and how many had when the budget last refused a stage.
+    _went_on: int = 0
+    _refused: dict[str, int] = field(default_factory=dict)
     _looks: int = 0
     _due: float = 0.0
     is_looking: bool = False
@@ -108,13 +111,18 @@ class DeferredStages(Struct, kw_only=True):
         """The deferred stages."""
         return self._stages.keys()
 
-    @property
-    def may_free_budget(self) -> bool:
-        """Whether a look may settle reservations, so that a request fits into the budget that does not fit now."""
-        return self._looks == 0 and not self.later.is_empty
+    def may_free_budget(self, name: str) -> bool:
+        """Return whether a request of a stage that does not fit into the budget now may fit after the next look.
+
+        A look settles reservations. So does a stage that goes on with its response, after this one was refused.
+        """
+        is_first = self._looks == 0 and not self.later.is_empty
+        return is_first or self._refused.get(name, 0) < self._went_on
 
     def add(self, resolved: ResolvedStage, decision: Run | VerifyOnly, fingerprint: str) -> None:
         """Defer a stage until there is a response to a request; without a fingerprint, until after the next look."""
+        if not fingerprint:
+            self._refused[resolved.stage.name] = self._went_on
         self._stages[resolved.stage.name] = _Deferred(resolved, decision, fingerprint)
 
     def delay_s(self) -> float | None:
@@ -148,7 +156,9 @@ class DeferredStages(Struct, kw_only=True):
         self.is_looking = False
         going = [name for name, one in self._stages.items() if not one.fingerprint or one.fingerprint in ready]
         # Only for stages of this build: a batch that cannot be read would be looked at again and again.
-        self._looks = 0 if any(self._stages[name].fingerprint for name in going) else self._looks + 1
+        answered = sum(bool(self._stages[name].fingerprint) for name in going)
+        self._went_on += answered
+        self._looks = 0 if answered else self._looks + 1
         self._due = self.clock() + min(_LONGEST_DELAY_S, _FIRST_DELAY_S * _SLOWER**self._looks)
         for name in going:
             one = self._stages.pop(name)

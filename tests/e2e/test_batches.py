@@ -260,7 +260,7 @@ def test_the_reservation_of_a_batch_counts_in_the_builds_that_wait_for_it(projec
         assert vendor.submitted == [1]
         assert project.events_of("run_finished")[0]["data"]["status"] == "waiting"
         vendor.end()
-        assert build(project, "-j1").code == WAITING
+        assert build(project, "-j4").code == WAITING
         assert vendor.submitted == [1, 1], "what the first took leaves enough for the other"
 
 

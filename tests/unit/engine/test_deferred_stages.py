@@ -66,13 +66,28 @@ def test_what_is_queued_after_the_look_is_submitted() -> None:
 def test_a_stage_that_waits_for_budget_goes_on_after_one_look() -> None:
     rig = _Rig()
     stages = rig.deferred()
-    assert stages.may_free_budget
+    assert stages.may_free_budget("a")
     stages.add(resolved("a"), Run(()), "")
     assert stages.outcomes() == {}
     rig.later.is_empty = True
     assert stages.delay_s() == 0.0
     assert looked(stages) == ["a"]
-    assert not stages.may_free_budget, "the second time, it does not fit"
+    assert not stages.may_free_budget("a"), "the second time, it does not fit"
+    assert stages.delay_s() is None
+
+
+def test_a_stage_refused_while_another_takes_its_result_is_tried_once_more() -> None:
+    rig = _Rig()
+    stages = rig.deferred()
+    stages.add(resolved("a"), Run(()), "1")
+    stages.add(resolved("b"), Run(()), "")
+    assert looked(stages, "1") == ["a", "b"]
+    rig.later.is_empty = True  # a has taken its result
+    assert stages.may_free_budget("b"), "it was refused before a settled its cost"
+    stages.add(resolved("b"), Run(()), "")
+    assert stages.delay_s() == 0.0
+    assert looked(stages) == ["b"]
+    assert not stages.may_free_budget("b"), "no result has come since then"
     assert stages.delay_s() is None
 
 

@@ -1,0 +1,73 @@
+"""Providers for requests in batches: one that waits for a batch, and one that has the result of a request."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ProviderError
+from orch23.model.llm import Provider, Request, Response
+from orch23.providers import codes
+from orch23.providers.batches import BatchResult
+from orch23.providers.faults import TransportError
+from orch23.providers.middleware import MeteredProvider
+from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.engine.batch_calls import BatchCalls
+
+
+class BatchingProvider(Struct, frozen=True, kw_only=True):
+    """A provider that sends its requests in batches. With `inner`, only requests that are in a batch already are."""
+
+    calls: "BatchCalls"
+    step: LLMStep
+    stage: str
+    inner: Provider | None = None
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Return the response of a batch that has ended.
+
+        Raises:
+            AwaitsBatchError: it is not there yet.
+            ProviderError: the vendor refused the request, or the batch could not be submitted.
+
+        """
+        result = self.calls.take(request.fingerprint())
+        if result is not None:
+            metered = MeteredProvider(inner=GivenResult(result), stage=self.stage, meter=self.calls.ledger)
+            try:
+                return metered.complete(request, deadline_s, on_text)
+            except TransportError as fault:
+                if result.outcome != "expired":
+                    raise ProviderError(fault.diagnostic) from None
+        if self.inner is not None:
+            return self.inner.complete(request, deadline_s, on_text)
+        raise self.calls.ask(self.step, self.stage, request)
+
+
+class GivenResult(Struct, frozen=True):
+    """A provider that has its only response already."""
+
+    result: BatchResult
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Return the response.
+
+        Raises:
+            TransportError: there is none.
+
+        """
+        del request, deadline_s
+        result = self.result
+        if result.response is not None:
+            on_text(result.response.text)
+            return result.response
+        error = result.error or _not_processed(result.outcome)
+        raise TransportError(error, charged=result.outcome == "succeeded", usage=result.usage)
+
+
+def _not_processed(outcome: str) -> Diagnostic:
+    message = f"the request was {outcome} in its batch"
+    return Diagnostic(codes.PROVIDER_FAILED, message, hint="nothing was charged; build again to send it again")
