@@ -38,7 +38,9 @@ demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml with recorded responses
 test: $(VENV)/.orch23-test ## run everything that CI runs: format, lint, types, layers, all tests
 	$(MAKE) --no-print-directory --jobs=2 lint contracts types tests
 
+# In a new tree, one process compiles the tests. Otherwise, each worker would compile all of them.
 tests: $(VENV)/.orch23-test
+	[ -e tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null || true
 	$(PYTEST)
 
 check: $(VENV)/.orch23-test ## run the same without the slow tests: under a minute

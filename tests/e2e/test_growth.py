@@ -15,7 +15,7 @@ from orch23.engine.decisions import StageDecider
 from tests.calls import counted_calls
 from tests.project import Project
 
-SIZES = (20, 60, 180)
+SIZES = (20, 50, 110)
 MOST = 1.03
 """A few calls more are normal: the numbers of stages get longer, and tables bigger."""
 
