@@ -21,7 +21,7 @@ PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 -type f -not -na
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
 
-.PHONY: help setup demo test check fmt lint types contracts unit thorough cover vendor docs economy templates regold build clean
+.PHONY: help setup demo test tests check fmt lint types contracts unit thorough cover vendor docs economy templates regold build clean
 .PHONY: bench bench-long
 
 help: ## list all targets
@@ -34,10 +34,17 @@ setup: $(BIN)/python ## create .venv with orch23 in editable mode and the test e
 demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml with recorded responses: no key, no network
 	$(BIN)/orch23 build pipelines/quickstart.yaml
 
-test: $(VENV)/.orch23-test lint types contracts ## run everything that CI runs: format, lint, types, layers, all tests
+# mypy takes one processor for half a minute, so the tests begin beside it. A failure of `lint` ends the run at once.
+test: $(VENV)/.orch23-test ## run everything that CI runs: format, lint, types, layers, all tests
+	$(MAKE) --no-print-directory --jobs=2 lint contracts types tests
+
+# In a new tree, one process compiles the tests. Otherwise, each worker would compile all of them.
+tests: $(VENV)/.orch23-test
+	[ -e tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider >/dev/null || true
 	$(PYTEST)
 
-check: $(VENV)/.orch23-test lint types contracts unit ## run the same without the slow tests: under a minute
+check: $(VENV)/.orch23-test ## run the same without the slow tests: under a minute
+	$(MAKE) --no-print-directory --jobs=2 lint contracts types unit
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(QUICK) --ignore tests/unit
 
 fmt: $(VENV)/.orch23-test ## format, and fix what ruff can fix

@@ -86,8 +86,8 @@ def age(folder: str = ".") -> None:
     """Wait until no file of the project is young any more: the clock of the file system decides, not a guess."""
     with tempfile.NamedTemporaryFile(dir=Path(folder).resolve().parent) as probe:
         now = os.fstat(probe.fileno()).st_ctime_ns
-    while time.time_ns() <= now + RACY_NS + 2_000_000:
-        pass
+    while (left_ns := now + RACY_NS + 2_000_000 - time.time_ns()) >= 0:
+        time.sleep((left_ns + 1) / 1e9)
 
 
 @contextlib.contextmanager

@@ -150,7 +150,7 @@ def test_a_limit_that_a_reply_states_holds_the_next_request_back(tmp_path: Path)
     stated = {
         "anthropic-ratelimit-requests-limit": "1",
         "anthropic-ratelimit-requests-remaining": "0",
-        "anthropic-ratelimit-requests-reset": "2026-02-15T14:30:06Z",
+        "anthropic-ratelimit-requests-reset": "2026-02-15T14:30:04Z",
         "date": "Sun, 15 Feb 2026 14:30:00 GMT",
     }
     first = message_reply(BAD)

@@ -220,8 +220,10 @@ def test_it(tmp_path):
 def test_caches_and_temporary_files_work_while_the_tree_is_read_only(project: Project, tier: str) -> None:
     steps = [
         {"pytest": {"paths": ["tests"], "pythonpath": ["src"]}},
-        {"shell": "python -m compileall -q . && python -W error -m pytest -q tests"},
-        {"shell": "python -m coverage run -m pytest -q tests && python -m ruff check src"},
+        {
+            "shell": "python -m compileall -q . && python -W error -m coverage run -m pytest -q tests"
+            " && python -m ruff check src"
+        },
     ]
     green(generated(project, {"app.py": "X = 1\n"}, {"tests/test_it.py": CACHES}, verify=steps))
 

@@ -33,10 +33,21 @@ def moments() -> Iterator[Moments]:
         yield found
 
 
-@pytest.fixture
-def many(project: Project, moments: Moments) -> Project:
-    """Give a project of 70 stages that is built, and at rest."""
+@pytest.fixture(scope="module")
+def built_many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a built project of 70 stages, to be copied."""
+    project = Project(tmp_path_factory.mktemp("many") / "project")
     project.write(shell(STAGES, FILES))
+    with noticed() as moments:
+        assert ran(moments, project, "build").code == 0
+    return project.root
+
+
+@pytest.fixture
+def many(project: Project, moments: Moments, built_many: Path) -> Project:
+    """Give a copy of that project, at rest; its stages are not run again."""
+    shutil.copytree(built_many, project.root, symlinks=True, dirs_exist_ok=True)
+    (project.root / INDEX).unlink()
     assert ran(moments, project, "build").code == 0
     assert (project.root / INDEX).is_file()
     return project

@@ -154,6 +154,8 @@ def test_a_build_that_asks_no_one_loads_no_library_of_a_vendor(project: Project)
 def test_the_events_of_a_build_have_what_the_screen_says(project: Project) -> None:
     with replying(ANSWER) as server:
         reported = paid(project, server).build("--output", "jsonl", env=KEY)
+    with replying(ANSWER) as server:
+        quiet = paid(Project(project.root.parent / "quiet"), server).build("-q", env=KEY)
     ends = [json.loads(line)["data"] for line in reported.out.splitlines() if '"stage_finished"' in line]
     assert [(end["calls"], end["cost"]) for end in ends] == [(1, "0.02223"), (0, "0")]
-    assert paid(Project(project.root.parent / "quiet"), server).build("-q", env=KEY).out == ""
+    assert (quiet.code, quiet.out) == (0, "")

@@ -227,7 +227,7 @@ def test_a_batch_has_the_pictures_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_down", [False, True])
 def test_a_fallback_that_accepts_no_pictures_is_not_called(tmp_path: Path, is_down: bool) -> None:
-    down = error_reply(500, "api_error")
+    down = error_reply(500, "api_error", headers={"retry-after-ms": "5"})
     with (
         loopback(rule=lambda _asked: down if is_down else message_reply("a dot")) as claude,
         OpenAIServer(rule=lambda _asked: chat("I see nothing")) as other,

@@ -206,7 +206,7 @@ def built_and_edited(play: Play, path: str, text: str) -> None:
     play.build()
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("path", "text"),
     [

@@ -5,7 +5,15 @@ import pytest
 from bench.call_cost import GOAL_MS, Cost, build_s, client_s, main, serving
 
 
-@pytest.mark.parametrize("case", ["anthropic", "anthropic, streamed", "openai", "openai, streamed"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "anthropic",
+        pytest.param("anthropic, streamed", marks=pytest.mark.thorough),
+        pytest.param("openai", marks=pytest.mark.thorough),
+        "openai, streamed",
+    ],
+)
 def test_a_build_and_a_client_make_their_calls(case):
     with serving() as url:
         assert build_s(case, url, 2) > 0

@@ -300,7 +300,7 @@ def test_a_connection_that_ends_before_a_word_may_have_cost() -> None:
 @pytest.mark.parametrize("parts", [(), (chunk("half"),)], ids=["before a word", "after a word"])
 def test_a_stall_ends_at_the_deadline(parts: tuple[bytes, ...]) -> None:
     with OpenAIServer(stream(*parts, end="stall")) as server:
-        found = fault(server, deadline_s=2.0)
+        found = fault(server, deadline_s=1.0)
         assert len(server.asked) == 1
     assert (found.diagnostic.code, found.transient, found.charged) == (codes.TIMED_OUT, False, True)
 
@@ -308,7 +308,7 @@ def test_a_stall_ends_at_the_deadline(parts: tuple[bytes, ...]) -> None:
 @pytest.mark.slow
 def test_one_deadline_holds_over_a_stream_that_trickles() -> None:
     with OpenAIServer(stream(*[chunk("x")] * 3, end="stall")) as server:
-        found = fault(server, deadline_s=2.0)
+        found = fault(server, deadline_s=1.0)
     assert found.diagnostic.code == codes.TIMED_OUT
 
 

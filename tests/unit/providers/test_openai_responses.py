@@ -330,7 +330,7 @@ def test_a_cancelled_response_is_an_error() -> None:
 def test_at_the_deadline_it_is_cancelled() -> None:
     with OpenAIServer(rule=lambda _asked: response(status="in_progress")) as server:
         way = Way(server)
-        assert refused(way, deadline_s=2.0).code == codes.TIMED_OUT
+        assert refused(way, deadline_s=1.0).code == codes.TIMED_OUT
         lines = server.lines()
         way.close()
         assert server.lines() == lines, "it is cancelled once"
@@ -342,14 +342,14 @@ def test_at_the_deadline_it_is_cancelled() -> None:
 @pytest.mark.slow
 def test_a_stalled_poll_ends_at_the_deadline_too() -> None:
     with OpenAIServer(response(status="queued"), Reply(end="stall"), response(status="cancelled")) as server:
-        assert refused(Way(server), deadline_s=2.0).code == codes.TIMED_OUT
+        assert refused(Way(server), deadline_s=1.0).code == codes.TIMED_OUT
         assert server.lines() == [SUBMIT, POLL, CANCEL]
 
 
 @pytest.mark.slow
 def test_a_stalled_submission_ends_at_the_deadline() -> None:
     with OpenAIServer(Reply(end="stall")) as server:
-        found = fault(Way(server), deadline_s=2.0)
+        found = fault(Way(server), deadline_s=1.0)
         assert server.lines() == [SUBMIT]
     assert (found.diagnostic.code, found.transient, found.charged) == (codes.TIMED_OUT, False, True)
 
