@@ -26,11 +26,13 @@ from orch23.decide.response_parser import (
     FilesEnvelope,
     ProposedFile,
     first_code_block,
+    is_only_thoughts,
     parse_json_response,
     read_blocks,
     read_files,
     stated_error,
     stated_in,
+    without_thoughts,
 )
 from orch23.decide.source_syntax import is_source
 from orch23.model.diagnostic import Diagnostic, errors
@@ -74,6 +76,7 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     that it was not shown as a whole. `validate` checks the JSON value by the step's schema. Paths in
     the response are relative to `cwd`, all others to the root.
     """
+    text = without_thoughts(text, is_text=step.returns == "text")
     if (ended := _judge_stop(text, stop, step)) is not None:
         return ended
     scope = ProposalScope(
@@ -135,7 +138,7 @@ _SOMETHING = {
 
 
 def _is_whole(text: str, step: "LLMStep") -> bool:
-    block = first_code_block(text) if step.returns == "code" else None
+    block = first_code_block(text) if step.returns == "code" and not is_only_thoughts(text) else None
     return block is not None and block.is_closed
 
 
@@ -178,7 +181,7 @@ def _judge_files(
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
     if (reason := stated_in(text)) is not None:
         return _model_error(reason)
-    block = first_code_block(text)
+    block = None if is_only_thoughts(text) else first_code_block(text)
     if block is None and not is_source(output, text):
         return _refuse(codes.NO_CODE, "the response has no code block", _SOMETHING["code"])
     if block is not None and not block.text.strip():
