@@ -1083,8 +1083,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C28": (
         M(
             "orch23/providers/registry.py",
-            "    return (*unsupported, *_limit_errors(step)",
-            "    return (*_limit_errors(step)",
+            "        *unsupported,\n        *_limit_errors(step),",
+            "        *_limit_errors(step),",
         ),
     ),
     "C29": (M("orch23_checks/work_orders.py", '"E003": (', '"E002": ('),),

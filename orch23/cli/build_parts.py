@@ -1,5 +1,6 @@
 """Make the parts of a build: executor, providers, ledger, conversations, worker."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
@@ -113,7 +114,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             secrets=self.secrets,
             once=UniqueCalls(session.history.reusable),
             rates=self.project.pipeline.rates,
-            has_wall=self.project.pipeline.stop.max_wall_s is not None,
+            max_wall_s=math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s,
             replay=request.replay,
             offline=request.offline,
             resample=frozenset(request.resample),

@@ -20,10 +20,14 @@ _FORM = (
 
 
 class EditedFiles(Struct, frozen=True):
-    """The files after the edits, and for the limits of size only the text that the response writes of each."""
+    """The files after the edits, and for the limits of size only the text that the response writes of each.
+
+    `edited` are the paths of the files that blocks changed, as the response names them.
+    """
 
     envelope: FilesEnvelope
     written: tuple[ProposedFile, ...] = ()
+    edited: frozenset[str] = frozenset()
 
 
 def read_edited_files(text: str, scope: ProposalScope) -> EditedFiles:
@@ -66,7 +70,7 @@ def _edited(response: EditResponse, scope: ProposalScope) -> EditedFiles:
         for path, blocks in grouped.items()
     )
     envelope = FilesEnvelope(files=(*whole.files, *files), deletes=whole.deletes, errors=tuple(errors))
-    return EditedFiles(envelope, (*whole.files, *written))
+    return EditedFiles(envelope, (*whole.files, *written), frozenset(grouped))
 
 
 def _applied(path: str, blocks: list[EditBlock], scope: ProposalScope) -> tuple[str, tuple[Diagnostic, ...]]:

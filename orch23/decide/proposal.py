@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from msgspec.structs import replace
 
 from orch23.decide import proposal_codes as codes
-from orch23.decide.edit_proposal import read_edited_files
+from orch23.decide.edit_proposal import EditedFiles, read_edited_files
 from orch23.decide.excerpt import escape_text
 from orch23.decide.proposal_files import (
     ProposalScope,
@@ -26,11 +26,13 @@ from orch23.decide.response_parser import (
     FilesEnvelope,
     ProposedFile,
     first_code_block,
+    is_only_thoughts,
     parse_json_response,
     read_blocks,
     read_files,
     stated_error,
     stated_in,
+    without_thoughts,
 )
 from orch23.decide.source_syntax import is_source
 from orch23.model.diagnostic import Diagnostic, errors
@@ -74,6 +76,7 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     that it was not shown as a whole. `validate` checks the JSON value by the step's schema. Paths in
     the response are relative to `cwd`, all others to the root.
     """
+    text = without_thoughts(text, is_text=step.returns == "text")
     if (ended := _judge_stop(text, stop, step)) is not None:
         return ended
     scope = ProposalScope(
@@ -91,7 +94,7 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
             return _judge_files(normalize_envelope(read_blocks(text), scope), scope)
         case "edits":
             edited = read_edited_files(text, scope)
-            return _judge_files(edited.envelope, scope, edited.written)
+            return _judge_files(edited.envelope, scope, edited)
         case "json":
             return _judge_json(text, outputs, scope, validate)
         case "text":
@@ -135,7 +138,7 @@ _SOMETHING = {
 
 
 def _is_whole(text: str, step: "LLMStep") -> bool:
-    block = first_code_block(text) if step.returns == "code" else None
+    block = first_code_block(text) if step.returns == "code" and not is_only_thoughts(text) else None
     return block is not None and block.is_closed
 
 
@@ -151,10 +154,8 @@ def _judge_json(text: str, outputs: tuple[str, ...], scope: ProposalScope, valid
     return _conclude(_one_file(output, content, scope), [*found, *size_errors((ProposedFile(output, content),))])
 
 
-def _judge_files(
-    envelope: FilesEnvelope, scope: ProposalScope, written: tuple[ProposedFile, ...] | None = None
-) -> Judgement:
-    """Judge files and deletes. `written` is what counts for the limits of size: by default, the files."""
+def _judge_files(envelope: FilesEnvelope, scope: ProposalScope, edits: EditedFiles | None = None) -> Judgement:
+    """Judge files and deletes. With `edits`, only the text that these write counts for the limits of size."""
     if envelope.stated_error is not None:
         return _model_error(envelope.stated_error)
     found = [*envelope.errors]
@@ -163,9 +164,9 @@ def _judge_files(
         return RefusedResponse("llm_output_invalid", "empty", (empty,))
     found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)
     safe = tuple(file for file in envelope.files if unsafe_reason(file.path) is None)
-    found += size_errors(envelope.files if written is None else written)
+    found += size_errors(envelope.files if edits is None else edits.written)
     found += [error for file in safe for error in base_errors(file, scope)]
-    found += content_errors(safe, scope)
+    found += content_errors(safe, scope, frozenset() if edits is None else edits.edited)
     writes = (ProposedWrite(scope.project_path(file.path), file.content, file.base) for file in envelope.files)
     proposal = Proposal(
         envelope.summary,
@@ -178,7 +179,7 @@ def _judge_files(
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
     if (reason := stated_in(text)) is not None:
         return _model_error(reason)
-    block = first_code_block(text)
+    block = None if is_only_thoughts(text) else first_code_block(text)
     if block is None and not is_source(output, text):
         return _refuse(codes.NO_CODE, "the response has no code block", _SOMETHING["code"])
     if block is not None and not block.text.strip():

@@ -158,6 +158,7 @@ MAX_TOTAL_BYTES = 500_000
 # Placeholders of one file: more would only repeat the first.
 _SHOWN_PLACEHOLDERS = 5
 _WHOLE = "write the whole file, every line"
+_WHOLE_EDIT = "write every new line; lines that stay as they are belong in no block, or in both of its parts"
 
 
 def size_errors(entries: Iterable[ProposedFile]) -> Iterator[Diagnostic]:
@@ -191,10 +192,15 @@ def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
     return []
 
 
-def content_errors(entries: tuple[ProposedFile, ...], scope: ProposalScope) -> list[Diagnostic]:
-    """Return the errors of contents: invalid text, a diff, omitted code, invalid syntax, lost definitions."""
+def content_errors(
+    entries: tuple[ProposedFile, ...], scope: ProposalScope, edited: AbstractSet[str] = frozenset()
+) -> list[Diagnostic]:
+    """Return the errors of contents: invalid text, a diff, omitted code, invalid syntax, lost definitions.
+
+    `edited` are the paths of files that are the result of edits: what these leave out, they name in full.
+    """
     trees = {e.path: python_tree(e.content) for e in entries if is_python(e.path)}
-    return [d for entry in entries for d in _of_one(entry, scope, trees)]
+    return [d for entry in entries for d in _of_one(entry, scope, trees, is_edited=entry.path in edited)]
 
 
 def text_digest(text: str | None) -> str | None:
@@ -203,7 +209,7 @@ def text_digest(text: str | None) -> str | None:
 
 
 def _of_one(
-    entry: ProposedFile, scope: ProposalScope, trees: Mapping[str, ast.Module | SyntaxFault]
+    entry: ProposedFile, scope: ProposalScope, trees: Mapping[str, ast.Module | SyntaxFault], *, is_edited: bool
 ) -> list[Diagnostic]:
     full = scope.project_path(entry.path)
     base = scope.base.get(full)
@@ -215,7 +221,7 @@ def _of_one(
         return [_error(codes.INVALID_TEXT, "exists and is not UTF-8 text", full, hint)]
     if is_diff(full, entry.content, base):
         return [_error(codes.DIFF, "is a diff, not the file", full, _WHOLE)]
-    found = list(_elisions(entry, full, base))
+    found = list(_elisions(entry, full, base, _WHOLE_EDIT if is_edited else _WHOLE))
     fault = syntax_fault(full, entry.content)
     if fault is not None:
         # A file that did not parse before is a template, or has the syntax of another version of Python.
@@ -223,18 +229,18 @@ def _of_one(
             line, message = fault
             hint = "write a file that parses, complete to its last line"
             found.append(_error(codes.UNPARSABLE, f"line {line}: {message}", full, hint))
-    elif base is not None and is_python(full):
+    elif base is not None and is_python(full) and not is_edited:
         found += _losses(entry, full, base, trees)
     return found
 
 
-def _elisions(entry: ProposedFile, full: str, base: str | None) -> Iterator[Diagnostic]:
+def _elisions(entry: ProposedFile, full: str, base: str | None, hint: str) -> Iterator[Diagnostic]:
     for line, text in find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]:
         message = f"line {line} replaces text that is left out: {escape_text(' '.join(text.split()), 200)}"
-        yield _error(codes.INCOMPLETE_FILE, message, full, _WHOLE)
+        yield _error(codes.INCOMPLETE_FILE, message, full, hint)
     for line, what in omitted_code(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]:
         message = f"line {line}: `...` replaces code that was there before: {what}"
-        yield _error(codes.INCOMPLETE_FILE, message, full, _WHOLE)
+        yield _error(codes.INCOMPLETE_FILE, message, full, hint)
 
 
 def _losses(

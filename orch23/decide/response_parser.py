@@ -31,6 +31,12 @@ _PARTIAL = _OPERATIONS | frozenset(
 _KEY_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _ACTIONS = frozenset({"action", "change", "op", "operation", "status", "type"})
 _THOUGHT = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
+_OPEN_THOUGHT = re.compile(r"\s*<(think|thinking)>")
+# The chat templates of some models begin the thoughts themselves: the response has only their end.
+_END_OF_THOUGHTS = re.compile(
+    r"\A(?P<thoughts>(?!\s*[\[{]).*?)^[ \t]*</(think|thinking)>[ \t]*$", re.DOTALL | re.MULTILINE
+)
+_FENCE_LINE = re.compile(r"^[ ]{0,3}(?:```|~~~|<<<<<)", re.MULTILINE)
 _JSON_IN_PROSE = re.compile(r'^\s*[\[{"]|\{\s*"')
 _JSON_LANGUAGES = frozenset({"", "json", "jsonc", "json5"})
 _NOTHING: tuple[Json, ...] = (None, "", False, [], {})
@@ -120,10 +126,28 @@ def stated_in(text: str) -> str | None:
 
 def unwrapped(text: str) -> str:
     """Return a response without a byte order mark, the model's thoughts before it, and blank space around it."""
-    plain = text.removeprefix("\ufeff").lstrip()
-    while (thought := _THOUGHT.match(plain)) is not None:
-        plain = plain[thought.end() :].lstrip()
-    return plain.removeprefix("\ufeff").strip()
+    return without_thoughts(text.removeprefix("\ufeff")).removeprefix("\ufeff").strip()
+
+
+def without_thoughts(text: str, *, is_text: bool = False) -> str:
+    """Return a response without the model's thoughts before it; unchanged if it has none.
+
+    With `is_text`, the response is the text of a file, where only thoughts with both tags are certain.
+    """
+    while (thought := _THOUGHT.match(text)) is not None:
+        text = text[thought.end() :].lstrip()
+    if is_text or _OPEN_THOUGHT.match(text):
+        return text
+    ended = _END_OF_THOUGHTS.match(text)
+    # An odd number of fences: the tag is in a block, so it is a line of a file.
+    if ended is None or len(_FENCE_LINE.findall(ended["thoughts"])) % 2 or _OPEN_THOUGHT.search(ended["thoughts"]):
+        return text
+    return text[ended.end() :].lstrip()
+
+
+def is_only_thoughts(text: str) -> bool:
+    """Return whether a response has thoughts that do not end, and so nothing else."""
+    return _OPEN_THOUGHT.match(text) is not None and _THOUGHT.match(text) is None
 
 
 def _sole_json_block(fenced: FencedResponse) -> str | None:

@@ -281,8 +281,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
     """Opens conversations. `replay` forbids all calls, `offline` those beyond this machine, whatever a stage says.
 
     `resample` are stages whose recorded responses are not used; `once` lets equal requests of this run share one call.
-    `rates` are the limits of the pipeline; with `has_wall` the run has a limit of its wall time. `batches` has the
-    requests that are in batches.
+    `rates` are the limits of the pipeline; `max_wall_s` is the wall time of the run. `batches` has the requests
+    that are in batches.
     """
 
     setting: ProviderContext
@@ -291,7 +291,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
     secrets: Secrets
     once: UniqueCalls = field(default_factory=UniqueCalls)
     rates: Mapping[str, RateLimits] = field(default_factory=dict)
-    has_wall: bool = False
+    max_wall_s: float = math.inf
     replay: bool = False
     offline: bool = False
     resample: frozenset[str] = field(default_factory=frozenset)
@@ -446,9 +446,12 @@ class Conversations(Struct, frozen=True, kw_only=True):
         return self.setting.share(RateLimiter, make)
 
     def _wall(self, stage: str) -> tuple[float, bool]:
-        """Return what is left of the wall time of a stage, and whether it or the run has a limit of it."""
-        left_s = self.meter.deadline_s(stage, math.inf)
-        return left_s, self.has_wall or left_s < math.inf
+        """Return what is left of the wall time of a stage, and whether it or the run has a limit of it.
+
+        Of the run it is the whole limit: a longer wait than that is not begun. The build ends the others.
+        """
+        left_s = min(self.meter.deadline_s(stage, math.inf), self.max_wall_s)
+        return left_s, left_s < math.inf
 
     def _patience_s(self, request: Request, fallbacks: "Sequence[LLMStep]") -> float | None:
         """Return how long a request waits without any response of its model; None without a fallback to call."""

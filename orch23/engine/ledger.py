@@ -162,26 +162,28 @@ class Ledger(Struct, kw_only=True):
             return own.misfit(most) is None and self._run.misfit(most) is None
 
     def with_cost(self, request: Request, response: Response) -> Response:
-        """Return a response with its cost: the whole reservation, if the provider does not report tokens."""
+        """Return a response with its known cost: none, if the provider does not report tokens."""
         tariff = self.prices.tariff_of(request.provider, request.model, response.pace or request.pace)
         if tariff is None:
             return replace(response, cost=None, prices="")
-        # A `command` provider reports no tokens: the whole reservation counts, since nothing else is known.
         if _is_counted(response) or tariff is FREE_TARIFF:
             cost, uncached = decimal_text(tariff.cost(response.usage)), tariff.uncached_cost(response.usage)
             return replace(response, cost=cost, uncached_cost=decimal_text(uncached), prices=tariff.source)
-        most = worst_case(request, tariff).cost
-        source = f"{tariff.source}, at most: the provider counted no tokens"
-        return replace(response, cost=None if most is None else decimal_text(most), prices=source)
+        most = decimal_text(worst_case(request, tariff).cost or Decimal(0))
+        source = f"{tariff.source}, at most ${most}: the provider counted no tokens"
+        return replace(response, cost="0", prices=source)
 
     def settle(self, stage: str, response: Response) -> None:
         """Replace a reservation by what the response took, also if that is more."""
         with self._changed:
             held = self._under_way[stage]
-            counted = _is_counted(response) or held.tariff is FREE_TARIFF
+            if not (_is_counted(response) or held.tariff is FREE_TARIFF):
+                # A `command` provider reports no tokens: nothing is known but the most that it can have taken.
+                self._close(stage, held.worst.as_possible(), unpriced=response.cost is None, uncounted=True)
+                return
             cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
             # Use above the reservation counts as it is, with a warning (docs/budgets.md).
-            truth = UsageTotals(1, response.usage.total if counted else held.worst.tokens, cost)
+            truth = UsageTotals(1, response.usage.total, cost)
             self._close(stage, truth, unpriced=response.cost is None)
         if truth.tokens > held.worst.tokens or truth.cost > held.worst.cost:
             text = (
@@ -333,6 +335,7 @@ class Ledger(Struct, kw_only=True):
         forfeited: bool = False,
         released: bool = False,
         unusable: bool = False,
+        uncounted: bool = False,
     ) -> None:
         """Replace a reservation by what the request took, and wake the threads that wait for the difference."""
         held, own = self._under_way.pop(stage), self._stages[stage]
@@ -345,9 +348,10 @@ class Ledger(Struct, kw_only=True):
             calls=truth.calls,
             tokens=truth.most_tokens,
             cost=held.cost(truth),
-            forfeited=forfeited,
+            forfeited=forfeited or uncounted,
             released=released,
             unusable=unusable,
+            uncounted=uncounted,
         )
         self.notice(Event(settled, f"{truth.most_tokens:,} tokens", stage, "debug"))
 

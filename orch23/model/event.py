@@ -347,7 +347,8 @@ class CallSettled(EventData, frozen=True, kw_only=True):
     """The totals of a request, which replace its reservation.
 
     With `forfeited` they are not known: the whole reservation may have been charged. With `released` nothing was
-    charged. With `unusable` the request failed, and the server reported its usage.
+    charged. With `unusable` the request failed, and the server reported its usage. With `uncounted`, which is also
+    `forfeited`, there is a response, and the provider reported no tokens.
     """
 
     kind: ClassVar[str] = "call_settled"
@@ -358,6 +359,7 @@ class CallSettled(EventData, frozen=True, kw_only=True):
     forfeited: bool = False
     released: bool = False
     unusable: bool = False
+    uncounted: bool = False
 
 
 class HttpRetry(EventData, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
 from orch23.model.llm import Request, Usage
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
@@ -46,6 +47,10 @@ _STATUS_OF_ERROR: Mapping[str, int] = {
     "overloaded_error": 529,
 }
 
+# Some gateways report no tokens: the response is complete, and the ledger then counts what it can have taken.
+_EVENTS_WITH_USAGE = (b"message_start", b"message_delta")
+_NO_USAGE: Mapping[str, Json] = {"input_tokens": 0, "output_tokens": 0}
+
 
 def anthropic_http_client(url: str, connection: ClientConnection, trust: TlsContexts) -> "DefaultHttpxClient":
     """Return the HTTP client of a server: no redirects, and no proxy for addresses of this machine."""
@@ -73,8 +78,34 @@ def is_stream(response: Any) -> bool:
     if not kind.startswith(EVENT_STREAM):
         return bool(kind.startswith(AWS_STREAM))
     pieces = response.iter_bytes
-    response.iter_bytes = lambda *args, **more: require_event_names(pieces(*args, **more))
+    response.iter_bytes = lambda *args, **more: map(_with_usage, require_event_names(pieces(*args, **more)))
     return True
+
+
+def _with_usage(event: bytes) -> bytes:
+    """Return an event of a stream, with a usage of no tokens if a gateway left it out: the SDK requires it."""
+    if not any(name in event for name in _EVENTS_WITH_USAGE):
+        return event
+    name, found, data = event.partition(b"data:")
+    with contextlib.suppress(ValueError):
+        value = json.loads(data)
+        if isinstance(value, dict) and _add_usage(value.get("message", value)):
+            return name + found + json.dumps(value).encode() + b"\n\n"
+    return event
+
+
+def _add_usage(owner: object) -> bool:
+    """Add a usage of no tokens to a message or an event without one; return whether it had none."""
+    if not isinstance(owner, dict) or owner.get("type") not in ("message", "message_delta"):
+        return False
+    stated = owner.get("usage")
+    if stated is not None and not isinstance(stated, dict):
+        return False
+    complete = {**_NO_USAGE, **(stated or {})}
+    owner["usage"] = (
+        complete if owner["type"] == "message" else {**(stated or {}), "output_tokens": complete["output_tokens"]}
+    )
+    return bool(owner["usage"] != stated)
 
 
 def json_message(url: str, response: Any) -> "Message":
@@ -90,7 +121,9 @@ def json_message(url: str, response: Any) -> "Message":
         from anthropic.types import Message  # noqa: PLC0415 - heavy
 
         with contextlib.suppress(ValueError):
-            return Message.model_validate_json(body)
+            value = json.loads(body)
+            _add_usage(value)
+            return Message.model_validate(value)
     said = printable_line(body.decode("utf-8", "replace"))
     message = f"{url} replied 200 with {printable_line(kind)}, not a message: {said}"
     charged = "json" in kind or kind.startswith(EVENT_STREAM)  # a model may have responded

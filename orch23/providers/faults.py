@@ -20,6 +20,8 @@ _PAYMENT = 402
 _NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error"})
 # Anthropic sends this with 400 or 403, and the type of any invalid request.
 _NO_CREDIT_TEXT = "credit balance is too low"
+# OpenAI sends this with 429 for a request that alone exceeds the tokens of a minute: waiting does not help.
+_TOO_LARGE_TEXT = "request too large"
 # The server failed, or a proxy lost it: a model may have worked on the request.
 _AT_WORK = frozenset({500, 502, 504})
 
@@ -42,6 +44,7 @@ _HINTS: Mapping[str, str] = {
     codes.BAD_REQUEST: "change what the message names",
     codes.INVALID_REPLY: "check `llm.base_url`",
 }
+_TOO_LARGE_HINT = "give the stage fewer or shorter inputs, lower `llm.max_tokens`, or use another model"
 
 
 class TransportError(Exception):
@@ -103,15 +106,18 @@ def status_error(
     """Return the error of a reply with an error status.
 
     408, 409, 429 and 5xx are transient, unless the server sends `x-should-retry: false`. Of these 500, 502 and 504 may
-    be charged; 503 and 529 reject requests before any work. An empty account is not transient, whatever the status.
+    be charged; 503 and 529 reject requests before any work. An empty account is not transient, whatever the status,
+    nor is a request that alone exceeds the limit of tokens.
     `headers` have names in lower case; `said` is the server's text, or empty; `marks` are code and type of its error.
     """
     given = headers or {}
+    is_too_large = status == _RATE_LIMIT and said.strip().lower().startswith(_TOO_LARGE_TEXT)
     code = codes.NO_CREDIT if is_without_credit(status, said, marks) else _code_of(status)
+    code = codes.BAD_REQUEST if is_too_large else code
     transient = code in {codes.RATE_LIMITED, codes.OVERLOADED} and given.get("x-should-retry", "") != "false"
     message = f"{who} replied {status}" + (f": {printable_line(said)}" if said.strip() else "")
     return TransportError(
-        Diagnostic(code, message, hint=_HINTS[code]),
+        Diagnostic(code, message, hint=_TOO_LARGE_HINT if is_too_large else _HINTS[code]),
         transient=transient,
         charged=charged or status in _AT_WORK,
         status=status,

@@ -5,7 +5,7 @@ The facts were taken on 2026-11-25 from:
 - platform.claude.com/docs: `build-with-claude/prompt-caching` (minimum prefixes, write prices) and `models/*/overview`
   (limits, inputs)
 - developers.openai.com/api/docs: `guides/prompt-caching` (minimum prefix, write prices, models with 24 hours)
-- models.dev, 1.0.398 of May 2026, and the vendors' announcements for later models: limits and inputs
+- models.dev, 1.0.398 of May 2026, and the vendors' announcements for later models: limits and inputs, parameters
 - genai-prices 0.2.3: context windows, and which models have prices for flex processing
 - anthropic 2.14.0 and openai 3.57.0, types of the requests: the fields of prompt caching
 
@@ -32,7 +32,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
 
     `min_cached_tokens` is the shortest prefix that the vendor caches. `write_5m` and `write_1h` are the prices of a
     cache write, as factors of the price of input. `has_breakpoints`: a request can mark the ends of cached prefixes.
-    `lacks_paces` are the values of `llm.pace` that the vendor refuses for it.
+    `lacks_paces` are the values of `llm.pace` that the vendor refuses for it, `lacks_parameters` the keys of `llm`.
     `has_cache_key` and `has_retention`: a request can have `prompt_cache_key`, and `prompt_cache_retention: 24h`.
     """
 
@@ -47,6 +47,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     write_5m: Decimal = Decimal(1)
     write_1h: Decimal = Decimal(1)
     lacks_paces: frozenset[str] = frozenset()
+    lacks_parameters: frozenset[str] = frozenset()
 
     @property
     def media(self) -> frozenset[MediaKind]:
@@ -81,8 +82,9 @@ def facts_of(provider: str, model: str) -> ModelFacts:
     if known is None:
         return _UNLISTED.get(provider, UNKNOWN_MODEL_FACTS)
     facts = of_vendor[known]
-    lacking = frozenset(pace for pace, names in _WITHOUT.items() if known in names)
-    return replace(facts, lacks_paces=lacking) if lacking else facts
+    paces = frozenset(pace for pace, names in _WITHOUT.items() if known in names)
+    parameters = frozenset(key for key, names in _WITHOUT_PARAMETER.items() if known in names)
+    return replace(facts, lacks_paces=paces, lacks_parameters=parameters) if paces or parameters else facts
 
 
 def _is_snapshot(name: str, model: str) -> bool:
@@ -211,6 +213,24 @@ _WITHOUT_FLEX: Final = frozenset(
 _WITHOUT: Final = {
     "flex": _WITHOUT_FLEX,
     "batch": frozenset({"gpt-5.3-codex", "gpt-5.1-codex-mini", "o1-mini", "o1-preview"}),
+}
+# Claude has `effort` since Opus 4.5 and Sonnet 4.6. Of OpenAI's, only reasoning models have it; the first of these have
+# no `temperature`, and later ones only without reasoning.
+_WITHOUT_PARAMETER: Final = {
+    "effort": frozenset(
+        {
+            *("claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-1", "claude-opus-4", "claude-sonnet-4"),
+            *("claude-3-7-sonnet", "claude-3-5-sonnet", "claude-3-5-haiku", "claude-3-opus", "claude-3-haiku"),
+            *("gpt-4.1", "gpt-4.1-mini", "gpt-4.1-nano", "gpt-4o", "gpt-4o-mini", "gpt-4o-2024-05-13", "gpt-4-turbo"),
+            *("gpt-4", "gpt-3.5-turbo", "o1-mini", "o1-preview"),
+        }
+    ),
+    "temperature": frozenset(
+        {
+            *("o1", "o1-mini", "o1-preview", "o3", "o3-mini", "o3-pro", "o4-mini"),
+            *("gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-5-pro", "gpt-5-codex"),
+        }
+    ),
 }
 _VENDORS: Final[Mapping[str, Mapping[str, ModelFacts]]] = {"anthropic": _ANTHROPIC, "openai": _OPENAI}
 # All models of Anthropic's API take marks. `prompt_cache_key` is of the API of OpenAI, but old models may refuse it.

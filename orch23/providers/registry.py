@@ -112,7 +112,12 @@ def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None =
         if name not in adapter.takes and getattr(step, name) != usual[name]
     )
     unsupported += _batch_errors(step, adapter)
-    return (*unsupported, *_limit_errors(step), *adapter.check(with_token_limit(step), environ, root))
+    return (
+        *unsupported,
+        *_limit_errors(step),
+        *_parameter_errors(step),
+        *adapter.check(with_token_limit(step), environ, root),
+    )
 
 
 def readiness_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
@@ -205,6 +210,20 @@ def _limit_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
     message = f"`max_tokens: {step.max_tokens}` is more than {step.model} can return, which is {most:,} tokens"
     hint = f"write at most {most}, or remove it: the default then fits the model"
     return (Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint),)
+
+
+def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
+    facts = model_facts_of(step)
+    lacking = () if facts is None else sorted(facts.lacks_parameters)
+    return tuple(
+        Diagnostic(
+            codes.UNSUPPORTED_PARAMETER,
+            f"{step.model} does not have `{name}`",
+            hint="remove it, or use a model that has it",
+        )
+        for name in lacking
+        if getattr(step, name) is not None
+    )
 
 
 def endpoint_of(step: "LLMStep") -> str:

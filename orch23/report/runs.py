@@ -124,6 +124,8 @@ class RunCost(Struct, kw_only=True):
                 self.output_tokens += response.output_tokens
                 self.prices |= {response.prices: None} if response.prices else {}
             # Calls with a response are counted above. One of unknown usage may have been charged (ADR 8).
+            case CallSettled(uncounted=True, cost=cost):
+                self.possible = _plus(self.possible, cost)
             case CallSettled(forfeited=True, cost=cost):
                 self.calls += 1
                 self.unanswered += 1

@@ -32,8 +32,8 @@ RESOLVE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E837": (
         "a binary file in a prompt",
-        "The prompt shows an input that is not text: it is not UTF-8, and it is a PDF or has a NUL byte at its "
-        "beginning. A model would get replacement characters. Nothing was sent. Exclude the file (`!*.png` in "
+        "The prompt shows an input that is not text: it has a NUL byte at its beginning, or it is a PDF. A model would "
+        "get characters that mean nothing. Nothing was sent. Exclude the file (`!*.png` in "
         "`inputs`), or list only the names of such files (`list: PATTERN`). Some models accept pictures and PDFs: show "
         "these with `| block` or `| blocks`. A picture or a PDF that the provider would refuse, because it is too "
         "large, one too many or encrypted, has this code too.",

@@ -111,7 +111,15 @@ def _fitting(error: _Error) -> list[list[_Error]]:
         for below in error.context or ():
             branches.setdefault(int(below.schema_path[0]), []).append(below)
     # A branch that is for another type has an error about the value itself, and not about a part of it.
-    return [errors for errors in branches.values() if not any(e.validator == "type" and not e.path for e in errors)]
+    return [errors for errors in branches.values() if not any(map(_is_of_another_type, errors))]
+
+
+def _is_of_another_type(error: _Error) -> bool:
+    """Return whether a branch is for values of another type. A mapping or a list is never meant as one of its words."""
+    if error.path:
+        return False
+    is_word = error.validator in ("const", "enum")
+    return error.validator == "type" or (is_word and isinstance(error.instance, Mapping | list))
 
 
 def _described(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:

@@ -440,6 +440,21 @@ def test_a_full_server_costs_nothing_and_a_cut_stream_all_that_it_could(
     assert Decimal(last(project, "llm_response")["cost"]) == true_cost
 
 
+def test_a_response_without_a_count_of_tokens_may_have_cost_the_whole_reservation(project: Project) -> None:
+    with loopback(message_reply("Hello.", model="claude-sonnet-5-5", usage={"input_tokens": 0})) as server:
+        claude(project, server.url, "max_cost_usd: 2")
+        built = project.build(env=KEY)
+        green(built)
+    (reserved,) = [event["data"]["cost"] for event in project.events_of("call_reserved")]
+    finished = last(project, "run_finished")
+    assert (finished["calls"], finished["cost"], finished["possible_cost"]) == (1, "0", reserved)
+    possible = f"at most ${Decimal(reserved):.4f} more"
+    assert f"1 call, 0+7 tokens, $0 of $2.00, {possible}\n" in built.err
+    assert f"$0, {possible}" in project.run("runs").out
+    cost = project.run("show", "a", "--cost").out
+    assert f": 1 call, 0 recorded responses, 0+7 tokens, paid $0, {possible}" in cost
+
+
 @pytest.mark.parametrize("stop", ["tool_use", "pause_turn", "model_context_window_exceeded"])
 def test_a_response_that_cannot_be_used_costs_what_the_server_counted(project: Project, stop: str) -> None:
     answer = message_reply("Hel", stop=stop, model="claude-sonnet-5-5", usage={"input_tokens": 20}, output_tokens=30)

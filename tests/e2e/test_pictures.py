@@ -154,6 +154,16 @@ def test_others_are_refused_before_the_call(tmp_path: Path, provider: str, promp
         assert outcome.code == 1
         reported = {path for path in ("art/a.png", "b.pdf") if f"[E837] {path}: is binary" in outcome.err}
         assert reported == set(refused), outcome.err
+        assert "or show it with `| block` to a model that is known to accept pictures" in outcome.err
+        assert not server.asked
+
+
+@pytest.mark.parametrize("data", [b"BM" + bytes(60), b"PK\x03\x04" + bytes(50), "text".encode("utf-16-le")])
+def test_binary_files_that_happen_to_be_utf_8_are_refused(tmp_path: Path, data: bytes) -> None:
+    with loopback() as server:
+        outcome = story(tmp_path, server.url, CLAUDE, files={"art/a.png": data}).build(env=KEY)
+        assert outcome.code == 1
+        assert "[E837] art/a.png: is binary and cannot be shown in a prompt; no model was called. Fix:" in outcome.err
         assert not server.asked
 
 

@@ -156,12 +156,22 @@ def test_the_wall_time_of_a_stage_ends_a_wait(project: Project) -> None:
 
 
 def test_the_wall_time_of_the_run_ends_a_wait(project: Project) -> None:
-    with OpenAIServer(rule=lambda _asked: error(429, "later", retry_after="3600")) as server:
+    with OpenAIServer(rule=lambda _asked: error(429, "later", retry_after_ms="400")) as server:
         write(project, server.url, 3, head="stop_conditions: {max_wall: 1s}\n")
         outcome = project.build("-j8")
         assert outcome.code == ExitCode.LIMIT
-        assert len(server.asked) <= 3
+        assert len(server.asked) <= 6
     assert "the run exceeded max_wall" in outcome.err
+
+
+def test_a_wait_longer_than_the_wall_time_of_the_run_is_not_begun(project: Project) -> None:
+    with OpenAIServer(rule=lambda _asked: error(429, "later", retry_after="90000")) as server:
+        write(project, server.url, 1, head="stop_conditions: {max_wall: 2h}\n")
+        outcome = project.build()
+        assert len(server.asked) == 1
+    assert outcome.code == ExitCode.PROVIDER
+    assert "a wait of 90000 s, longer than the 7200 s that `max_wall` leaves" in outcome.err
+    assert "E418" in outcome.err
 
 
 def test_ctrl_c_ends_a_wait_at_once(project: Project) -> None:

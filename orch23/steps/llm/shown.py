@@ -9,6 +9,7 @@ from orch23.engine.egress import TrackedText
 from orch23.engine.process_runner import Files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.media import may_be_media
 from orch23.model.pipeline import SliceInput, WriteScope
 from orch23.resolve.prompts import AttemptContext, PromptInput
 from orch23.resolve.slices import SliceError, markdown_section
@@ -55,10 +56,12 @@ def binary_inputs(context: AttemptContext) -> tuple[Diagnostic, ...]:
     found = []
     for one in context.given:
         text = one.read.text if isinstance(one.read, TrackedText) else None
-        # Only a file that is not UTF-8 has these characters; a text may quote them.
-        if text is not None and _REPLACEMENT in text and (text.startswith(_PDF) or "\0" in text[:_BEGINNING]):
+        # Only a file that is not UTF-8 has replacement characters; a text may quote them. No text has a NUL.
+        if text is not None and ("\0" in text[:_BEGINNING] or (_REPLACEMENT in text and text.startswith(_PDF))):
             message = "is binary and cannot be shown in a prompt; no model was called"
             hint = f'remove it from `inputs`, or exclude it from a pattern: "!{one.path}"'
+            if may_be_media(text):
+                hint += "; or show it with `| block` to a model that is known to accept pictures and PDFs"
             found.append(Diagnostic("E837", message, hint=hint, subject=one.path))
     return tuple(found)
 

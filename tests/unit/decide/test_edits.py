@@ -262,3 +262,17 @@ def test_an_accepted_response_has_as_many_blocks_as_marks(lines: list[str]) -> N
     if isinstance(judgement, Proposal):
         found = read_edits("\n".join(lines))
         assert len(found.edits) == lines.count("<<<<<<< SEARCH") == lines.count(">>>>>>> REPLACE")
+
+
+# ---- what edits leave out ------------------------------------------------------------------------
+
+
+def test_edits_may_remove_most_of_a_python_file() -> None:
+    functions = [f"def f{number}():\n    return {number}\n" for number in range(4)]
+    judgement = judge(f"src/a.py\n{block(''.join(functions[1:]), '')}", {"src/a.py": "".join(functions)})
+    assert files(judgement) == {"src/a.py": functions[0]}
+
+
+def test_a_placeholder_in_an_edit_is_refused_with_advice_for_edits() -> None:
+    found = only(judge("src/a.py\n" + block("x3 = 3\n", "# ... rest of code unchanged\n")))
+    assert (found.code, "whole file" in (found.hint or "")) == (codes.INCOMPLETE_FILE, False)

@@ -174,3 +174,43 @@ def test_a_lenient_reader_reads_strict_json_as_the_strict_one_does(value) -> Non
     assert parse_json(text, lenient=True) == parse_json(text)
     loose = re.sub(r"\}$", ",}", text).replace("\\n", "\n")
     assert parse_json(loose, lenient=True) == parse_json(text)
+
+
+# ---- thoughts -----------------------------------------------------------------------------------
+
+AFTER = "def f():\n    return 2\n"
+THOUGHTS = "Perhaps\n```python\nx = 0\n```\nor not.\n"
+PLAIN = {
+    "files": json.dumps({"src/m.py": AFTER}),
+    "blocks": f"src/m.py\n```python\n{AFTER}```\n",
+    "edits": "src/m.py\n<<<<<<< SEARCH\n    return 1\n=======\n    return 2\n>>>>>>> REPLACE\n",
+    "code": f"```python\n{AFTER}```\n",
+}
+
+
+@pytest.mark.parametrize("returns", PLAIN)
+@pytest.mark.parametrize("begin", ["<think>\n", "<thinking>", ""])
+def test_a_block_in_the_thoughts_is_not_the_response(returns: str, begin: str) -> None:
+    end = "</thinking>" if begin == "<thinking>" else "</think>"
+    assert files(judge(f"{begin}{THOUGHTS}{end}\n\n{PLAIN[returns]}", returns=returns)) == {"src/m.py": AFTER}
+
+
+def test_thoughts_are_no_part_of_a_text_or_a_value() -> None:
+    assert files(judge(f"<think>\nhm\n</think>\n{AFTER}", returns="text")) == {"src/m.py": AFTER}
+    value = judge('<think>{"a": 0}</think>\n{"a": 1}', returns="json", base={})
+    assert files(value) == {"src/m.py": '{\n  "a": 1\n}\n'}
+    assert refused(judge("<think>\nhm\n</think>\n", returns="text")) == [codes.EMPTY]
+
+
+def test_thoughts_without_an_end_are_no_code() -> None:
+    assert refused(judge(f"<think>\n{THOUGHTS}", returns="code")) == [codes.NO_CODE]
+
+
+def test_an_end_tag_in_a_file_ends_no_thoughts() -> None:
+    page = "a\n</think>\nb\n"
+    text = f'"""\n{page}"""\n'
+    assert files(judge(text, returns="text", base={})) == {"src/m.py": text}
+    assert files(judge(f"```python\n{text}```\n", returns="code", base={})) == {"src/m.py": text}
+    assert files(judge(f"src/m.py\n```python\n{text}```\n", returns="blocks", base={})) == {"src/m.py": text}
+    edit = f"src/m.py\n<<<<<<< SEARCH\n    return 1\n=======\n    return '''\n{page}'''\n>>>>>>> REPLACE\n"
+    assert "</think>" in files(judge(edit, returns="edits"))["src/m.py"]

@@ -214,13 +214,19 @@ def test_more_than_was_reserved_is_counted_as_it_is_and_warned_of() -> None:
 
 
 @pytest.mark.parametrize(("tokens_in", "tokens_out"), [(0, 0), (5, 0), (0, 5)])
-def test_a_provider_that_counts_nothing_is_charged_in_full(tokens_in: int, tokens_out: int) -> None:
-    rig = Rig()
+def test_a_provider_that_counts_nothing_may_have_charged_the_whole_reservation(tokens_in: int, tokens_out: int) -> None:
+    rig = Rig(limited(cost=2 * MOST))
     rig.ledger.reserve("a", request())
     response = rig.answer("a", tokens_in, tokens_out)
-    assert response.cost == str(MOST)
-    assert "no tokens" in response.prices
-    assert rig.spent() == (1, MOST, str(MOST))
+    assert response.cost == "0"
+    assert f"at most ${MOST}: the provider counted no tokens" in response.prices
+    assert rig.spent() == (1, 0, "0")
+    totals = rig.ledger.with_totals(RunFinished(status="ok"))
+    assert (totals.possible_tokens, totals.possible_cost) == (MOST, str(MOST))
+    rig.ledger.reserve("a", request())
+    rig.ledger.forfeit("a")
+    with pytest.raises(LimitError):
+        rig.ledger.reserve("a", request())
 
 
 def test_an_empty_response_may_have_no_tokens() -> None:

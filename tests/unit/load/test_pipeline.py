@@ -205,6 +205,22 @@ def test_a_wrong_type_after_rendering_is_found_in_the_limits_too():
     assert (found.code, place(found)) == ("E811", (3, 7))
 
 
+@pytest.mark.parametrize(
+    ("cache", "code", "message"),
+    [
+        ("{ttl: 10m}", "E812", "`ttl` is the string `10m`; allowed are `5m`, `1h`"),
+        ("{tll: 5m}", "E802", "unknown key `tll` in `llm.cache` of stage `s`"),
+        ("on", "E812", "`cache` is the string `on`; allowed is `off`"),
+    ],
+)
+def test_a_mapping_that_may_also_be_a_word_is_reported_by_its_keys(cache, code, message):
+    text = (
+        f"version: 1\nstages: {{s: {{outputs: [o], llm: {{provider: openai, model: m, prompt: p, cache: {cache}}}}}}}\n"
+    )
+    found = [(one.code, one.message) for one in parse_pipeline(text, "p.yaml").diagnostics]
+    assert found == [(code, message)]
+
+
 def test_a_warning_does_not_block():
     parsed = parse_pipeline("version: 1\nstages:\n  s: {shell: [x], retry: 99}\n", "p.yaml")
     assert parsed.pipeline is not None

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import msgspec
@@ -309,6 +309,22 @@ def test_a_number_of_tokens_that_is_none_gives_no_money_back(odd: object, name: 
     whole = answered(events_reply(message_events("x", usage=usage))).usage
     assert whole == Usage(0 if name == "input_tokens" else 11, 7)
     assert answered(events_reply(message_events("x", output_tokens=odd))).usage.output_tokens in {0, 1}  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic")
+@pytest.mark.parametrize("stated", [{}, {"usage": None}, {"usage": {}}])
+def test_a_gateway_that_reports_no_tokens_sends_a_response(stated: dict[str, Any]) -> None:
+    def without(value: dict[str, Any]) -> dict[str, Any]:
+        rest = {key: part for key, part in value.items() if key != "usage"}
+        inner = {"message": without(rest["message"])} if "message" in rest else {}
+        has_usage = value["type"] in {"message", "message_delta"}
+        return {**rest, **inner, **(stated if has_usage else {})}
+
+    events: list[Any] = [(name, without(value)) for name, value in cast("Any", message_events("message_", "delta"))]
+    found = answered(events_reply(events))
+    assert (found.text, found.usage) == ("message_delta", Usage(0, 0))
+    whole = answered(json_reply(without(dict(WHOLE))))
+    assert (whole.text, whole.usage) == ("Hello.", Usage(0, 0))
 
 
 def test_events_without_a_beginning_are_none_of_the_api() -> None:

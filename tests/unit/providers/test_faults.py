@@ -65,6 +65,13 @@ def test_an_empty_account_is_final_whatever_the_status(status: int, said: str, m
     assert "add credit" in (fault.diagnostic.hint or "")
 
 
+def test_a_request_that_alone_exceeds_the_limit_of_tokens_is_final() -> None:
+    said = "Request too large for gpt-5.2 on tokens per min (TPM): Limit 30000, Requested 64000."
+    fault = status_error("https://x", 429, said, {"retry-after": "3"}, marks=("rate_limit_exceeded", "tokens"))
+    assert (fault.diagnostic.code, fault.transient, fault.is_refusal) == (codes.BAD_REQUEST, False, False)
+    assert "llm.max_tokens" in (fault.diagnostic.hint or "")
+
+
 @pytest.mark.parametrize("status", [400, 401, 408, 409, 429, 500, 502, 503, 504, 529])
 def test_only_a_reply_that_the_server_is_busy_is_a_refusal(status: int) -> None:
     assert status_error("https://x", status, "").is_refusal == (status in {429, 503, 529})

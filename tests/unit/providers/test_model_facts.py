@@ -81,3 +81,19 @@ def test_a_prefix_is_counted_with_four_characters_for_each_token() -> None:
 )
 def test_the_default_limit_is_the_usual_one_or_what_the_model_allows(provider: str, model: str, limit: int) -> None:
     assert facts_of(provider, model).limit_of(32_000) == limit
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "lacking"),
+    [
+        ("anthropic", "claude-sonnet-4-5-20250929", {"effort"}),
+        ("anthropic", "claude-opus-4-5", set()),
+        ("anthropic", "claude-of-tomorrow", set()),
+        ("openai", "gpt-4o", {"effort"}),
+        ("openai", "gpt-5-mini", {"temperature"}),
+        ("openai", "gpt-5.2", set()),
+        ("openai", "o1-mini", {"effort", "temperature"}),
+    ],
+)
+def test_the_parameters_that_a_model_refuses(provider: str, model: str, lacking: set[str]) -> None:
+    assert facts_of(provider, model).lacks_parameters == lacking

@@ -65,3 +65,12 @@ def test_a_default_and_a_value_up_to_the_maximum_are_no_errors(one: LLMStep) -> 
 def test_thinking_is_compared_with_the_limit_that_is_sent() -> None:
     (error,) = registry.step_errors(step("anthropic", "claude-3-haiku-20240307", thinking="5000"), {})
     assert "`max_tokens: 4096`" in error.message
+
+
+def test_a_parameter_that_the_model_refuses_is_an_error_before_the_call() -> None:
+    (found,) = registry.step_errors(step("openai", "gpt-4o", effort="high"), {})
+    assert (found.code, found.message) == ("E409", "gpt-4o does not have `effort`")
+    (found,) = registry.step_errors(step("openai", "o3", temperature=0.0), {})
+    assert found.message == "o3 does not have `temperature`"
+    # Another server may call any model by this name.
+    assert registry.step_errors(step("openai", "gpt-4o", base_url="http://127.0.0.1:1/v1", effort="high"), {}) == ()
