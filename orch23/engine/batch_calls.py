@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.batching_provider import GivenResult
 from orch23.engine.run_events import response_data
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsBatchError, ConfigurationError, ConsentError, ProviderError
@@ -24,7 +23,7 @@ from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event,
 from orch23.model.llm import Request, Response
 from orch23.providers import codes
 from orch23.providers.adapter import ProviderContext
-from orch23.providers.batches import Batches, BatchResult, VendorBatch
+from orch23.providers.batches import Batches, BatchResult, GivenResult, VendorBatch
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider, RedactingProvider
 from orch23.providers.recordings import RecordingProvider, TranscriptStore

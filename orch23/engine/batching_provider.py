@@ -1,15 +1,13 @@
-"""Providers for requests in batches: one that waits for a batch, and one that has the result of a request."""
+"""A provider whose requests are sent in batches."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
-from orch23.providers import codes
-from orch23.providers.batches import BatchResult
+from orch23.providers.batches import GivenResult
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider
 from orch23.steps.llm.spec import LLMStep
@@ -45,29 +43,3 @@ class BatchingProvider(Struct, frozen=True, kw_only=True):
         if self.inner is not None:
             return self.inner.complete(request, deadline_s, on_text)
         raise self.calls.ask(self.step, self.stage, request)
-
-
-class GivenResult(Struct, frozen=True):
-    """A provider that has its only response already."""
-
-    result: BatchResult
-
-    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Return the response.
-
-        Raises:
-            TransportError: there is none.
-
-        """
-        del request, deadline_s
-        result = self.result
-        if result.response is not None:
-            on_text(result.response.text)
-            return result.response
-        error = result.error or _not_processed(result.outcome)
-        raise TransportError(error, charged=result.outcome == "succeeded", usage=result.usage)
-
-
-def _not_processed(outcome: str) -> Diagnostic:
-    message = f"the request was {outcome} in its batch"
-    return Diagnostic(codes.PROVIDER_FAILED, message, hint="nothing was charged; build again to send it again")

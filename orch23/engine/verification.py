@@ -173,7 +173,8 @@ class Verifier(Struct, frozen=True, kw_only=True):
 
 def _missing_outputs(stage: Stage, result: Files) -> Iterator[Diagnostic]:
     """Yield an error for each declared output that a result lacks: a file, or any file of a directory."""
-    hint = "a stage must make every output that it declares; undeclare it, or mend the command"
+    cause = "prompt" if stage.step.asks_model else "command"
+    hint = f"a stage must write every path of its `outputs`: fix the {cause}, or remove the path from `outputs`"
     for pattern in stage.outputs:
         if is_glob(pattern) and not any(match_any((pattern,), path) for path in result):
             yield Diagnostic("E303", f"nothing was written below `{pattern}`", hint=hint)

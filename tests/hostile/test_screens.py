@@ -36,7 +36,7 @@ def hostile(project: Project) -> Project:
             "outputs": ["out/"],
             "shell": f"cat lines.txt; mkdir -p out; cp lines.txt 'out/{NAMED}'",
         },
-        "say": {"outputs": ["said.txt"], "inputs": ["lines.txt"], "llm": {"returns": "text"}},
+        "say": {"outputs": ["said.txt"], "inputs": ["shown.txt"], "llm": {"returns": "text"}},
         "fail": {
             "inputs": ["lines.txt"],
             "shell": "cat lines.txt lines.txt >&2; exit 3",
@@ -61,7 +61,9 @@ def hostile(project: Project) -> Project:
     document = json.loads(files["pipeline.yaml"])
     stages["say"]["llm"] = {**document.pop("defaults")["llm"], "returns": "text"}
     files["pipeline.yaml"] = json.dumps({**document, "stages": stages})
-    return project.write({**files, "lines.txt": LINES, f"in/{NAMED}": LINES, "test_a.py": test})
+    # No prompt shows a file with a NUL: it is binary.
+    shown = LINES.replace("\0", "")
+    return project.write({**files, "lines.txt": LINES, "shown.txt": shown, f"in/{NAMED}": LINES, "test_a.py": test})
 
 
 @pytest.fixture(scope="module")
