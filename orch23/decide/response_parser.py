@@ -139,7 +139,7 @@ def without_thoughts(text: str, *, is_text: bool = False) -> str:
     if is_text or _OPEN_THOUGHT.match(text):
         return text
     ended = _END_OF_THOUGHTS.match(text)
-    # An odd number of fences: the tag is in a block, so it is a line of a file.
+    # In a code block that is still open, the tag is a line of a file.
     if ended is None or len(_FENCE_LINE.findall(ended["thoughts"])) % 2 or _OPEN_THOUGHT.search(ended["thoughts"]):
         return text
     return text[ended.end() :].lstrip()

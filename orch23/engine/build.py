@@ -498,6 +498,8 @@ class Build(Struct, kw_only=True, dict=True):
             {name for name, end in ends.items() if end.status.has_result},
             complete=green and everything,
         )
+        # A stage can end after its response was accepted without a result to store, as one that another pipeline owns.
+        self.session.store.exchanges.write_later()
         how = run_outcome(ends, self._stopped)
         number = custom_exit_code(how.code, how.diagnostics, self.session.pipeline.exit_codes)
         return BuildResult(stages=ends, exit_code=how.code, exit_number=number)

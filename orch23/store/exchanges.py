@@ -103,10 +103,13 @@ class Exchanges:
 
     def write_later(self) -> None:
         """Write the changes of `put_later`. A power cut leaves each file as it was or as it is now."""
-        with self._writing:
+        with (
+            self._writing,
+            StagedFiles(self._folder, self._folder) as local,
+            StagedFiles(self._root) as committed,
+        ):
             # Other threads may add changes meanwhile: those are written the next time.
             later = list(self._later.values())
-            local, committed = StagedFiles(self._folder, self._folder), StagedFiles(self._root)
             for exchange, transcripts in later:
                 data = exchange_text(exchange).encode("utf-8")
                 path = self._local(exchange.fingerprint).relative_to(self._folder)

@@ -280,10 +280,11 @@ def replace_file(root: Path, path: str, data: bytes | Sequence[memoryview], mode
     return written
 
 
-class StagedFiles:
+class StagedFiles(contextlib.AbstractContextManager["StagedFiles"]):
     """Replaces many files below a root, with one sync for all: after a power cut each has its old or its new bytes.
 
-    Temporary files are created in `scratch`, on the same file system, by default beside each file.
+    Temporary files are created in `scratch`, on the same file system, by default beside each file. Those that were not
+    renamed are deleted at the end of the block.
     """
 
     def __init__(self, root: Path, scratch: Path | str = "") -> None:
@@ -298,19 +299,27 @@ class StagedFiles:
         make_directories(self._root, names)
         with open_directory(self._root, names) as parent:
             descriptor, temp = open_temp(self._scratch, mode, parent)
+            self._temps.append((path, temp))
             with closing(descriptor):
                 write_all(descriptor, data)
-        self._temps.append((path, temp))
 
     def commit(self) -> None:
         """Make the new bytes durable, then rename the files. The new names are durable after the next sync."""
         if self._temps:
             sync_filesystem(self._root)
-        for path, temp in self._temps:
+        while self._temps:
+            path, temp = self._temps[-1]
             names, name = split_path(path)
             with open_directory(self._root, names) as parent:
                 os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
-        self._temps.clear()
+            self._temps.pop()
+
+    def __exit__(self, *_: object) -> None:
+        """Delete the temporary files that are left."""
+        for path, temp in self._temps:
+            names, _name = split_path(path)
+            with contextlib.suppress(OSError, SafetyError), open_directory(self._root, names) as parent:
+                try_unlink(temp, parent)
 
 
 def open_regular(name: str | Path, parent: int | None = None) -> int | None:

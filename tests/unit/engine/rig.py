@@ -183,6 +183,9 @@ class MemoryExchanges:
 
     put_later = put
 
+    def write_later(self) -> None:
+        pass
+
     def nearest(self, _stage: str, _parts: object, _transcripts: str | None) -> Exchange | None:
         return None
 

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -61,6 +62,22 @@ def test_a_later_change_is_seen_at_once_and_written_with_the_next_results(exchan
     exchanges.write_later()
     assert (another().get(one.fingerprint, None), another().get(one.fingerprint, "heard")) == (judged, judged)
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_write_that_fails_leaves_no_temporary_file_and_is_repeated(
+    exchanges: Exchanges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = exchange()
+    judged = replace(one, outcome="accepted")
+    exchanges.put(one, "heard")
+    exchanges.put_later(judged, "heard")
+    with monkeypatch.context() as patch:
+        patch.setattr("orch23.store.safe_files.sync_filesystem", Mock(side_effect=OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            exchanges.write_later()
+    assert not list(tmp_path.rglob("*.tmp"))
+    exchanges.write_later()
+    assert Exchanges(tmp_path / ".orch23" / "exchanges", tmp_path).get(one.fingerprint, "heard") == judged
 
 
 def test_what_is_put_after_a_later_change_stays(exchanges: Exchanges) -> None:
