@@ -11,7 +11,7 @@ from orch23.model.parsing import StrictJsonError, parse_json, to_struct
 from orch23.model.pipeline import PathInput, Pipeline, Stage
 from orch23.providers.adapter import ScriptedCase, ScriptedResponses
 from orch23.providers.codes import NO_SCRIPTED_RESPONSE
-from orch23.resolve.prompts import AuthorTexts
+from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from orch23.providers.registry import (
     truncation_policy,
     wire_schema_of,
 )
-from orch23.resolve.prompts import AttemptContext, AuthorTexts, make_request
+from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.exchanges import Exchanges
@@ -78,11 +78,10 @@ class RequestBuilder(Struct, frozen=True):
         """
         from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that call a model
 
-        make = make_request
-        if this.dialogue is not None:
-            from orch23.resolve.dialogue import continued_request  # noqa: PLC0415 - few stages need it
-
-            make = continued_request
+        if this.dialogue is None:
+            from orch23.resolve.prompts import make_request as make  # noqa: PLC0415 - as above
+        else:
+            from orch23.resolve.dialogue import continued_request as make  # noqa: PLC0415 - few stages need it
         wire = wire_schema_of(step, _schema(step, self.sources))
         with accepting(accepted_media(step)):
             request, problems = make(

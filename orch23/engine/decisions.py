@@ -21,7 +21,7 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Decision, Edited, Restore, Run, VerifyOnly
 from orch23.model.record import Facts, Manifest, Reason, Record, core_of, retained_key, same_result
 from orch23.plan.nodes import reads_with_exclusions, writes_of
-from orch23.resolve.prompts import AuthorTexts
+from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.resolve.slices import YamlReader
 

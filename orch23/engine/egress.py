@@ -16,7 +16,7 @@ from orch23.model.llm import Message, Proposal, Request
 from orch23.model.parsing import parse_json
 from orch23.model.pipeline import Stage
 from orch23.model.step import Grant
-from orch23.resolve.prompts import AttemptContext, AuthorTexts, PromptInput, ReadText
+from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts, PromptInput, ReadText
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 

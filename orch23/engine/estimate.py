@@ -35,7 +35,7 @@ from orch23.providers.registry import (
     truncation_policy,
     with_token_limit,
 )
-from orch23.resolve.prompts import MAX_PREVIOUS_LENGTH
+from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH
 from orch23.steps.registry import is_llm
 from orch23.store.run_statistics import StageStatistics
 

@@ -19,7 +19,7 @@ from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
 from orch23.providers.codes import NOT_RECORDED, OFFLINE, TIMED_OUT
 from orch23.providers.outages import OUTAGES, FallbackSetting
-from orch23.resolve.prompts import AttemptContext
+from orch23.resolve.prompt_inputs import AttemptContext
 from orch23.resolve.resolution import ResolvedStage
 
 _FORBIDDEN = frozenset({NOT_RECORDED, OFFLINE})

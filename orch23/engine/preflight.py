@@ -28,7 +28,7 @@ from orch23.model.step import Grant
 from orch23.providers import codes
 from orch23.providers.prices import unpriced_error
 from orch23.providers.registry import adapter_of, grant_for, is_remote, not_granted_error, readiness_errors
-from orch23.resolve.prompts import AttemptContext, AuthorTexts
+from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 

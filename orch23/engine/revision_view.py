@@ -17,7 +17,7 @@ from orch23.model.plan import AffectedStage, Plan
 from orch23.model.record import Facts, LockFile, Manifest, same_result
 from orch23.plan.nodes import Node, declared_node, may_read, reads_of, writes_of
 from orch23.plan.planner import build_plan
-from orch23.resolve.prompts import AuthorTexts
+from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import resolve_stage
 from orch23.resolve.slices import YamlReader
 

@@ -32,7 +32,7 @@ from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import LineListener, LineSplitter, displayable_part, join_first
 from orch23.providers.prices import decimal_text
-from orch23.resolve.prompts import AttemptContext, AuthorTexts
+from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
 from orch23.store.promotion import PromotionResult
 
 MAX_LINES = 1_000

@@ -30,7 +30,7 @@ from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
 from orch23.plan.planner import build_plan, unknown_needs_errors
-from orch23.resolve.prompts import AuthorTexts
+from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 from orch23.store.codes import E_LOCK_DAMAGED

@@ -15,7 +15,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.pipeline import Stage
 from orch23.model.record import Facts
-from orch23.resolve.prompts import PromptInput
+from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import resolve_stage
 from orch23.resolve.shared_prefix import INPUTS, VolatileLine, find_volatile_line
 from orch23.steps.registry import is_llm

@@ -29,7 +29,7 @@ from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import Selection
-from orch23.resolve.prompts import PromptInput
+from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage
 from orch23.resolve.slices import SliceError, take_slice
 from orch23.steps.registry import is_llm

@@ -11,18 +11,9 @@ from orch23.model.digest import Json
 from orch23.model.llm import Message, Request, RetryFeedback
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
-from orch23.resolve.prompts import (
-    MAX_PREVIOUS_LENGTH,
-    AttemptContext,
-    AuthorTexts,
-    PromptInput,
-    PromptInputs,
-    prompt_names,
-    reduced_feedback,
-    render_file,
-    render_sent,
-    schema_text,
-)
+from orch23.resolve.prompt_files import prompt_names, render_file, render_sent, schema_text
+from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, PromptInput, PromptInputs
+from orch23.resolve.prompts import reduced_feedback
 from orch23.resolve.standard_feedback import as_sent, standard_feedback, uses_feedback
 from orch23.resolve.templates import names_used
 

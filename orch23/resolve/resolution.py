@@ -29,7 +29,7 @@ from orch23.model.pipeline import (
 from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, identity_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
 from orch23.resolve.commands import command_steps, resolve_commands
-from orch23.resolve.prompts import AuthorTexts, PromptInput, ReadText, key_texts
+from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, ReadText
 from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
 from orch23.steps.registry import is_llm
 
@@ -148,7 +148,7 @@ def resolve_stage(
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
     # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
     # it stale, and two machines would never agree (ADR 3).
-    texts = key_texts(stage, given, sources, variables, read_yaml, facts.accepts)
+    texts = _key_texts(stage, given, sources, variables, read_yaml, facts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
@@ -175,6 +175,21 @@ def resolve_stage(
         composed=(*parts.values(), *verify_parts.values()),
         unkeyed=inputs.unkeyed,
     )
+
+
+def _key_texts(
+    stage: Stage,
+    given: tuple[PromptInput, ...],
+    sources: AuthorTexts,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+    facts: Facts,
+) -> KeyTexts:
+    if not (stage.step.asks_model or stage.step.renders):
+        return KeyTexts()
+    from orch23.resolve.prompt_keys import key_texts  # noqa: PLC0415 - only for stages that render
+
+    return key_texts(stage, given, sources, variables, read_yaml, facts.accepts)
 
 
 # ---- aspects of the pipeline and the machine --------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from orch23.resolve.prompt_blocks import BlockDelimiters, DataBlock, assigning, render_blocks
-from orch23.resolve.prompts import PromptInput, PromptInputs
+from orch23.resolve.prompt_inputs import PromptInput, PromptInputs
 from orch23.resolve.templates import render_prompt, render_text
 
 # A list, one input and two texts: several uses of a filter in one prompt.

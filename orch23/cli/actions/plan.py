@@ -31,7 +31,7 @@ from orch23.providers.registry import endpoint_of, model_facts_of, request_param
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, plan_view
-from orch23.resolve.prompts import AttemptContext
+from orch23.resolve.prompt_inputs import AttemptContext
 from orch23.resolve.resolution import ResolvedStage
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.steps.registry import is_llm

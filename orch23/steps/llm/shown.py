@@ -11,7 +11,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.media import may_be_media
 from orch23.model.pipeline import SliceInput, WriteScope
-from orch23.resolve.prompts import AttemptContext, PromptInput
+from orch23.resolve.prompt_inputs import AttemptContext, PromptInput
 from orch23.resolve.slices import SliceError, markdown_section
 from orch23.steps.llm.spec import LLMStep
 

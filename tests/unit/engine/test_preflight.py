@@ -17,7 +17,7 @@ from orch23.model.pipeline import Condition, Price, Retry, Stage, StopConditions
 from orch23.model.step import Grant
 from orch23.plan.planner import build_plan
 from orch23.providers.adapter import ProviderContext
-from orch23.resolve.prompts import AttemptContext
+from orch23.resolve.prompt_inputs import AttemptContext
 from orch23.steps.fetch.spec import FetchStep
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import FakeProvider, NoFiles

@@ -23,7 +23,8 @@ from orch23.model.digest import Json, digest_bytes
 from orch23.model.llm import Message, Proposal, ProposedWrite, Request, RetryFeedback
 from orch23.model.pipeline import Retry, Stage
 from orch23.model.record import Facts
-from orch23.resolve.prompts import AttemptContext, PromptInput, make_request
+from orch23.resolve.prompt_inputs import AttemptContext, PromptInput
+from orch23.resolve.prompts import make_request
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.llm.spec import LLMStep
 

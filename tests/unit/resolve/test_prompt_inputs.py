@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.resolve.prompts import PromptInput, PromptInputs
+from orch23.resolve.prompt_inputs import PromptInput, PromptInputs
 from orch23.resolve.templates import TemplateFileError, render_text
 
 

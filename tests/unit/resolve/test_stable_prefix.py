@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, RetryFeedback
 from orch23.model.pipeline import Item, Retry, Stage
-from orch23.resolve.prompts import AttemptContext, PromptInput, make_request
+from orch23.resolve.prompt_inputs import AttemptContext, PromptInput
+from orch23.resolve.prompts import make_request
 from orch23.steps.llm.spec import LLMStep
 
 PROMPT = """\

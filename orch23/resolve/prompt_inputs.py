@@ -1,0 +1,117 @@
+"""What a prompt is rendered from: files of the author, inputs, values of an attempt; and what a key takes from it."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.llm import RetryFeedback
+from orch23.model.parsing import StrictJsonError, parse_json
+
+if TYPE_CHECKING:
+    from orch23.model.dialogue import Dialogue
+
+ReadText: TypeAlias = Callable[[], str]
+ReadBytes: TypeAlias = Callable[[], bytes]
+MAX_PREVIOUS_LENGTH = 20_000
+
+
+class AuthorTexts(Protocol):
+    """Files that belong to a pipeline: prompts, templates, schemas."""
+
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        """Return a file's text, or None with an error."""
+
+
+class PromptInput(Struct, frozen=True):
+    """One input of a prompt: path, slice, digest, `text`, `value`, and whether it is the base of a chain.
+
+    `own`: some other item of the foreach does not have it. `read_bytes` is for whole files, which may be pictures.
+    """
+
+    path: str
+    slice: str
+    digest: str
+    read: ReadText
+    base: bool = False
+    own: bool = False
+    read_bytes: ReadBytes | None = None
+
+    @property
+    def text(self) -> str:
+        """Read the text."""
+        return self.read()
+
+    @property
+    def value(self) -> Json:
+        """Read the text as JSON. Every slice by a pointer is JSON.
+
+        Raises:
+            ValueError: it is not JSON.
+
+        """
+        try:
+            return parse_json(self.text)
+        except StrictJsonError as error:
+            message = f"`value` of `{self.path}` cannot be used, because it is not JSON: {error}"
+            raise ValueError(message) from None
+
+
+class PromptInputs:
+    """The inputs of a prompt: a list, and a lookup by path or by `path#slice`."""
+
+    def __init__(self, items: tuple[PromptInput, ...], instead: PromptInput | None = None) -> None:
+        """Set the items, in declared order, and what a lookup of another one returns; None: it raises an error."""
+        self._items = items
+        self._instead = instead
+
+    def __iter__(self) -> Iterator[PromptInput]:
+        """Iterate in declared order."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        """Return the number of inputs."""
+        return len(self._items)
+
+    def __getitem__(self, key: str | int) -> PromptInput:
+        """Return the input at a position, or with a path or `path#slice`."""
+        if isinstance(key, int):
+            return self._items[key]
+        for one in self._items:
+            if key in (one.path, f"{one.path}#{one.slice}"):
+                return one
+        if self._instead is None:
+            raise KeyError(key)
+        return self._instead
+
+
+class AttemptContext(Struct, frozen=True, kw_only=True):
+    """The values that one attempt adds to a prompt.
+
+    `shows_previous`: the stage's own files in `given` are those of the previous response. With `dialogue` the request
+    continues the one of a former attempt.
+    """
+
+    attempt: int = 1
+    previous: str | None = None
+    feedback: RetryFeedback | None = None
+    own: tuple[PromptInput, ...] = ()
+    given: tuple[PromptInput, ...] = ()
+    model: str
+    sample: int = 0
+    shows_previous: bool = False
+    dialogue: "Dialogue | None" = None
+
+
+class KeyTexts(Struct, frozen=True):
+    """The aspects and errors of a stage's prompt or template; `rendered` is the text of a template.
+
+    `digest` is that of everything that a prompt is rendered from, without the contents of the inputs and the item.
+    """
+
+    aspects: dict[str, Json] = {}
+    broken: tuple[Diagnostic, ...] = ()
+    rendered: bytes | None = None
+    digest: str = ""

@@ -1,0 +1,120 @@
+"""The aspects of a stage's key that follow from its prompt or template."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json, digest_bytes, digest_json
+from orch23.model.pipeline import Stage
+from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
+from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput
+from orch23.resolve.slices import YamlReader
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.model.media import MediaKind
+    from orch23.steps.llm.spec import LLMStep
+
+_SHOWN_INPUTS = 10
+
+
+def key_texts(
+    stage: Stage,
+    given: tuple[PromptInput, ...],
+    sources: AuthorTexts,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+    accepts: "frozenset[MediaKind]" = frozenset(),
+) -> KeyTexts:
+    """Return the aspects that follow from the prompt or template of a stage that has one.
+
+    `accepts` are the kinds of media that the first model of the stage accepts.
+    """
+    step = stage.step
+    if is_llm(step):
+        from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that call a model
+
+        with accepting(accepts):
+            return _llm_texts(stage, step, given, sources, variables, read_yaml)
+    text, problems = render_file(
+        getattr(step, step.renders or ""), prompt_names(stage, given, variables, schema=None), sources
+    )
+    rendered = (text or "").encode()
+    return KeyTexts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
+
+
+def _llm_texts(
+    stage: Stage,
+    step: "LLMStep",
+    given: tuple[PromptInput, ...],
+    sources: AuthorTexts,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+) -> KeyTexts:
+    from orch23.resolve.accepted_media import without_media  # noqa: PLC0415 - only for stages that call a model
+
+    # Without retry feedback: the key is the same at every attempt.
+    names = prompt_names(stage, given, variables, schema=schema_text(step, sources))
+    prompt, problems = render_file(step.prompt, names, sources)
+    system, more = without_media(render_file, step.system, names, sources)
+    broken = [*problems, *more, *_context_limits(stage.name, step, given)]
+    texts = {"prompt": prompt, "system": system}
+    if step.schema is not None:
+        texts["schema"], problem = sources.text(step.schema)
+        broken += [problem] if problem else []
+    aspects: dict[str, Json] = {name: digest_bytes((text or "").encode()).sha256 for name, text in texts.items()}
+    if step.answers is not None:
+        aspects["answers"] = _scripted_responses(stage, step.answers, sources, read_yaml)
+    return KeyTexts(aspects, tuple(broken), digest=_texts_digest(step, given, sources, variables))
+
+
+def _texts_digest(
+    step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
+) -> str:
+    """Return the digest of everything that a prompt is rendered from, without the contents of the inputs and the item.
+
+    With an equal digest and equal other aspects of the manifest, the prompt is the same. So prompts can be compared
+    even if the bytes of an input are lost and the prompt cannot be rendered.
+    """
+    # Lost inputs must not make a stage stale: the digest does not need their bytes (ADR 19).
+    paths = [getattr(step, key) for key in step.author_keys]
+    files = [sources.text(path)[0] if path else None for path in paths]
+    return digest_json([*files, dict(variables), [[one.path, one.slice, one.base] for one in given]])
+
+
+def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:
+    """Return an error for each limit that the inputs of a prompt exceed, with the largest inputs."""
+    labels = ((one, f"{one.path}#{one.slice}" if one.slice else one.path) for one in given)
+    sizes = sorted(((_size_bytes(one), label) for one, label in labels), key=lambda pair: (-pair[0], pair[1]))
+    size = sum(size for size, _ in sizes)
+    names = ", ".join(f"{name} ({size:,})" for size, name in sizes[:_SHOWN_INPUTS])
+    counted = names if len(sizes) <= _SHOWN_INPUTS else f"{names} and {len(sizes) - _SHOWN_INPUTS} more"
+    problems = []
+    if len(given) > step.max_files:
+        text = f"{len(given)} inputs are given to the model, the limit is {step.max_files}: {counted}"
+        hint = "narrow the inputs, or raise llm.context.max_files"
+        problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
+    if size > step.max_bytes:
+        text = f"{size:,} bytes of inputs are given to the model, the limit is {step.max_bytes:,}: {counted}"
+        hint = "give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes"
+        problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
+    return problems
+
+
+def _size_bytes(one: PromptInput) -> int:
+    from orch23.resolve.accepted_media import media_of  # noqa: PLC0415 - only for stages that call a model
+
+    media = media_of(one)
+    return len(one.text.encode() if media is None else media.data)
+
+
+def _scripted_responses(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:
+    """Return the digest of a stage's entry in a file of scripted responses; of the whole file if it has no entries."""
+    text = sources.text(path)[0] or ""
+    try:
+        value = read_yaml(text)
+    except ValueError:
+        value = text
+    # An edit of another stage's entry must not make this stage stale.
+    own = value.get(stage.name, value.get(stage.family)) if isinstance(value, Mapping) else value
+    return digest_json(own)
