@@ -16,6 +16,7 @@ FAILURE = "orch23/engine/outcomes.py"
 FRESHNESS = "orch23/decide/freshness.py"
 GUARDING = "orch23/engine/egress.py"
 JOURNAL = "orch23/store/run_logs.py"
+LEDGER = "orch23/engine/ledger.py"
 LAYERED = "pipelines/layered_app.yaml"
 LOCAL = "orch23/execute/local_executor.py"
 LOG = "specs/planner_coder_tester/tools/communication_log.py"
@@ -1000,7 +1001,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        taken = remove_outputs(project, (*stages, 'no_such_stage'), edited",
         ),
     ),
-    "C7": (ASKED_AGAIN, M(JOURNAL, "_DURABLE = (CallReserved, ", "_DURABLE = (")),
+    "C7": (ASKED_AGAIN, M(LEDGER, "after a crash it counts in full.\n        self.sync()\n", "\n")),
     "C8": (
         M(
             STATE,

@@ -16,8 +16,6 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import (
     EVENT_VERSION,
-    CallReserved,
-    CallSettled,
     CallSubmitted,
     Event,
     RunFinished,
@@ -45,10 +43,11 @@ from orch23.store.safe_files import (
 INTERRUPTED = "interrupted"
 # The statuses of runs that the next one continues.
 _CONTINUED = (INTERRUPTED, "waiting")
+_CLOSED = -1
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
-# Money, failures and the end of a run (ADR 16).
-_DURABLE = (CallReserved, CallSubmitted, CallSettled, StageFinished, RunFinished)
+# Submitted requests, failures and the end of a run (ADR 16). The ledger syncs its own events.
+_DURABLE = (CallSubmitted, StageFinished, RunFinished)
 # A finished stage is not synced if the next run finds the outcome by itself, or by the record.
 _FOUND_AGAIN = frozenset(
     {StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED, StageStatus.BUILT, StageStatus.RESTORED}
@@ -79,8 +78,8 @@ class JournalLine(Struct, frozen=True):
 class Journal:
     """Writes `logs/<run>.jsonl`. The first event creates the file; events may come from any thread.
 
-    An event is durable when `notice` returns if without it a call could be paid for or counted twice. It makes the
-    events before it durable too.
+    Submitted requests, failures and the end of the run are durable when `notice` returns. `sync` makes all events so
+    far durable, with one `fsync` for all threads that wait at the same time.
     """
 
     def __init__(self, logs: Path, run_id: str, clock: Callable[[], datetime]) -> None:
@@ -88,32 +87,65 @@ class Journal:
         self.run_id = free_run_id(logs, run_id)
         self.path = logs / f"{self.run_id}.jsonl"
         self._clock = clock
-        self._lock = threading.Lock()
-        self._descriptor: int | None = None
+        self._synced = threading.Condition()
+        self._descriptor = _CLOSED
         self._number = 0
         self._good_bytes = 0
+        self._durable_number = 0
+        self._is_syncing = False
+        self._sync_error: OSError | None = None
 
     def notice(self, event: Event) -> None:
         """Append one event.
 
         Raises:
-            OSError: the write failed. The journal then ends with the event before.
+            OSError: the write failed. The journal then ends with the event before. Or `sync` failed.
 
         """
-        with self._lock:
-            if self._descriptor is None:
+        with self._synced:
+            if self._descriptor == _CLOSED:
                 self._descriptor = self._open()
             line = _line_of(event, self._number + 1, format_timestamp(self._clock()))
             self._append(self._descriptor, line)
-            if isinstance(event.data, _DURABLE) and not _is_found_again(event.data):
-                os.fsync(self._descriptor)
+        if isinstance(event.data, _DURABLE) and not _is_found_again(event.data):
+            self.sync()
+
+    def sync(self) -> None:
+        """Return when all events so far are durable. One of the threads that wait syncs for all of them.
+
+        Raises:
+            OSError: this sync failed, or an earlier one. The kernel may have dropped what it could not write: then the
+                next `fsync` succeeds without it.
+
+        """
+        with self._synced:
+            number = self._number
+            self._synced.wait_for(lambda: self._durable_number >= number or not self._is_syncing)
+            if self._durable_number >= number:
+                return
+            if self._sync_error is not None:
+                raise OSError(self._sync_error.errno, self._sync_error.strerror, str(self.path))
+            self._is_syncing, written, descriptor = True, self._number, self._descriptor
+        # Without the lock: other threads write meanwhile, and the next sync is for all of these.
+        try:
+            os.fsync(descriptor)
+            self._durable_number = written
+        except OSError as error:
+            self._sync_error = error
+            raise
+        finally:
+            with self._synced:
+                self._is_syncing = False
+                self._synced.notify_all()
 
     def close(self) -> None:
         """Close the file. No event may follow."""
-        with self._lock:
-            if self._descriptor is not None:
+        with self._synced:
+            while self._is_syncing:
+                self._synced.wait()
+            if self._descriptor != _CLOSED:
                 os.close(self._descriptor)
-                self._descriptor = None
+                self._descriptor = _CLOSED
 
     def _open(self) -> int:
         folder = self.path.parent
