@@ -124,7 +124,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             JOURNAL,
-            '    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")',
+            '    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"',
             '    return moment.isoformat(timespec="milliseconds")',
         ),
         M(JOURNAL, "self.run_id = free_run_id(logs, run_id)", "self.run_id = run_id[:4]"),

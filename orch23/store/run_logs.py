@@ -34,6 +34,7 @@ from orch23.store.json_text import compact_json
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    closing,
     make_folder,
     sync_folder,
     write_all,
@@ -91,6 +92,7 @@ class Journal:
         self._descriptor = _CLOSED
         self._number = 0
         self._good_bytes = 0
+        self._is_torn = False
         self._durable_number = 0
         self._is_syncing = False
         self._sync_error: OSError | None = None
@@ -160,10 +162,12 @@ class Journal:
         return descriptor
 
     def _append(self, descriptor: int, line: bytes) -> None:
-        # A full disk can leave a part of a line: what follows it would be unreadable.
-        if os.fstat(descriptor).st_size != self._good_bytes:
+        if self._is_torn:
             os.ftruncate(descriptor, self._good_bytes)
+        # A full disk can leave a part of a line: what follows it would be unreadable.
+        self._is_torn = True
         write_all(descriptor, line)
+        self._is_torn = False
         self._good_bytes += len(line)
         self._number += 1
 
@@ -188,7 +192,7 @@ def free_run_id(logs: Path, run_id: str) -> str:
 
 def format_timestamp(moment: datetime) -> str:
     """Return a time as text: UTC with milliseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def read_journal(path: Path) -> tuple[JournalLine, ...]:
@@ -386,19 +390,24 @@ class AttemptFiles(Struct, frozen=True):
 
     def attempt_folder(self, stage: str, attempt: int) -> Path:
         """Return the folder of one attempt of a stage."""
-        return self.folder / _UNFIT.sub("_", stage) / f"attempt-{attempt}"
+        return self.folder / f"{_UNFIT.sub('_', stage)}/attempt-{attempt}"
 
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write a file of an attempt; an earlier one of that name is replaced."""
-        path = self.attempt_folder(stage, attempt) / name
-        if not self.folder.is_dir():
-            make_folder(self.folder, PRIVATE_FOLDER_MODE)
-        # These files are for users and no run reads them: they are not made durable.
-        for folder in (path.parent.parent, path.parent):
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir(PRIVATE_FOLDER_MODE)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE_MODE)
+        folder = self.attempt_folder(stage, attempt)
+        path = f"{folder}/{name}"
         try:
+            descriptor = _create(path)
+        except FileNotFoundError:
+            make_folder(self.folder, PRIVATE_FOLDER_MODE)
+            # These files are for users and no run reads them: they are not made durable.
+            for one in (folder.parent, folder):
+                with contextlib.suppress(FileExistsError):
+                    one.mkdir(PRIVATE_FOLDER_MODE)
+            descriptor = _create(path)
+        with closing(descriptor):
             write_all(descriptor, text.encode("utf-8", "replace"))
-        finally:
-            os.close(descriptor)
+
+
+def _create(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE_MODE)
