@@ -1,9 +1,12 @@
-"""What a call costs in processor time beside the bare client: `python -m bench calls`, about four minutes.
+"""What a call costs in processor time beside the bare client: `python -m bench calls`, about one minute.
 
 A foreach of 1,000 items, each with one call and no verification, is built against a server on this machine; then the
 same number of requests is sent with the vendor's client alone. The cost of a call is the processor time of the process
 and its children, less that of one item, divided by the items: so starting and importing count for neither. The server
 is a process of its own. If a build needs more than the goal, the process exits with 1.
+
+The same version differs by up to 20 % between two runs: compare two versions in turns, and not while or after many
+files are deleted on the same file system. ADR 46 has figures.
 """
 
 import atexit
@@ -106,7 +109,7 @@ def _cpu_s(argv: list[str], environ: dict[str, str]) -> float:
 def build_s(case: str, url: str, calls: int) -> float:
     """Return the processor time, in seconds, of a build with so many items."""
     name = tempfile.mkdtemp(prefix="orch23-bench-")
-    # Not at once: for a minute after many files were deleted, ext4 takes longer to create one.
+    # Not at once: for minutes after many files were deleted, an ext4 without a journal takes longer to create one.
     atexit.register(shutil.rmtree, name)
     project = Path(name) / "project"
     project.mkdir()
