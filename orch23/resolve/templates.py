@@ -300,7 +300,8 @@ def _compiled(source: str, name: str) -> jinja2.Template:
     """Return a template. It is cached: each stage, and each item, renders its prompt several times."""
     sandbox = _file_environment()
     code = template_environment().compile(source, name, name)
-    return jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
+    # A dict and not a ChainMap, as `make_globals` returns: each rendering copies it.
+    return jinja2.Template.from_code(sandbox, code, dict(sandbox.globals))
 
 
 @functools.cache
