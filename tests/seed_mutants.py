@@ -16,6 +16,7 @@ FAILURE = "orch23/engine/outcomes.py"
 FRESHNESS = "orch23/decide/freshness.py"
 GUARDING = "orch23/engine/egress.py"
 JOURNAL = "orch23/store/run_logs.py"
+LEDGER = "orch23/engine/ledger.py"
 LAYERED = "pipelines/layered_app.yaml"
 LOCAL = "orch23/execute/local_executor.py"
 LOG = "specs/planner_coder_tester/tools/communication_log.py"
@@ -123,7 +124,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             JOURNAL,
-            '    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")',
+            '    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"',
             '    return moment.isoformat(timespec="milliseconds")',
         ),
         M(JOURNAL, "self.run_id = free_run_id(logs, run_id)", "self.run_id = run_id[:4]"),
@@ -201,7 +202,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-27": (
-        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
+        M(STATE, '            self._folding.add(event, "")\n', ""),
         M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),
     ),
     # ---- S1
@@ -370,7 +371,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        return Slice(selector, markdown_section(text, selector))\n",
             "        return Slice(selector, text)\n",
         ),
-        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
+        M(STATE, '            self._folding.add(event, "")\n', ""),
     ),
     "S2-07": (M(LAYERED, "    needs: [scaffold]\n", ""),),
     "S2-08": (
@@ -1000,7 +1001,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        taken = remove_outputs(project, (*stages, 'no_such_stage'), edited",
         ),
     ),
-    "C7": (ASKED_AGAIN, M(JOURNAL, "_DURABLE = (CallReserved, ", "_DURABLE = (")),
+    "C7": (ASKED_AGAIN, M(LEDGER, "after a crash it counts in full.\n        self.sync()\n", "\n")),
     "C8": (
         M(
             STATE,

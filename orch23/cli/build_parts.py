@@ -79,7 +79,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
 class BuildParts(Struct, frozen=True, kw_only=True):
     """Makes the parts of one build. Those that need closing are closed by `stack`, the last one first.
 
-    `folder` gets the texts of attempts.
+    `sync` makes the events of `observer` durable; `folder` gets the texts of attempts.
     """
 
     project: Project
@@ -90,6 +90,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     secrets: Secrets
     consent: Consent
     observer: Observer
+    sync: Callable[[], None]
     folder: Path
     stack: ExitStack
 
@@ -276,6 +277,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             limits_of=limits_of,
             prices=Prices(pipeline.prices, pipeline.plugins),
             notice=self.observer.notice,
+            sync=self.sync,
             clock=monotonic,
             before=self.session.history.spent,
             uncollected=self.session.history.uncollected,

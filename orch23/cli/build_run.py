@@ -181,6 +181,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             secrets=secrets,
             consent=Consent.of(settings.root, settings.environ),
             observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
+            sync=journal.sync,
             folder=folder,
             stack=stack,
         )

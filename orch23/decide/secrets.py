@@ -3,7 +3,7 @@
 import bisect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 from msgspec import Struct, field
@@ -100,6 +100,8 @@ _PLACE = lazy_pattern(
 _WITH_PASSWORD = lazy_pattern(r"[a-z][a-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@", re.IGNORECASE)
 
 _ODD = lazy_pattern(r"[^A-Za-z0-9_. -]")
+REDACTION_HEAD: Final = "[redacted "
+"""The beginning of each redaction mark."""
 
 # Encoded text is often wrapped: a break between two of its characters is ignored.
 _BREAK = lazy_pattern(r"(?<=[A-Za-z0-9+/_=-])\r?\n[ \t]*+(?=[A-Za-z0-9+/_=-])")
@@ -112,7 +114,7 @@ class SecretFinding(Struct, frozen=True, order=True):
     line: int
 
 
-class Secrets(Struct, frozen=True):
+class Secrets(Struct, frozen=True, dict=True):
     """The values that must not leave the machine or be written to disk, by the names of their variables."""
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -120,6 +122,10 @@ class Secrets(Struct, frozen=True):
     def __repr__(self) -> str:
         """Describe it without the values."""
         return "Secrets()"
+
+    @cached_property
+    def _known(self) -> "_Known":
+        return _known(tuple(sorted(self.values.items())))
 
     def names(self) -> tuple[str, ...]:
         """Return every name that a finding can have, including those of vendors' key formats."""
@@ -143,7 +149,7 @@ class Secrets(Struct, frozen=True):
         """
         whole = "\0".join(texts)
         joined, breaks = _joined(whole)
-        known = _known(tuple(sorted(self.values.items())))
+        known = self._known
         return (
             any([spelling in joined for spelling, _ in known.spellings])  # noqa: C419 - faster than a generator
             or any(form.may_match(joined) for form in formats_in(joined))
@@ -168,7 +174,7 @@ class Secrets(Struct, frozen=True):
         # Most commands print nothing.
         if not text:
             return []
-        known = _known(tuple(sorted(self.values.items())))
+        known = self._known
         joined, breaks = _joined(text)
         found = _outside_marks(joined, _found(joined, known.spellings), known.marks)
         spans = [(_before(breaks, start), _before(breaks, end - 1) + 1, name) for start, end, name in found]
@@ -180,7 +186,7 @@ class Secrets(Struct, frozen=True):
 
 def redaction_mark(name: str) -> str:
     """Return the text that replaces a secret. It is valid inside JSON strings, whatever the name of the variable."""
-    return f"[redacted {_ODD.sub('?', name)}]"
+    return f"{REDACTION_HEAD}{_ODD.sub('?', name)}]"
 
 
 def secrets_from(environ: Mapping[str, str]) -> Secrets:
@@ -239,7 +245,7 @@ def _known(values: tuple[tuple[str, str], ...]) -> _Known:
         for part in _parts(value):
             for spelling in encodings_of(part):
                 plain = _joined(spelling)[0]
-                if plain not in marks and "[redacted " not in plain:
+                if plain not in marks and REDACTION_HEAD not in plain:
                     found.setdefault(plain, name)
     return _Known(tuple(found.items()), "|".join(re.escape(redaction_mark(name)) for name in names))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.secrets import SecretFinding, Secrets, redaction_mark
+from orch23.decide.secrets import REDACTION_HEAD, SecretFinding, Secrets, redaction_mark
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, canonical_json, digest_bytes
 from orch23.model.event_data import SentFile
@@ -118,12 +118,16 @@ def guard_request(
 ) -> tuple[Request, tuple[Diagnostic, ...]]:
     """Return the request as it may be sent, and the errors that forbid it: each secret with file and line."""
     step = stage.step
-    # These are stored with the result, in its manifest: a secret in them is refused and never redacted.
-    if fixed := secrets.find(_json([request.endpoint, request.model, dict(request.params)])):
-        return request, tuple(_stored(stage.name, name) for name in _names(fixed))
+    stored = _json([request.endpoint, request.model, dict(request.params)])
     # The rendered request is checked, not its parts: rendering can join two harmless texts to a secret.
     systems = (request.system, request.system_identity or "")
     texts = (*systems, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))
+    # One search for all texts: nearly every request ends here.
+    if not request.media and not secrets.may_contain((stored, *texts)):
+        return request, ()
+    # These are stored with the result, in its manifest: a secret in them is refused and never redacted.
+    if fixed := secrets.find(stored):
+        return request, tuple(_stored(stage.name, name) for name in _names(fixed))
     # A picture or a PDF is compressed, but its notes may be readable. Nothing can be taken out of it.
     in_media = [(name, one.path) for one in request.media for name in _names(secrets.find(one.data.decode("latin-1")))]
     if in_media:
@@ -172,6 +176,8 @@ def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, 
 
 def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     """Return the errors of a proposal that secrets were removed from: it is not the response that the model gave."""
+    if not any(REDACTION_HEAD in text for write in proposal.writes for text in (write.content, write.path)):
+        return ()
     hint = "read it from the environment instead, and write the whole file without it"
     marks = [redaction_mark(name) for name in secrets.names()]
     return tuple(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import reduce
 from threading import Condition
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -72,6 +73,11 @@ class _Account(Struct):
         return Diagnostic(code, message, hint=f"{raised}{less or f'; {_ONWARD}'}", subject=self.owner or None)
 
 
+_End: TypeAlias = Literal["counted", "uncounted", "unusable", "forfeited", "released"]
+"""How a reservation ends: by the tokens of a response, by a response without them, by those of a request without a
+usable response, as possibly charged in full, or as not charged."""
+
+
 class _Reservation(Struct, frozen=True):
     """One request in progress: the most that it can take, and its tariff if that is known."""
 
@@ -89,13 +95,15 @@ class Ledger(Struct, kw_only=True):
     `limits` are those of the run, `limits_of` gives those of a stage; `before` is what the interrupted runs that this
     one continues have spent, and `uncollected` the part of it that belongs to each response that is still to be
     collected, by fingerprint. `clock` is monotonic, in seconds. Events are emitted under the lock, in the order of what
-    they report: a journal that ends at any event, as after a crash, never exceeds a limit.
+    they report: a journal that ends at any event, as after a crash, never exceeds a limit. `sync` makes the events so
+    far durable; it is called without the lock, so that calls in parallel share it.
     """
 
     limits: StopConditions
     limits_of: Callable[[str], StopConditions]
     prices: Prices
     notice: Callable[[Event], None]
+    sync: Callable[[], None]
     clock: Callable[[], float]
     before: Mapping[str, UsageTotals] = field(default_factory=dict)
     uncollected: Mapping[str, UsageTotals] = field(default_factory=dict)
@@ -148,10 +156,11 @@ class Ledger(Struct, kw_only=True):
                 cost=reservation.cost(most),
                 collects=collects,
             )
-            # The reservation is in the journal before the request is sent: after a crash it counts in full.
             self.notice(Event(reserved, f"up to {most.tokens:,} tokens", stage, "debug"))
             own.held, self._run.held = own.held.plus(most), self._run.held.plus(most)
             self._under_way[stage] = reservation
+        # The reservation is in the journal before the request is sent: after a crash it counts in full.
+        self.sync()
 
     def might_fit(self, stage: str, request: Request) -> bool:
         """Return whether a request would fit into the limits now, without reserving anything."""
@@ -177,14 +186,16 @@ class Ledger(Struct, kw_only=True):
         """Replace a reservation by what the response took, also if that is more."""
         with self._changed:
             held = self._under_way[stage]
-            if not (_is_counted(response) or held.tariff is FREE_TARIFF):
+            if _is_counted(response) or held.tariff is FREE_TARIFF:
+                cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
+                truth = UsageTotals(1, response.usage.total, cost)
+                self._close(stage, "counted", truth, unpriced=response.cost is None)
+            else:
                 # A `command` provider reports no tokens: nothing is known but the most that it can have taken.
-                self._close(stage, held.worst.as_possible(), unpriced=response.cost is None, uncounted=True)
-                return
-            cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
-            # Use above the reservation counts as it is, with a warning (docs/budgets.md).
-            truth = UsageTotals(1, response.usage.total, cost)
-            self._close(stage, truth, unpriced=response.cost is None)
+                truth = held.worst.as_possible()
+                self._close(stage, "uncounted", truth, unpriced=response.cost is None)
+        self.sync()
+        # Use above the reservation counts as it is, with a warning (docs/budgets.md).
         if truth.tokens > held.worst.tokens or truth.cost > held.worst.cost:
             text = (
                 f"the provider counted {truth.tokens:,} tokens, ${decimal_text(truth.cost)}, where a request of this "
@@ -197,19 +208,23 @@ class Ledger(Struct, kw_only=True):
         with self._changed:
             held = self._under_way[stage]
             cost = Decimal(0) if held.tariff is None else held.tariff.cost(usage)
-            self._close(stage, UsageTotals(1, usage.total, cost), unpriced=held.tariff is None, unusable=True)
+            self._close(stage, "unusable", UsageTotals(1, usage.total, cost), unpriced=held.tariff is None)
+        self.sync()
 
     def release(self, stage: str) -> None:
         """Return a reservation: nothing was charged, and the call does not count."""
         with self._changed:
-            self._close(stage, _NOTHING, released=True)
+            self._close(stage, "released", _NOTHING)
+        self.sync()
 
     def forfeit(self, stage: str) -> None:
         """Count a reservation as possible: it may have been charged in full. Do nothing if the stage has none."""
         with self._changed:
-            if stage in self._under_way:
-                held = self._under_way[stage]
-                self._close(stage, held.worst.as_possible(), unpriced=held.tariff is None, forfeited=True)
+            held = self._under_way.get(stage)
+            if held is None:
+                return
+            self._close(stage, "forfeited", held.worst.as_possible(), unpriced=held.tariff is None)
+        self.sync()
 
     def park(self, stage: str) -> None:
         """Keep the reservation of a stage for a request in a batch. The stage's wall time stops meanwhile.
@@ -290,7 +305,7 @@ class Ledger(Struct, kw_only=True):
         if owner == stage:
             return True
         # Another stage makes the same request: it gets a reservation of its own.
-        self._close(owner, _NOTHING, released=True)
+        self._close(owner, "released", _NOTHING)
         return False
 
     def _take_over(self, own: _Account, reservation: _Reservation) -> bool:
@@ -326,17 +341,7 @@ class Ledger(Struct, kw_only=True):
             raise LimitError(refusal)
         return refusal is not None
 
-    def _close(
-        self,
-        stage: str,
-        truth: UsageTotals,
-        *,
-        unpriced: bool = False,
-        forfeited: bool = False,
-        released: bool = False,
-        unusable: bool = False,
-        uncounted: bool = False,
-    ) -> None:
+    def _close(self, stage: str, end: _End, truth: UsageTotals, *, unpriced: bool = False) -> None:
         """Replace a reservation by what the request took, and wake the threads that wait for the difference."""
         held, own = self._under_way.pop(stage), self._stages[stage]
         for account in (own, self._run):
@@ -348,10 +353,10 @@ class Ledger(Struct, kw_only=True):
             calls=truth.calls,
             tokens=truth.most_tokens,
             cost=held.cost(truth),
-            forfeited=forfeited or uncounted,
-            released=released,
-            unusable=unusable,
-            uncounted=uncounted,
+            forfeited=end in ("forfeited", "uncounted"),
+            released=end == "released",
+            unusable=end == "unusable",
+            uncounted=end == "uncounted",
         )
         self.notice(Event(settled, f"{truth.most_tokens:,} tokens", stage, "debug"))
 

@@ -138,7 +138,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         # With `--replay` no model is called, so nothing can be missing.
         steps = () if self.conversations.replay else tuple(llm_steps(plan))
         wanted = dict.fromkeys((*self._ungranted(steps), *of_others))
-        if not (wanted or others) and not any(map(self._is_suspect, steps)):
+        if not (wanted or others) and not any(map(self._is_suspect, dict.fromkeys(steps))):
             return
         seen = look()
         # Only calls that will certainly be made are checked: a clone with recorded responses needs no key (ADR 11).

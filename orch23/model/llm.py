@@ -1,6 +1,7 @@
 """Requests to models, their responses, the exchanges that record both, and the provider port."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -43,7 +44,7 @@ class Message(Struct, frozen=True):
     media: "tuple[Media, ...]" = ()
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, dict=True):
     """One request, ready to send. `identity` replaces the messages in the fingerprint.
 
     `identity` and `messages` differ in the retry feedback and in the delimiters of data blocks. The messages have the
@@ -136,6 +137,11 @@ class Request(Struct, frozen=True, kw_only=True):
 
     def fingerprint(self) -> str:
         """Return the identity of the request: sha256 in hex of the canonical JSON of its parts."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        # A call needs it a dozen times, and a prompt may have megabytes.
         return digest_json(self.parts())
 
 

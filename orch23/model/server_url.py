@@ -1,13 +1,17 @@
 """Validate, normalize and compare URLs of servers."""
 
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 _USUAL_PORTS = {"http": 80, "https": 443}
 _FIRST_PRINTABLE = 0x21
 _DELETE = 0x7F
+# A build has few servers, and looks at their URLs several times a call.
+_SERVERS = 256
 
 
+@lru_cache(maxsize=_SERVERS)
 def normalize_url(url: str) -> str:
     """Return a valid URL as it is hashed and called: host in lower case, no default port, no slash at the end.
 
@@ -25,6 +29,7 @@ def url_origin(url: str) -> str:
     return "/".join(normalize_url(url).split("/", 3)[:3])
 
 
+@lru_cache(maxsize=_SERVERS)
 def is_loopback(url: str) -> bool:
     """Return whether a URL is of this machine, by its host only; no name is resolved."""
     try:
@@ -42,6 +47,7 @@ def is_loopback(url: str) -> bool:
     return bool(mapped.is_loopback if mapped is not None else address.is_loopback)
 
 
+@lru_cache(maxsize=_SERVERS)
 def url_fault(url: str) -> str | None:
     """Return what is wrong with the URL of a server, such as `has no host`; None if it can be called.
 

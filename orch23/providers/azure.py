@@ -95,8 +95,8 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
 def _prepare(setting: ProviderContext, step: LLMStep) -> None:
     access = _access(step, setting.environ)
     with make_azure_client(access, ClientConnection(), setting.share(TlsContexts, TlsContexts)) as client:
-        # The library imports an interface when it is accessed.
-        _ = client.chat.completions if _interface(step) == "chat" else client.responses
+        if _interface(step) == "responses":
+            _ = client.responses  # the library imports an interface when it is accessed
 
 
 def _wire(step: LLMStep, schema: Json) -> Json:

@@ -105,8 +105,8 @@ def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
 def _prepare(setting: ProviderContext, step: LLMStep) -> None:
     server = ServerAccess(server_url(step), _key(setting.environ) or _NO_KEY_NEEDED)
     with make_openai_client(server, ClientConnection(), setting.share(TlsContexts, TlsContexts)) as client:
-        # The library imports an interface when it is accessed.
-        _ = client.chat.completions if interface_of(step) == "chat" else client.responses
+        if interface_of(step) == "responses":
+            _ = client.responses  # the library imports an interface when it is accessed
 
 
 def openai_parameters(step: LLMStep) -> Mapping[str, Json]:

@@ -1,7 +1,6 @@
 """Call OpenAI's Chat Completions interface, streamed."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from msgspec import Struct, field
 
@@ -24,6 +23,8 @@ from orch23.providers.openai_client import (
     openai_version,
     pace_fields,
     parse_reply,
+    post_streamed,
+    post_whole,
     reported_usage,
     response_format,
     served_pace,
@@ -32,6 +33,7 @@ from orch23.providers.openai_client import (
 )
 from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, join_text, text_at
 
+_PATH = "/chat/completions"
 _UNFINISHED = "it has no finish reason"
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "content_filter": "refusal"}
 
@@ -79,11 +81,10 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
     ) -> None:
         with self.connection.open(until) as client:
             body = chat_request_body(request, self.limit_field, is_vendor=self.is_vendor)
-            completions: Any = client.chat.completions
             if not request.is_streamed:
-                on_text(partial.take(self._whole(completions.with_raw_response.create(**body).content)))
+                on_text(partial.take(self._whole(post_whole(client, _PATH, body))))
                 return
-            stream = completions.create(**body)
+            stream = post_streamed(client, _PATH, body)
             kind = stream.response.headers.get("content-type", "")
             if "json" in kind:
                 # Some servers do not stream. Their response is complete, and it is paid for.

@@ -1,7 +1,7 @@
 """Call OpenAI's Responses API without its background mode, so that the vendor does not store the response."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,12 +14,18 @@ from orch23.providers.openai_client import (
     ServerConnection,
     not_a_stream_error,
     parse_reply,
+    post_streamed,
+    post_whole,
     server_error,
     stream_objects,
 )
 from orch23.providers.openai_responses import count_input_tokens, read_response, responses_request_body
 from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, text_at
 
+if TYPE_CHECKING:
+    from openai import Stream
+
+_PATH = "/responses"
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _PIECES = frozenset({"response.output_text.delta", "response.refusal.delta"})
 
@@ -74,12 +80,11 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
     def _listen(self, request: Request, until: float, on_text: Callable[[str], None]) -> Json:
         """Return the response in the last event of the stream; None if there is no such event."""
         with self.connection.open(until) as client:
-            responses: Any = client.responses
             body = responses_request_body(request, background=False, is_vendor=self.is_vendor)
             if not request.is_streamed:
-                reply = responses.with_raw_response.create(**body).content
+                reply = post_whole(client, _PATH, body)
                 return parse_reply(reply.decode("utf-8", "replace"), self.connection.server.url)
-            stream = responses.create(**body)
+            stream = post_streamed(client, _PATH, body)
             kind = stream.response.headers.get("content-type", "")
             if kind.startswith(EVENT_STREAM):
                 return self._last(stream, on_text)
@@ -88,7 +93,7 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
             # Some servers do not stream. Their response is complete, and it is paid for.
             return parse_reply(stream.response.read().decode("utf-8", "replace"), self.connection.server.url)
 
-    def _last(self, stream: Iterable[Any], on_text: Callable[[str], None]) -> Json:
+    def _last(self, stream: "Stream[object]", on_text: Callable[[str], None]) -> Json:
         received, found = 0, None
         for event in stream_objects(stream, self.connection.server.url):
             kind = text_at(event, "type")

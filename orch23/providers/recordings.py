@@ -86,13 +86,10 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
             ProviderError: the provider failed, or may not be called.
 
         """
-        known = self.find(request)
-        if known is not None:
-            return _replayed(known)
         fingerprint = request.fingerprint()
         # Only one response can be recorded for a fingerprint: equal requests of several stages cause one call (ADR 7).
         with self.unique_calls.calling(fingerprint):
-            # While this thread waited, another stage may have made the same call.
+            # If this thread waited, another stage has made the same call.
             known = self.find(request)
             if known is not None:
                 return _replayed(known)

@@ -86,21 +86,26 @@ def _is_fixed(hint: Any) -> bool:
     return get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, Enum))
 
 
+_WITHOUT_TEXT = frozenset({int, bool, float, type(None)})
+
+
 def _add_texts(texts: list[str], value: Any) -> None:
-    # This runs for every event. Most values are numbers: to skip them here saves a call each.
-    if isinstance(value, Struct):
-        for one in astuple(value):
-            if one.__class__ is not int:
-                _add_texts(texts, one)
-    elif isinstance(value, str):
+    # This runs for every event. Most values are of these classes: to ask for them here saves a call each.
+    if isinstance(value, str):
         texts.append(value)
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(value, Struct):
+        parts = astuple(value)
     elif isinstance(value, Mapping):
         texts.extend(value)
-        for one in value.values():
-            if one is not None and one.__class__ is not int:
-                _add_texts(texts, one)
+        parts = value.values()
     elif isinstance(value, Sequence):
-        for one in value:
+        parts = value
+    for one in parts:
+        if one.__class__ is str:
+            texts.append(one)
+        elif one.__class__ not in _WITHOUT_TEXT:
             _add_texts(texts, one)
 
 

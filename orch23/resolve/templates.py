@@ -8,7 +8,6 @@ import functools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import CodeType
 from typing import Any
 
 import jinja2
@@ -271,10 +270,8 @@ def render_text(
         TemplateFileError: the template is malformed, uses an undefined name, or renders more than 4 MiB.
 
     """
-    sandbox = template_environment().overlay(loader=jinja2.FunctionLoader(lambda _name: None), cache_size=0)
     try:
-        code = _compiled(source, name)
-        template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
+        template = _compiled(source, name)
         with step_budget(), prompt_blocks.assigning(delimiters):
             return _joined(template.generate(dict(names)), name)
     except TemplateFileError:
@@ -299,9 +296,18 @@ def names_used(source: str) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(source: str, name: str) -> CodeType:
-    """Return the code of a template. It is cached: each stage, and each item, renders its prompt several times."""
-    return template_environment().compile(source, name, name)
+def _compiled(source: str, name: str) -> jinja2.Template:
+    """Return a template. It is cached: each stage, and each item, renders its prompt several times."""
+    sandbox = _file_environment()
+    code = template_environment().compile(source, name, name)
+    # A dict and not a ChainMap, as `make_globals` returns: each rendering copies it.
+    return jinja2.Template.from_code(sandbox, code, dict(sandbox.globals))
+
+
+@functools.cache
+def _file_environment() -> ImmutableSandboxedEnvironment:
+    """Return the environment in which templates are rendered: it has no other templates."""
+    return template_environment().overlay(loader=jinja2.FunctionLoader(lambda _name: None), cache_size=0)
 
 
 def _joined(parts: Iterable[str], name: str) -> str:

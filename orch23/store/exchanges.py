@@ -220,7 +220,7 @@ class Exchanges:
         sweep_temps(self._folder)
 
     def _local(self, fingerprint: str) -> Path:
-        return self._folder / _checked(fingerprint)[:2] / f"{fingerprint}.json"
+        return self._folder / f"{_checked(fingerprint)[:2]}/{fingerprint}.json"
 
     def _committed(self, fingerprint: str, transcripts: str | None) -> Path | None:
         return self._root / transcripts / f"{_checked(fingerprint)}.json" if transcripts else None

@@ -16,8 +16,6 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import (
     EVENT_VERSION,
-    CallReserved,
-    CallSettled,
     CallSubmitted,
     Event,
     RunFinished,
@@ -36,6 +34,7 @@ from orch23.store.json_text import compact_json
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    closing,
     make_folder,
     sync_folder,
     write_all,
@@ -45,10 +44,11 @@ from orch23.store.safe_files import (
 INTERRUPTED = "interrupted"
 # The statuses of runs that the next one continues.
 _CONTINUED = (INTERRUPTED, "waiting")
+_CLOSED = -1
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
-# Money, failures and the end of a run (ADR 16).
-_DURABLE = (CallReserved, CallSubmitted, CallSettled, StageFinished, RunFinished)
+# Submitted requests, failures and the end of a run (ADR 16). The ledger syncs its own events.
+_DURABLE = (CallSubmitted, StageFinished, RunFinished)
 # A finished stage is not synced if the next run finds the outcome by itself, or by the record.
 _FOUND_AGAIN = frozenset(
     {StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED, StageStatus.BUILT, StageStatus.RESTORED}
@@ -79,8 +79,8 @@ class JournalLine(Struct, frozen=True):
 class Journal:
     """Writes `logs/<run>.jsonl`. The first event creates the file; events may come from any thread.
 
-    An event is durable when `notice` returns if without it a call could be paid for or counted twice. It makes the
-    events before it durable too.
+    Submitted requests, failures and the end of the run are durable when `notice` returns. `sync` makes all events so
+    far durable, with one `fsync` for all threads that wait at the same time.
     """
 
     def __init__(self, logs: Path, run_id: str, clock: Callable[[], datetime]) -> None:
@@ -88,32 +88,66 @@ class Journal:
         self.run_id = free_run_id(logs, run_id)
         self.path = logs / f"{self.run_id}.jsonl"
         self._clock = clock
-        self._lock = threading.Lock()
-        self._descriptor: int | None = None
+        self._synced = threading.Condition()
+        self._descriptor = _CLOSED
         self._number = 0
         self._good_bytes = 0
+        self._is_torn = False
+        self._durable_number = 0
+        self._is_syncing = False
+        self._sync_error: OSError | None = None
 
     def notice(self, event: Event) -> None:
         """Append one event.
 
         Raises:
-            OSError: the write failed. The journal then ends with the event before.
+            OSError: the write failed. The journal then ends with the event before. Or `sync` failed.
 
         """
-        with self._lock:
-            if self._descriptor is None:
+        with self._synced:
+            if self._descriptor == _CLOSED:
                 self._descriptor = self._open()
             line = _line_of(event, self._number + 1, format_timestamp(self._clock()))
             self._append(self._descriptor, line)
-            if isinstance(event.data, _DURABLE) and not _is_found_again(event.data):
-                os.fsync(self._descriptor)
+        if isinstance(event.data, _DURABLE) and not _is_found_again(event.data):
+            self.sync()
+
+    def sync(self) -> None:
+        """Return when all events so far are durable. One of the threads that wait syncs for all of them.
+
+        Raises:
+            OSError: this sync failed, or an earlier one. The kernel may have dropped what it could not write: then the
+                next `fsync` succeeds without it.
+
+        """
+        with self._synced:
+            number = self._number
+            self._synced.wait_for(lambda: self._durable_number >= number or not self._is_syncing)
+            if self._durable_number >= number:
+                return
+            if self._sync_error is not None:
+                raise OSError(self._sync_error.errno, self._sync_error.strerror, str(self.path))
+            self._is_syncing, written, descriptor = True, self._number, self._descriptor
+        # Without the lock: other threads write meanwhile, and the next sync is for all of these.
+        try:
+            os.fsync(descriptor)
+            self._durable_number = written
+        except OSError as error:
+            self._sync_error = error
+            raise
+        finally:
+            with self._synced:
+                self._is_syncing = False
+                self._synced.notify_all()
 
     def close(self) -> None:
         """Close the file. No event may follow."""
-        with self._lock:
-            if self._descriptor is not None:
+        with self._synced:
+            while self._is_syncing:
+                self._synced.wait()
+            if self._descriptor != _CLOSED:
                 os.close(self._descriptor)
-                self._descriptor = None
+                self._descriptor = _CLOSED
 
     def _open(self) -> int:
         folder = self.path.parent
@@ -128,10 +162,12 @@ class Journal:
         return descriptor
 
     def _append(self, descriptor: int, line: bytes) -> None:
-        # A full disk can leave a part of a line: what follows it would be unreadable.
-        if os.fstat(descriptor).st_size != self._good_bytes:
+        if self._is_torn:
             os.ftruncate(descriptor, self._good_bytes)
+        # A full disk can leave a part of a line: what follows it would be unreadable.
+        self._is_torn = True
         write_all(descriptor, line)
+        self._is_torn = False
         self._good_bytes += len(line)
         self._number += 1
 
@@ -156,7 +192,7 @@ def free_run_id(logs: Path, run_id: str) -> str:
 
 def format_timestamp(moment: datetime) -> str:
     """Return a time as text: UTC with milliseconds."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def read_journal(path: Path) -> tuple[JournalLine, ...]:
@@ -354,19 +390,24 @@ class AttemptFiles(Struct, frozen=True):
 
     def attempt_folder(self, stage: str, attempt: int) -> Path:
         """Return the folder of one attempt of a stage."""
-        return self.folder / _UNFIT.sub("_", stage) / f"attempt-{attempt}"
+        return self.folder / f"{_UNFIT.sub('_', stage)}/attempt-{attempt}"
 
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write a file of an attempt; an earlier one of that name is replaced."""
-        path = self.attempt_folder(stage, attempt) / name
-        if not self.folder.is_dir():
-            make_folder(self.folder, PRIVATE_FOLDER_MODE)
-        # These files are for users and no run reads them: they are not made durable.
-        for folder in (path.parent.parent, path.parent):
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir(PRIVATE_FOLDER_MODE)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE_MODE)
+        folder = self.attempt_folder(stage, attempt)
+        path = f"{folder}/{name}"
         try:
+            descriptor = _create(path)
+        except FileNotFoundError:
+            make_folder(self.folder, PRIVATE_FOLDER_MODE)
+            # These files are for users and no run reads them: they are not made durable.
+            for one in (folder.parent, folder):
+                with contextlib.suppress(FileExistsError):
+                    one.mkdir(PRIVATE_FOLDER_MODE)
+            descriptor = _create(path)
+        with closing(descriptor):
             write_all(descriptor, text.encode("utf-8", "replace"))
-        finally:
-            os.close(descriptor)
+
+
+def _create(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE_MODE)

@@ -42,7 +42,7 @@ class WritesJson(Protocol):
 
 
 class _Block(Struct, frozen=True):
-    """The texts of one stage: indented for the file, canonical for the checksum."""
+    """The texts of one stage with its name: indented for the file, canonical for the checksum."""
 
     stage: WritesJson
     shown: str
@@ -58,13 +58,13 @@ class StateEncoder(Struct):
         """Return the JSON of `head` and `stages`, in this order, with the checksum of its canonical form."""
         blocks = {name: self._block(name, stage) for name, stage in stages.items()}
         fields = {name: b"%s:%s" % (canonical_json(name), canonical_json(value)) for name, value in head.items()}
-        inner = b",".join(b"%s:%s" % (canonical_json(name), blocks[name].canonical) for name in sorted(blocks))
+        inner = b",".join(blocks[name].canonical for name in sorted(blocks))
         fields["stages"] = b'"stages":{%s}' % inner
         digest = hashlib.sha256(b"{%s}" % b",".join(fields[name] for name in sorted(fields))).hexdigest()
         whole = indented_json({**head, "stages": {}, "sum": digest})
         if not blocks:
             return whole
-        shown = ",\n  ".join(f"{indented_json(name)}: {block.shown}" for name, block in blocks.items())
+        shown = ",\n  ".join(block.shown for block in blocks.values())
         before, _, after = whole.rpartition(_NO_STAGES)
         return f'{before}"stages": {{\n  {shown}\n }}{after}'
 
@@ -72,7 +72,9 @@ class StateEncoder(Struct):
         known = self._blocks.get(name)
         if known is None or known.stage is not stage:
             body = stage.to_json()
-            known = _Block(stage, indented_json(body).replace("\n", "\n  "), canonical_json(body))
+            shown = indented_json(body).replace("\n", "\n  ")
+            canonical = b"%s:%s" % (canonical_json(name), canonical_json(body))
+            known = _Block(stage, f"{indented_json(name)}: {shown}", canonical)
             self._blocks[name] = known
         return known
 
@@ -270,6 +272,7 @@ class StateFile:
         self._path = path
         self._clock = clock or (lambda: datetime.now(UTC))
         self._folding = RunStateFold()
+        self._created: datetime | None = None
         self._lock = threading.Lock()
         self._unwritten = 0
         self._due_again: datetime | None = None
@@ -279,10 +282,11 @@ class StateFile:
         """Add one event; may be called from any thread."""
         with self._lock:
             now = self._clock()
-            self._folding.add(event, format_timestamp(now))
+            self._folding.add(event, "")
+            self._created = self._created or now
             self._unwritten += 1
             if self._is_due(event, now):
-                self._write()
+                self._write(self._created, now)
                 after = self._clock()
                 self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
             # What follows, the snapshot, needs the memory that the texts of all stages take.
@@ -297,8 +301,9 @@ class StateFile:
         late = self._due_again is not None and now >= self._due_again
         return late or self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
 
-    def _write(self) -> None:
-        state = self._folding.state()
+    def _write(self, created: datetime, updated: datetime) -> None:
+        times = {"created_at": format_timestamp(created), "updated_at": format_timestamp(updated)}
+        state = replace(self._folding.state(), **times)
         data = escape_hidden(self._text.encode(state.head(), state.stages)).encode()
         # The temporary file is created in logs/, where the next build deletes it if this process is killed.
         scratch = self._path.parent.parent

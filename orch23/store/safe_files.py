@@ -296,7 +296,13 @@ class StagedFiles(contextlib.AbstractContextManager["StagedFiles"]):
     def add(self, path: str, data: bytes, mode: int) -> None:
         """Write the new bytes of a file under a temporary name. Raises what `replace_file` raises."""
         names, _ = split_path(path)
+        # Most directories exist.
+        with contextlib.suppress(FileNotFoundError):
+            return self._write(path, names, data, mode)
         make_directories(self._root, names)
+        return self._write(path, names, data, mode)
+
+    def _write(self, path: str, names: Sequence[str], data: bytes, mode: int) -> None:
         with open_directory(self._root, names) as parent:
             descriptor, temp = open_temp(self._scratch, mode, parent)
             self._temps.append((path, temp))

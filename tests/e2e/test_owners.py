@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.e2e.pipelines import pipeline as model_pipeline
+from tests.e2e.pipelines import proposing
 from tests.project import Project
 
 COPY = "mkdir -p site && cp in.txt site/page.txt"
@@ -31,6 +33,18 @@ def test_a_file_in_a_folder_output_is_refused_once_it_is_written(two: Project) -
     assert "orch23 release a.yaml page" in outcome.err
     assert two.read("site/page.txt") == "1\n"
     assert two.build("a.yaml").err == "a: up to date (1 stage)\n"
+
+
+def test_the_outcome_of_a_response_is_recorded_although_its_files_are_refused(two: Project) -> None:
+    """It was accepted, and no result is stored with which its exchange would be written."""
+    page = proposing("pages", {"site/page.txt": "'b'"})
+    llm = "{outputs: [site/], llm: {prompt: pages.md.j2, returns: files}}"
+    two.write(model_pipeline(f"  pages: {llm}\n", {"pages.md.j2": page}))
+    outcome = two.build("pipeline.yaml")
+    assert outcome.code == 1
+    assert "E712" in outcome.err
+    (recorded,) = (two.root / ".orch23/exchanges").glob("??/*.json")
+    assert json.loads(recorded.read_text())["outcome"] == "accepted"
 
 
 def test_after_the_older_owner_is_released_the_file_is_not_overwritten_without_a_word(two: Project) -> None:

@@ -380,6 +380,7 @@ class Project:
                 limits_of=lambda _name: StopConditions(),
                 prices=Prices({}),
                 notice=self.notice,
+                sync=lambda: None,
                 clock=self.clock.monotonic,
             ),
             observer=self,

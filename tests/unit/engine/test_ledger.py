@@ -47,6 +47,7 @@ class Rig:
         before: Mapping[str, UsageTotals] | None = None,
         uncollected: Mapping[str, UsageTotals] | None = None,
         notice: Callable[[Event], None] | None = None,
+        sync: Callable[[], None] = lambda: None,
         priced: bool = True,
     ) -> None:
         self.events: list[Event] = []
@@ -57,6 +58,7 @@ class Rig:
             limits_of=lambda name: (stages or {}).get(name, UNLIMITED),
             prices=Prices({"m": DOLLAR_A_TOKEN} if priced else {}),
             notice=notice or self.events.append,
+            sync=sync,
             clock=self.clock,
             before=before or {},
             uncollected=uncollected or {},
@@ -273,6 +275,55 @@ def test_a_reservation_that_cannot_be_written_down_is_none() -> None:
         with pytest.raises(OSError):
             rig.ledger.reserve("a", request())
     assert rig.spent() == (0, 0, "0")
+
+
+@pytest.mark.parametrize("end", ["settle", "settle_unusable", "release", "forfeit", "uncounted"])
+def test_a_reservation_and_its_end_are_durable_before_anyone_goes_on(end: str) -> None:
+    durable: list[str] = []
+    rig = Rig(sync=lambda: durable.extend(event.type for event in rig.events[len(durable) :]))
+    rig.ledger.reserve("a", request())
+    assert durable == ["call_reserved"]
+    match end:
+        case "settle":
+            rig.answer("a", 10)
+        case "uncounted":
+            rig.ledger.settle("a", Response(text="x"))
+        case "settle_unusable":
+            rig.ledger.settle_unusable("a", Usage(10, 1))
+        case _:
+            getattr(rig.ledger, end)("a")
+    assert durable == ["call_reserved", "call_settled"]
+
+
+def test_other_calls_go_on_while_one_waits_for_the_disk() -> None:
+    """Under the lock of the ledger no two threads could share a sync."""
+    is_syncing, may_end = threading.Event(), threading.Event()
+
+    def sync() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            is_syncing.set()
+            assert may_end.wait(SOON_S)
+
+    rig = Rig(sync=sync)
+    first = Waiter(rig.ledger, "a", request())
+    assert is_syncing.wait(SOON_S)
+    rig.ledger.reserve("b", request())
+    rig.answer("b", 10)
+    assert not first.is_done
+    may_end.set()
+    assert first.wait().error is None
+
+
+def test_a_reservation_that_may_not_be_durable_counts_until_it_is_forfeited() -> None:
+    def broken() -> None:
+        raise OSError
+
+    rig = Rig(sync=broken)
+    with pytest.raises(OSError):
+        rig.ledger.reserve("a", request())
+    with pytest.raises(OSError):
+        rig.ledger.forfeit("a")
+    assert rig.possible() == (MOST, str(MOST))
 
 
 # ---- limits of the run --------------------------------------------------------------------------------

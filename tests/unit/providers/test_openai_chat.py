@@ -75,6 +75,22 @@ def test_a_response_has_its_usage_and_provenance() -> None:
     assert server.asked[0].body == chat_request_body(REQUEST, "max_tokens")
 
 
+@pytest.mark.parametrize("is_live", [True, False], ids=["streamed", "whole"])
+def test_the_library_neither_looks_up_types_nor_builds_objects(
+    monkeypatch: pytest.MonkeyPatch, *, is_live: bool
+) -> None:
+    """Both take longer than all else of a short call."""
+
+    def refuse(*_: object, **_more: object) -> None:
+        pytest.fail("it did")
+
+    monkeypatch.setattr("openai._base_client.construct_type", refuse)
+    monkeypatch.setattr("openai._utils._transform._transform_recursive", refuse)
+    with OpenAIServer(chat("Hello.") if is_live else completion()) as server:
+        assert ask(server, replace(REQUEST, is_live=is_live)).text == "Hello."
+    assert server.asked[0].body.get("stream", False) is is_live
+
+
 def completion(**choice: object) -> Reply:
     counted = {"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
     said = {"role": "assistant", "content": "Hello."}

@@ -1,8 +1,12 @@
+import errno
 import json
 import os
+import queue
 import tempfile
+import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, get_args
@@ -25,6 +29,7 @@ from orch23.store.run_logs import (
     read_journal,
 )
 
+SOON_S = 20.0  # for what happens at once, unless there is a deadlock
 MOMENT = datetime(2026, 11, 21, 14, 30, 22, 123456, tzinfo=UTC)
 EVENTS = [
     parse_event("run_started", "todo", data={"pipeline": "p.yaml", "run_id": "r"}),
@@ -225,17 +230,111 @@ def test_events_of_many_threads_are_whole_lines(tmp_path: Path) -> None:
     assert sorted(int(line.event.message) for line in lines) == list(range(300))
 
 
-def test_events_that_cost_something_are_on_the_disk_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_no_one_finds_again_is_durable_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     journal = Journal(tmp_path, "r", clock)
     journal.notice(parse_event("warning", "w"))
     base = len(synced)
-    for kind, more in (("warning", 0), ("call_reserved", 1), ("call_settled", 1), ("llm_response", 0)):
-        journal.notice(parse_event(kind, "x"))
+    others = (parse_event(kind, "x") for kind in ("warning", "call_submitted", "llm_response", "call_reserved"))
+    for event, more in zip((*others, *EVENTS[-2:]), (0, 1, 0, 0, 0, 1), strict=True):
+        journal.notice(event)
         base += more
-        assert len(synced) == base, kind
+        assert len(synced) == base, event.type
     journal.close()
+
+
+class SlowDisk:
+    """An `fsync` that waits for the test, and how many lines the journal had when each of them began."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, journal: Journal) -> None:
+        self._journal = journal
+        self._may_end = threading.Semaphore(0)
+        self.fails = False
+        self.begun: queue.Queue[int] = queue.Queue()
+        journal.notice(parse_event("warning", "the first event creates the file"))
+        monkeypatch.setattr(os, "fsync", self._sync)
+
+    def _sync(self, _descriptor: int) -> None:
+        self.begun.put(len(self._journal.path.read_bytes().splitlines()))
+        assert self._may_end.acquire(timeout=SOON_S)
+        if self.fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def next_begin(self) -> int:
+        return self.begun.get(timeout=SOON_S)
+
+    def end(self) -> None:
+        self._may_end.release()
+
+    def writes(self, pool: ThreadPoolExecutor, text: str) -> "Future[str]":
+        """Write an event and sync in a thread; return when the thread waits for the disk or for another thread."""
+        waiters = self._journal._synced._waiters  # type: ignore[attr-defined]
+        before, written = len(waiters), self._journal._number
+
+        def write() -> str:
+            self._journal.notice(parse_event("warning", text))
+            self._journal.sync()
+            return text
+
+        writing = pool.submit(write)
+        until = time.monotonic() + SOON_S
+        while self._journal._number == written or (written > 1 and len(waiters) == before):
+            assert time.monotonic() < until
+        return writing
+
+
+def test_threads_that_wait_at_the_same_time_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path, "r", clock)
+    disk = SlowDisk(monkeypatch, journal)
+    with ThreadPoolExecutor(3) as pool:
+        first = disk.writes(pool, "first")
+        assert disk.next_begin() == 2
+        others = [disk.writes(pool, text) for text in ("second", "third")]
+        disk.end()
+        assert first.result(SOON_S) == "first"
+        assert disk.next_begin() == 4, "a sync that began before an event does not make it durable"
+        assert not any(one.done() for one in others)
+        disk.end()
+        assert [one.result(SOON_S) for one in others] == ["second", "third"]
+    journal.sync()
+    assert disk.begun.empty(), "all of it is durable"
+    journal.close()
+
+
+def test_every_thread_that_waits_for_a_sync_learns_that_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path, "r", clock)
+    disk = SlowDisk(monkeypatch, journal)
+    with ThreadPoolExecutor(3) as pool:
+        first = disk.writes(pool, "first")
+        disk.next_begin()
+        others = [disk.writes(pool, text) for text in ("second", "third")]
+        disk.fails = True
+        disk.end()
+        for one in (first, *others):
+            with pytest.raises(OSError, match="Input/output error"):
+                one.result(SOON_S)
+    disk.fails = False
+    with pytest.raises(OSError, match="Input/output error"):
+        journal.sync()
+    assert disk.begun.empty(), "the next sync would succeed without what the kernel has dropped"
+    journal.close()
+
+
+def test_closing_waits_for_a_sync_that_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path, "r", clock)
+    disk = SlowDisk(monkeypatch, journal)
+    with ThreadPoolExecutor(2) as pool:
+        writing = disk.writes(pool, "first")
+        disk.next_begin()
+        closing = pool.submit(journal.close)
+        while not journal._synced._waiters:  # type: ignore[attr-defined]
+            assert not closing.done()
+        disk.end()
+        closing.result(SOON_S)
+        assert writing.done() or writing.result(SOON_S)
 
 
 def test_run_ids_begin_with_their_time_in_utc(tmp_path: Path) -> None:
