@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
@@ -38,9 +38,18 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
 
     connection: ServerConnection
     is_vendor: bool = False
+    _files: dict[str, str] = field(default_factory=dict)
 
     def submit(self, label: str, requests: Mapping[str, Request]) -> str:
-        """Upload a file of requests, and create a batch of them with a label."""
+        """Upload a file of requests, and create a batch of them with a label. The file of a label is uploaded once."""
+        file = self._files.get(label) or self._upload(label, requests)
+        self._files[label] = file
+        with self.connection.open(self._until()) as client:
+            create: Any = client.batches.with_raw_response.create
+            reply = create(input_file_id=file, endpoint=_PLACE, completion_window="24h", metadata={_LABEL: label})
+        return self._id(parse_reply(reply.text, self._url))
+
+    def _upload(self, label: str, requests: Mapping[str, Request]) -> str:
         lines = [
             {"custom_id": name, "method": "POST", "url": _PLACE, "body": self._body(one)}
             for name, one in requests.items()
@@ -48,16 +57,10 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
         data = "".join(f"{json.dumps(line, ensure_ascii=False, default=json_builtin)}\n" for line in lines)
         try:
             with self.connection.open(self._until()) as client:
-                uploaded = client.files.create(file=(f"{_LABEL}-{label}.jsonl", data.encode()), purpose="batch")
+                return client.files.create(file=(f"{_LABEL}-{label}.jsonl", data.encode()), purpose="batch").id
         except TransportError as fault:
             fault.charged = False  # a file alone costs nothing
             raise
-        with self.connection.open(self._until()) as client:
-            create: Any = client.batches.with_raw_response.create
-            reply = create(
-                input_file_id=uploaded.id, endpoint=_PLACE, completion_window="24h", metadata={_LABEL: label}
-            )
-        return self._id(parse_reply(reply.text, self._url))
 
     def created_since(self, created_s: float) -> Sequence[VendorBatch]:
         """Return the batches that were created since a Unix time, newest first."""

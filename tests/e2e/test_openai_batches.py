@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from orch23.engine import batch_calls
 from tests.batch_server import KeptBatch, OpenAIBatchServer, said_by_openai
 from tests.e2e.pipelines import green
 from tests.e2e.test_batches import WAITING, killed_while_submitting
@@ -64,7 +65,8 @@ def test_a_batch_whose_reply_was_lost_is_found_by_its_label(project: Project) ->
     assert (ended["calls"], ended["cost"], ended["before"]["possible_cost"]) == (2, "0.12", "0")
 
 
-def test_a_batch_that_never_arrived_is_submitted_again(project: Project) -> None:
+def test_a_batch_that_never_arrived_is_submitted_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_calls, "_LISTED_AFTER_S", 0.0)
     with server() as vendor:
         story(project, vendor)
         killed_while_submitting(project, vendor, arrives=False)
@@ -114,7 +116,7 @@ def test_wait_polls_until_all_is_done(project: Project) -> None:
 def test_a_file_that_cannot_be_uploaded_leaves_nothing(project: Project) -> None:
     with server() as vendor:
         story(project, vendor, "a")
-        vendor.broken = [(500, {"error": {"message": "oops"}})]
+        vendor.broken = [(400, {"error": {"message": "too large"}})]
         assert project.build().code == 5
         assert project.build().code == WAITING
         assert vendor.lines == [FILE, FILE, SUBMIT], "there is no batch to look for"
