@@ -106,6 +106,8 @@ class BatchCalls(Struct, kw_only=True):
     def take(self, fingerprint: str) -> BatchResult | None:
         """Return the result of a request, once; None if there is none.
 
+        A stage with an equal request finds the response recorded, or fails like the first one.
+
         Raises:
             AwaitsBatchError: its batch has not ended.
             ProviderError: its batch could not be submitted or collected.
@@ -114,7 +116,7 @@ class BatchCalls(Struct, kw_only=True):
         with self._lock:
             self._asked.add(fingerprint)
             if fingerprint in self._failed:
-                raise ProviderError(*self._failed.pop(fingerprint))
+                raise ProviderError(*self._failed[fingerprint])
             if fingerprint in self._results:
                 result = self._results.pop(fingerprint)
                 if result.response is not None:
@@ -137,6 +139,11 @@ class BatchCalls(Struct, kw_only=True):
         with self._lock:
             self._queued[fingerprint] = QueuedCall(step, pending_call(stage, step.transcripts, request), request)
         return AwaitsBatchError(fingerprint)
+
+    def fail(self, fingerprint: str, error: Diagnostic) -> None:
+        """Note that the result of a request is this error: it is sent again by another run."""
+        with self._lock:
+            self._failed[fingerprint] = (error,)
 
     def _batch_of(self, fingerprint: str) -> PendingBatch | None:
         return next((one for one in self._open.values() if fingerprint in one.calls), None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from orch23.model.event import (
+    BATCH_MARK,
     CallReserved,
     CallSettled,
     CallSubmitted,
@@ -144,10 +145,16 @@ def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
     if lines and isinstance(end := lines[-1].event.data, RunFinished) and end.exit_code == 0:
         return {}
     open_ids: dict[str, str] = {}
+    batches: dict[str, str] = {}
     for line in lines:
         match line.event.data:
             case CallSubmitted(fingerprint=fingerprint, response_id=response_id):
                 open_ids[fingerprint] = response_id
+                if response_id.startswith(BATCH_MARK):
+                    batches[fingerprint] = response_id
+            # A stage takes the result of another one, whose equal request was in the batch.
+            case CallReserved(fingerprint=fingerprint) if fingerprint in batches:
+                open_ids[fingerprint] = batches[fingerprint]
             case LlmResponse(fingerprint=fingerprint) | CallSettled(fingerprint=fingerprint, forfeited=False):
                 open_ids.pop(fingerprint, None)
             case _:

@@ -22,7 +22,7 @@ KEY = {"ANTHROPIC_API_KEY": "a-key-for-tests"}
 SUBMIT = "POST /v1/messages/batches"
 LIST = "GET /v1/messages/batches"
 _PROGRAM = "from orch23.entry import run; run()"
-_REPOSITORY = str(Path(__file__).parents[2])
+REPOSITORY = str(Path(__file__).parents[2])
 
 
 def now() -> str:
@@ -67,7 +67,7 @@ def build(project: Project, *argv: str) -> Outcome:
 
 
 def start(project: Project, *argv: str) -> "subprocess.Popen[bytes]":
-    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY, "ORCH23_TRUST": "1"}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": REPOSITORY, "ORCH23_TRUST": "1"}
     command = [sys.executable, "-c", _PROGRAM, "-C", str(project.root), "build", *argv]
     return subprocess.Popen(command, env={**environ, **KEY}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
