@@ -449,7 +449,10 @@ class BatchCalls(Struct, kw_only=True):
             return batch
         others = {one.batch_id for one in (*self._open.values(), *self._fetched.values())}
         found = batches.created_since(batch.created_s - _CLOCK_DIFFERENCE_S)
-        candidates = [one for one in found if one.id not in others and _may_be(one, batch)]
+        latest_s = batch.created_s + _CLOCK_DIFFERENCE_S
+        candidates = [
+            one for one in found if one.id not in others and one.created_s <= latest_s and _may_be(one, batch)
+        ]
         for one in candidates:
             if one.label or (one.has_ended and self._has_calls(one, batch, batches)):
                 return self._adopt(batch, one.id)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -360,6 +360,17 @@ def test_the_batch_of_someone_else_is_not_taken(project: Project) -> None:
         assert vendor.submitted == [2, 2]
         vendor.end()
         green(build(project))
+
+
+@pytest.mark.usefixtures("listed_at_once")
+def test_a_batch_of_the_same_size_that_was_created_later_is_not_awaited(project: Project) -> None:
+    with server() as vendor:
+        story(project, vendor.url)
+        killed_while_submitting(project, vendor, arrives=False)
+        other = {name: {"messages": [{"content": "x"}]} for name in "xy"}
+        later = (datetime.now(UTC) + timedelta(hours=2)).isoformat()
+        vendor.batches.append(KeptBatch("msgbatch_other", other, later))
+        assert "submitted 2 requests" in build(project).err
 
 
 def test_a_result_that_no_stage_took_is_recorded_when_another_stage_fails(project: Project) -> None:
