@@ -132,6 +132,11 @@ def run_totals(run: tuple[JournalLine, ...]) -> UsageTotals:
     return totals
 
 
+def possible_amounts(run: tuple[JournalLine, ...]) -> dict[str, UsageTotals]:
+    """Return what may have been charged for each request of one run without a known outcome, by fingerprint."""
+    return _spent([run])[1]
+
+
 def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
     """Yield the fingerprints of new calls, also without a response event: the response may be on the disk."""
     for line in lines:

@@ -250,6 +250,28 @@ def test_reservations_stay_while_a_build_waits_and_are_settled_once(project: Pro
     assert ended["before"]["possible_cost"] == "0", "the reservation was settled, and not counted beside the cost"
 
 
+def test_the_list_of_runs_shows_no_possible_cost_once_a_later_build_has_collected_it(project: Project) -> None:
+    def rows() -> list[str]:
+        return [" ".join(row.split()[1:]) for row in project.run("runs").out.splitlines()]
+
+    with server() as vendor:
+        waits(project, vendor, "a b")
+        assert build(project).code == WAITING
+        *_, first = rows()
+        assert "2 calls, $0, at most $" in first
+        vendor.end()
+        green(build(project))
+        *_, first = rows()
+        assert "waiting pipeline.yaml" in first
+        assert "call" not in first
+        assert "$" not in first
+        assert "2 calls, $0.12" in rows()[0]
+        # The same request again, in a later run: it says nothing about the earlier ones.
+        assert build(project, "--resample", "a").code == WAITING
+        assert project.run("cancel", env=KEY).code == 0
+        assert not [row for row in rows() if "at most" in row]
+
+
 def test_the_reservation_of_a_batch_counts_in_the_builds_that_wait_for_it(project: Project) -> None:
     with server() as vendor:
         waits(project, vendor, "a", top="stop_conditions: {max_cost_usd: 0.99}\n")
