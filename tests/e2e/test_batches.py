@@ -513,6 +513,10 @@ def test_offline_and_replay_neither_submit_nor_collect(project: Project) -> None
         count = len(vendor.lines)
         assert build(project, "--replay").code == 5
         assert len(vendor.lines) == count
+        outcome = build(project, "--offline")
+        assert outcome.code == 5
+        assert "E423" in outcome.out + outcome.err
+        assert len(vendor.lines) == count, "it is not sent as an ordinary request either"
 
 
 def test_gc_keeps_what_a_waiting_run_needs(project: Project) -> None:
