@@ -85,6 +85,7 @@ class BatchCalls(Struct, kw_only=True):
     def __post_init__(self) -> None:
         """Read the batches that earlier runs left."""
         self._open = {one.label: one for one in self.files.of_pipeline(self.pipeline)}
+        self.ledger.expect(name for one in self._open.values() for name in one.calls)
 
     @property
     def is_empty(self) -> bool:
@@ -527,7 +528,7 @@ class BatchCalls(Struct, kw_only=True):
 
     def _report(self, stage: str, fingerprint: str, response: Response) -> None:
         data = response_data(fingerprint, response)
-        self.setting.notice(Event(data, "response of a batch recorded; its inputs have changed meanwhile", stage))
+        self.setting.notice(Event(data, "response of a batch recorded; no stage of this run has used it", stage))
 
 
 def _ignore(_text: str) -> None:

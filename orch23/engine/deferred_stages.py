@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from orch23.engine.outcomes import StageOutcome
-from orch23.engine.process_runner import CancelledBuildError
 from orch23.engine.worker_threads import WorkerThreads
 from orch23.model.errors import ExitCode
 from orch23.model.plan import Run, VerifyOnly
@@ -146,8 +145,6 @@ class DeferredStages(Struct, kw_only=True):
         def work() -> Callable[[], None]:
             try:
                 ready: frozenset[str] | Exception = self.later.advance()
-            except CancelledBuildError:  # the budget is closed: the run has stopped meanwhile
-                ready = frozenset()
             except Exception as error:  # noqa: BLE001 - the loop thread raises it
                 ready = error
             return partial(report, ready)

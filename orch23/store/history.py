@@ -132,9 +132,10 @@ def run_totals(run: tuple[JournalLine, ...]) -> UsageTotals:
     return totals
 
 
-def possible_amounts(run: tuple[JournalLine, ...]) -> dict[str, UsageTotals]:
-    """Return what may have been charged for each request of one run without a known outcome, by fingerprint."""
-    return _spent([run])[1]
+def uncollected_amounts(run: tuple[JournalLine, ...]) -> dict[str, UsageTotals]:
+    """Return what may have been charged for each request that one run submitted and did not collect, by fingerprint."""
+    submitted = _submitted(run)
+    return {name: amount for name, amount in _spent([run])[1].items() if name in submitted}
 
 
 def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:

@@ -15,12 +15,11 @@ from msgspec.structs import replace
 from orch23.model.errors import CorruptStateError
 from orch23.model.event import EVENT_KINDS, EVENT_VERSION, CallReserved, RunFinished, StageFinished
 from orch23.model.stage_status import StageStatus
-from orch23.store.history import possible_amounts, run_totals
+from orch23.store.history import run_totals, uncollected_amounts
 from orch23.store.run_logs import (
     INTERRUPTED,
     JournalLine,
     has_checksum,
-    is_continued,
     journal_paths,
     parse_journal,
     read_journal,
@@ -65,9 +64,8 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
             if sketch is not None:
                 summary = _summary(path.stem, sketch, data)
                 later = collected.setdefault(summary.pipeline, set())
-                if not is_continued(sketch.last):
-                    later.clear()
-                found.append(_without_collected(summary, later, data) if later else summary)
+                is_open = bool(later) and summary.calls > 0
+                found.append(_without_collected(summary, later, data) if is_open else summary)
                 later.update(sketch.collects)
     return tuple(found)
 
@@ -182,7 +180,7 @@ def _summary(run_id: str, sketch: _Sketch, data: bytes) -> RunSummary:
 
 def _without_collected(run: RunSummary, later: set[str], data: bytes) -> RunSummary:
     """Return the summary without the calls that later runs collected; they are removed from `later`."""
-    amounts = possible_amounts(parse_journal(data, run.run_id))
+    amounts = uncollected_amounts(parse_journal(data, run.run_id))
     found = [amounts[name] for name in amounts.keys() & later]
     later -= amounts.keys()
     possible = Decimal(run.possible_cost) - sum((one.possible_cost for one in found), Decimal(0))

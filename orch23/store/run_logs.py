@@ -213,11 +213,11 @@ def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tup
         first, last = _ends(path)
         if first is not None and run_pipeline(first) != pipeline_file:
             continue
-        if last is not None and not is_continued(last):
+        if last is not None and not _is_interrupted(last):
             break
         lines = read_journal(path)
         if lines and run_pipeline(lines[0]) == pipeline_file:
-            if not is_continued(lines[-1]):
+            if not _is_interrupted(lines[-1]):
                 break
             chain.append((path.stem, lines))
     return tuple(chain)
@@ -286,8 +286,7 @@ def whole_line(line: bytes) -> JournalLine | None:
         return None
 
 
-def is_continued(last: JournalLine) -> bool:
-    """Return whether the next run continues the one with this last line."""
+def _is_interrupted(last: JournalLine) -> bool:
     return not isinstance(last.event.data, RunFinished) or last.event.data.status in _CONTINUED
 
 

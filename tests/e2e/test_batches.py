@@ -72,6 +72,11 @@ def start(project: Project, *argv: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, env={**environ, **KEY}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
+def journal_of(project: Project) -> list[str]:
+    """Return the lines of the newest journal."""
+    return project.journals()[-1].read_text().splitlines()
+
+
 def cost(project: Project, stage: str) -> str:
     return project.run("show", stage, "--cost").out
 
@@ -81,6 +86,14 @@ def waits(project: Project, vendor: BatchServer, names: str = "a b", **more: str
     outcome = build(project)
     assert outcome.code == WAITING, outcome.err
     return outcome
+
+
+def test_the_example_of_the_docs_is_valid(project: Project) -> None:
+    page = (Path(REPOSITORY) / "docs/batches.md").read_text()
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    files = {"topics.json": '["rivers", "lakes"]', "p.md.j2": "Write about {{ item }}"}
+    project.write({**files, "pipeline.yaml": f"version: 1\nname: topics\n{example}"})
+    assert project.plan() == {"summarize@lakes": "run", "summarize@rivers": "run"}
 
 
 # ---- waiting and going on -------------------------------------------------------------------------
@@ -216,6 +229,38 @@ def test_wait_polls_until_all_is_done(project: Project) -> None:
         assert vendor.submitted == [2]
     assert "paid $0.06" in cost(project, "a")
     assert project.events_of("run_finished")[0]["data"]["possible_cost"] == "0"
+
+
+def test_an_interrupted_build_records_the_results_that_no_stage_has_taken(project: Project) -> None:
+    with server() as vendor:
+        story(project, vendor.url)
+        project.replace("pipeline.yaml", "  b:\n", "    verify: [{shell: 'sleep 60'}]\n  b:\n")
+        assert build(project).code == WAITING
+        vendor.end()
+        process = start(project, "-j1")
+        while not any("files_proposed" in one for one in journal_of(project)):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        assert process.returncode == 130
+        ended = project.events_of("run_finished")[0]["data"]
+        assert (ended["calls"], ended["cost"], ended["possible_cost"]) == (2, "0.12", "0")
+        assert not list((project.root / ".orch23/batches").glob("*.json"))
+
+
+def test_a_batch_is_collected_whatever_the_runs_in_between_and_the_limits(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor)
+        vendor.end()
+        assert build(project, "--replay").code == 5, "not a run that the next one continues"
+        project.edit("b.md", "z")
+        outcome = build(project, "--budget", "0.13", "-k")
+        assert outcome.code == 4, "the new request does not fit, but what is paid for is recorded"
+        ended = project.events_of("run_finished")[0]["data"]
+        assert (ended["calls"], ended["cost"], ended["possible_cost"]) == (2, "0.12", "0")
+        assert project.read("a.txt") == "about a\n"
+        assert vendor.submitted == [2]
+        assert "at most" not in project.run("runs").out
 
 
 def test_an_interrupted_wait_leaves_the_batch(project: Project) -> None:
