@@ -430,7 +430,7 @@ class BatchCalls(Struct, kw_only=True):
                 text = f"batch {batch.batch_id or batch.label} could not be looked at: {fault.diagnostic.message}"
                 self.setting.notice(Event(Warned(code=fault.diagnostic.code), text, level="warning"))
                 return frozenset()
-            return self._fail(batch, fault.diagnostic)
+            return self._fail(batch, _gone(fault, batch) if fault.status == _GONE else fault.diagnostic)
         except (ConfigurationError, ConsentError, ProviderError) as error:
             return self._fail(batch, *error.diagnostics)
         missing = {name: _without_result(name, found.batch_id) for name in batch.calls if name not in results}
@@ -544,6 +544,13 @@ def _unsent(error: Diagnostic, *, is_sure: bool) -> Diagnostic:
         return replace(error, message=f"the batch was not submitted: {error.message}")
     message = f"it is not known whether the batch was submitted: {error.message}"
     return replace(error, message=message, hint="build again: the batch is searched for before it is submitted again")
+
+
+def _gone(fault: TransportError, batch: PendingBatch) -> Diagnostic:
+    # The key may be that of another account: to send the requests again on its own could cost twice.
+    message = f"batch {batch.batch_id} cannot be collected: {fault.diagnostic.message}"
+    hint = "check the key; if the batch is gone, run `orch23 cancel`, and build again to send its requests again"
+    return replace(fault.diagnostic, message=message, hint=hint)
 
 
 def _without_result(fingerprint: str, batch_id: str) -> BatchResult:

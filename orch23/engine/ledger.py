@@ -237,8 +237,8 @@ class Ledger(Struct, kw_only=True):
     def release_parked(self, fingerprint: str, stage: str, request: Request) -> None:
         """Return the reservation for a request in a batch that the vendor does not have, also of an earlier run."""
         with self._changed:
-            if fingerprint not in self._parked and not self.is_uncollected(fingerprint):
-                self._sent.discard(fingerprint)
+            known = self._parked.keys() | self._sent
+            if fingerprint not in known and not self.is_uncollected(fingerprint):
                 return
             self.reserve(stage, request)
             self.release(stage)

@@ -525,6 +525,24 @@ def test_a_poll_that_fails_leaves_the_batch_for_the_next_build(project: Project)
         assert vendor.submitted == [1]
 
 
+def test_a_batch_that_the_vendor_does_not_have_any_more_is_sent_again_only_after_cancel(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor)
+        kept = list(vendor.batches)
+        vendor.batches.clear()
+        for _ in range(2):
+            outcome = build(project, "-k")
+            assert outcome.code == 5
+            assert "batch msgbatch_1 cannot be collected: " in outcome.out + outcome.err
+            assert "run `orch23 cancel`, and build again" in outcome.out + outcome.err
+        assert vendor.lines.count(SUBMIT) == 1
+        assert project.run("cancel", env=KEY).code == 0
+        assert "at most" not in project.run("runs").out
+        vendor.batches += kept
+        assert build(project).code == WAITING
+        assert vendor.lines.count(SUBMIT) == 2
+
+
 # ---- cancelling, and builds that must not call ----------------------------------------------------
 
 
