@@ -52,7 +52,7 @@ class BatchServer:
 
     `on_submit` is called with a batch that is kept, before the reply; `broken` are replies in place of those to the
     next requests: a status, a body, and headers. `lost` are those to the next batches, which are kept. `refuses`
-    returns the reply to a method and path, if it is to fail.
+    returns the reply to a method and path, if it is to fail. `shown` replaces fields of all batches.
     """
 
     def __init__(self, answer: Callable[[Any], str] = lambda _params: "an answer", *, now: str = _TIME) -> None:
@@ -67,6 +67,7 @@ class BatchServer:
         self.lost: list[tuple[Any, ...]] = []
         self.refuses: Callable[[str], tuple[Any, ...] | None] = lambda _line: None
         self.elsewhere = ""
+        self.shown: dict[str, Any] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients are killed on purpose
@@ -161,6 +162,7 @@ class BatchServer:
             "cancel_initiated_at": None,
             "archived_at": None,
             "results_url": place if ended else None,
+            **self.shown,
         }
 
 

@@ -78,6 +78,7 @@ class BatchCalls(Struct, kw_only=True):
     _queued: dict[str, QueuedCall] = field(default_factory=dict)
     _results: dict[str, BatchResult] = field(default_factory=dict)
     _failed: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
     _taken: set[str] = field(default_factory=set)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -192,28 +193,36 @@ class BatchCalls(Struct, kw_only=True):
 
         """
         for batch in self.pending:
-            try:
-                batches = self._batches(batch)
-                found = self._identified(batch, batches)
-                if found is None:
-                    self._drop(batch)
-                elif found.batch_id:
-                    batches.cancel(found.batch_id)
-            except TransportError as fault:
-                if fault.status != _GONE:
-                    raise ProviderError(fault.diagnostic) from None
-                self._drop(batch)
+            self._stop(batch)
         for delay_s in (0.0, *delays_s):
             if not self._open:
                 break
             self.sleep(delay_s)
             for batch in self.pending:
                 self._collect(batch)
+                if batch.label in self._gone:
+                    self._drop(batch)
+                    for name in batch.calls:
+                        del self._failed[name]
         errors = dict.fromkeys(error for found in self._failed.values() for error in found)
         if errors:
             raise ProviderError(*errors)
         self.tidy()
         return bool(self._open)
+
+    def _stop(self, batch: PendingBatch) -> None:
+        """Ask the vendor to stop a batch, if it is known; forget one that the vendor does not have."""
+        try:
+            batches = self._batches(batch)
+            found = self._identified(batch, batches)
+            if found is None:
+                self._drop(batch)
+            elif found.batch_id:
+                batches.cancel(found.batch_id)
+        except TransportError as fault:
+            if fault.status != _GONE:
+                raise ProviderError(fault.diagnostic) from None
+            self._drop(batch)
 
     def report(self) -> None:
         """Report the batches that have not ended; the run ends. What was not submitted is not reserved any more."""
@@ -430,7 +439,10 @@ class BatchCalls(Struct, kw_only=True):
                 text = f"batch {batch.batch_id or batch.label} could not be looked at: {fault.diagnostic.message}"
                 self.setting.notice(Event(Warned(code=fault.diagnostic.code), text, level="warning"))
                 return frozenset()
-            return self._fail(batch, _gone(fault, batch) if fault.status == _GONE else fault.diagnostic)
+            if fault.status != _GONE:
+                return self._fail(batch, fault.diagnostic)
+            self._gone.add(batch.label)
+            return self._fail(batch, _gone_error(fault.diagnostic, batch))
         except (ConfigurationError, ConsentError, ProviderError) as error:
             return self._fail(batch, *error.diagnostics)
         missing = {name: _without_result(name, found.batch_id) for name in batch.calls if name not in results}
@@ -546,11 +558,11 @@ def _unsent(error: Diagnostic, *, is_sure: bool) -> Diagnostic:
     return replace(error, message=message, hint="build again: the batch is searched for before it is submitted again")
 
 
-def _gone(fault: TransportError, batch: PendingBatch) -> Diagnostic:
+def _gone_error(error: Diagnostic, batch: PendingBatch) -> Diagnostic:
     # The key may be that of another account: to send the requests again on its own could cost twice.
-    message = f"batch {batch.batch_id} cannot be collected: {fault.diagnostic.message}"
+    message = f"batch {batch.batch_id} cannot be collected: {error.message}"
     hint = "check the key; if the batch is gone, run `orch23 cancel`, and build again to send its requests again"
-    return replace(fault.diagnostic, message=message, hint=hint)
+    return replace(error, message=message, hint=hint)
 
 
 def _without_result(fingerprint: str, batch_id: str) -> BatchResult:

@@ -26,6 +26,7 @@ from orch23.providers.server_replies import list_at, text_at
 CALL_S = 300.0
 _LABEL = "orch23"
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+_STOPPED = _ENDED | {"cancelling"}
 _PAGE = 100
 _MOST_PAGES = 20
 _PLACE = "/v1/responses"
@@ -96,12 +97,12 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
                 yield _unprocessed(name, reply)
 
     def cancel(self, batch_id: str) -> None:
-        """Ask the vendor to stop a batch; one that has ended stays as it is."""
+        """Ask the vendor to stop a batch; one that has ended, or is being stopped, stays as it is."""
         try:
             with self.connection.open(self._until()) as client:
                 client.batches.with_raw_response.cancel(batch_id)
         except TransportError as fault:
-            if not self.batch(batch_id).has_ended:
+            if text_at(self._retrieve(batch_id), "status") not in _STOPPED:
                 raise fault from None
 
     # ---- helpers --------------------------------------------------------------------------

@@ -566,6 +566,39 @@ def test_cancel_stops_the_batch_and_keeps_what_was_done(project: Project) -> Non
     assert project.run("cancel", env=KEY).out == "there is no batch to cancel\n"
 
 
+def test_a_second_cancel_waits_for_the_first_one(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        (batch,) = vendor.batches
+        batch.status = "canceling"
+        # The vendor may refuse to cancel what it is cancelling, and ends the batch later.
+        body = {"type": "error", "error": {"type": "invalid_request_error", "message": "it is being cancelled"}}
+        vendor.refuses = lambda line: (400, body) if line.endswith("/cancel") else None
+        polls: list[int] = []
+
+        def end_later() -> None:
+            polls.append(len(polls))
+            if len(polls) == 3:
+                vendor.end(Write={"type": "canceled"})
+
+        vendor.on_poll = end_later
+        assert project.run("cancel", env=KEY).out == "cancelled 1 batch: 0 responses recorded, $0\n"
+
+
+def test_a_batch_whose_results_are_gone_can_be_cancelled(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end()
+        vendor.shown = {"results_url": None}
+        outcome = build(project)
+        assert outcome.code == 5
+        assert "the vendor keeps them for 29 days" in outcome.out + outcome.err
+        assert "run `orch23 cancel`" in outcome.out + outcome.err
+        assert project.run("cancel", env=KEY).code == 0
+        assert build(project).code == WAITING
+        assert vendor.submitted == [1, 1]
+
+
 def test_offline_and_replay_neither_submit_nor_collect(project: Project) -> None:
     with server() as vendor:
         story(project, vendor.url)

@@ -105,6 +105,20 @@ def test_cancel_keeps_what_was_done(project: Project) -> None:
         assert vendor.submitted == [2, 1]
 
 
+@pytest.mark.parametrize("place", ["/content", "/batches/batch_1"])
+def test_a_batch_that_is_gone_can_be_cancelled(project: Project, place: str) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end()
+        vendor.refuses = lambda line: (404, {"error": {"message": "no such file"}}) if line.endswith(place) else None
+        outcome = project.build()
+        assert outcome.code == 5
+        assert "batch batch_1 cannot be collected: " in outcome.out + outcome.err
+        assert project.run("cancel").code == 0
+        assert project.build().code == WAITING
+        assert vendor.lines.count(SUBMIT) == 2
+
+
 def test_wait_polls_until_all_is_done(project: Project) -> None:
     with server() as vendor:
         story(project, vendor)
