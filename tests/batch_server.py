@@ -251,6 +251,7 @@ class OpenAIBatchServer(BatchServer):
             "request_counts": {"total": len(batch.requests), "completed": len(done), "failed": len(failed)},
             "errors": None,
             **places,
+            **self.shown,
         }
 
 

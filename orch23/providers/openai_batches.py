@@ -32,6 +32,7 @@ _MOST_PAGES = 20
 _PLACE = "/v1/responses"
 # The codes of requests that were not processed, in the file of errors.
 _EXPIRED, _CANCELLED = "batch_expired", "batch_cancelled"
+_TOO_MANY_TOKENS = "token_limit_exceeded"
 
 
 class OpenAIBatches(Struct, frozen=True, kw_only=True):
@@ -178,8 +179,16 @@ def _unprocessed(name: str, reply: Json) -> BatchResult:
         return BatchResult(fingerprint=name, outcome="expired")
     if status == "cancelled":
         return BatchResult(fingerprint=name, outcome="canceled")
-    said = "; ".join(text_at(one, "message") for one in list_at(reply, "errors", "data"))
-    return BatchResult(fingerprint=name, outcome="errored", error=_failed(said or f"the batch is {status}"))
+    errors = list_at(reply, "errors", "data")
+    said = "; ".join(text_at(one, "message") for one in errors) or f"the batch is {status}"
+    # The vendor accepts a batch first, and then compares it with the limit of tokens in batches.
+    is_too_much = any(text_at(one, "code") == _TOO_MANY_TOKENS for one in errors)
+    return BatchResult(fingerprint=name, outcome="errored", error=_refused(said) if is_too_much else _failed(said))
+
+
+def _refused(said: str) -> Diagnostic:
+    hint = "build again when other batches of the account have ended: nothing was charged"
+    return Diagnostic(codes.RATE_LIMITED, f"the vendor refused the batch: {printable_line(said)}", hint=hint)
 
 
 def _failed(said: str) -> Diagnostic:

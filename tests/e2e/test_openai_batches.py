@@ -94,6 +94,21 @@ def test_requests_that_fail_expire_or_are_cut_off_in_a_batch(project: Project) -
     assert {name: one["cost"] for name, one in settled.items()} == {"a": "0", "b": "0", "c": "0.06", "d": "0.06"}
 
 
+def test_a_batch_over_the_limit_of_the_account_fails_with_what_to_do(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end("failed")
+        message = "Enqueued token limit reached for m in organization o. Limit: 90,000 enqueued tokens."
+        vendor.shown = {"errors": {"object": "list", "data": [{"code": "token_limit_exceeded", "message": message}]}}
+        outcome = project.build()
+        assert outcome.code == 5
+        assert "E416" in outcome.out + outcome.err
+        assert "the vendor refused the batch: Enqueued token limit reached" in outcome.out + outcome.err
+        assert "build again when other batches of the account have ended" in outcome.out + outcome.err
+        assert project.build().code == WAITING
+        assert vendor.submitted == [1, 1]
+
+
 def test_cancel_keeps_what_was_done(project: Project) -> None:
     with server() as vendor:
         waits(project, vendor)
