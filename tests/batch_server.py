@@ -51,7 +51,8 @@ class BatchServer:
     """The server. `answer` returns the text for the parameters of a request.
 
     `on_submit` is called with a batch that is kept, before the reply; `broken` are replies in place of those to the
-    next requests: a status, and a body.
+    next requests: a status, a body, and headers. `lost` are those to the next batches, which are kept. `refuses`
+    returns the reply to a method and path, if it is to fail. `shown` replaces fields of all batches.
     """
 
     def __init__(self, answer: Callable[[Any], str] = lambda _params: "an answer", *, now: str = _TIME) -> None:
@@ -62,8 +63,11 @@ class BatchServer:
         self.headers: list[Mapping[str, str]] = []
         self.on_submit: Callable[[KeptBatch], None] = lambda _batch: None
         self.on_poll: Callable[[], None] = lambda: None
-        self.broken: list[tuple[int, Any]] = []
+        self.broken: list[tuple[Any, ...]] = []
+        self.lost: list[tuple[Any, ...]] = []
+        self.refuses: Callable[[str], tuple[Any, ...] | None] = lambda _line: None
         self.elsewhere = ""
+        self.shown: dict[str, Any] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients are killed on purpose
@@ -99,11 +103,19 @@ class BatchServer:
                     batch.results[name] = found[0]
             batch.status = "ended"
 
-    def reply(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Return status and body for a request; a text is sent as it is."""
-        self.lines.append(f"{method} {path.partition('?')[0]}")
-        if self.broken:
-            return self.broken.pop(0)
+    def reply(self, method: str, path: str, body: Any) -> tuple[Any, ...]:
+        """Return status, body and headers for a request; a text is sent as it is."""
+        line = f"{method} {path.partition('?')[0]}"
+        self.lines.append(line)
+        failure = self.broken.pop(0) if self.broken else self.refuses(line)
+        if failure is not None:
+            return failure
+        count = len(self.batches)
+        found = self.found(method, path, body)
+        return self.lost.pop(0) if len(self.batches) > count and self.lost else found
+
+    def found(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Return status and body for a request that is not to fail."""
         parts = path.partition("?")[0].strip("/").split("/")[3:]
         if method == "POST" and not parts:
             requests = {one["custom_id"]: one["params"] for one in body["requests"]}
@@ -150,6 +162,7 @@ class BatchServer:
             "cancel_initiated_at": None,
             "archived_at": None,
             "results_url": place if ended else None,
+            **self.shown,
         }
 
 
@@ -178,11 +191,8 @@ class OpenAIBatchServer(BatchServer):
                         batch.results[name] = found[0]
                 batch.status = status
 
-    def reply(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Return status and body for a request; a text is sent as it is."""
-        self.lines.append(f"{method} {path.partition('?')[0]}")
-        if self.broken:
-            return self.broken.pop(0)
+    def found(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Return status and body for a request that is not to fail."""
         parts = path.partition("?")[0].strip("/").split("/")[1:]
         if parts == ["files"]:
             name = f"file-{len(self.files) + 1}"
@@ -241,6 +251,7 @@ class OpenAIBatchServer(BatchServer):
             "request_counts": {"total": len(batch.requests), "completed": len(done), "failed": len(failed)},
             "errors": None,
             **places,
+            **self.shown,
         }
 
 
@@ -273,11 +284,13 @@ def _handler(server: BatchServer) -> type[BaseHTTPRequestHandler]:
         def answer(self) -> None:
             data = self.rfile.read(int(self.headers.get("content-length") or 0))
             server.headers.append({name.lower(): value for name, value in self.headers.items()})
-            status, body = server.reply(self.command, self.path, self.read_body(data))
+            status, body, *more = server.reply(self.command, self.path, self.read_body(data))
             sent = body.encode() if isinstance(body, str) else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("content-type", "application/x-jsonl" if isinstance(body, str) else "application/json")
             self.send_header("content-length", str(len(sent)))
+            for name, value in more[0].items() if more else ():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(sent)
 

@@ -183,9 +183,13 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
         def make() -> "BatchCalls":
             from orch23.engine.batch_calls import BatchCalls  # noqa: PLC0415 - most builds have no batch
+            from orch23.engine.batch_submission import BatchLimiter  # noqa: PLC0415 - as above
             from orch23.providers.connections import OpenCalls  # noqa: PLC0415 - as above
             from orch23.store.pending_batches import PendingBatches  # noqa: PLC0415 - as above
 
+            limiter = context.share(BatchLimiter, BatchLimiter)
+            context.at_stop(limiter.close)
+            wall_s = math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s
             return BatchCalls(
                 files=PendingBatches(store.batches),
                 pipeline=pipeline.file,
@@ -195,6 +199,9 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 redact=secrets.redact,
                 sleep=context.share(OpenCalls, OpenCalls).wait,
                 now=lambda: self.project.settings.clock().timestamp(),
+                limiter=limiter,
+                # Of the run it is the whole limit: a longer wait than that is not begun. The build ends the others.
+                wall=lambda: (wall_s, wall_s < math.inf),
             )
 
         return LaterBatches(make, has_files=has_files)

@@ -10,12 +10,14 @@ is submitted again, so no batch is paid for twice.
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.engine.batch_submission import QueuedCall, Submission, grouped, server_of
 from orch23.engine.run_events import response_data
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsBatchError, ConfigurationError, ConsentError, ProviderError
@@ -26,12 +28,14 @@ from orch23.providers.adapter import ProviderContext
 from orch23.providers.batches import Batches, BatchResult, GivenResult, VendorBatch
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider, RedactingProvider
+from orch23.providers.rate_headers import replies_heard_by
+from orch23.providers.rate_limiter import RateLimiter
+from orch23.providers.rate_wait import RateWait, WaitLimit, no_wall, retry_event
 from orch23.providers.recordings import RecordingProvider, TranscriptStore
 from orch23.providers.registry import batches_of, grant_for, not_granted_error, readiness_errors
 from orch23.steps.llm.spec import LLMStep
 from orch23.store.pending_batches import (
     MOST_NAMES,
-    BatchServer,
     PendingBatch,
     PendingBatches,
     PendingCall,
@@ -42,25 +46,21 @@ from orch23.store.pending_batches import (
 if TYPE_CHECKING:
     from orch23.engine.ledger import Ledger
 
-_MOST_REQUESTS = 10_000
-_MOST_BYTES = 100_000_000
-_MOST_RESULT_BYTES = 200_000_000
-_BYTES_OF_TOKEN = 8
 # The clock of the vendor may differ from that of this machine.
 _CLOCK_DIFFERENCE_S = 3600.0
 _GONE = 404
-
-
-class _Queued(Struct, frozen=True):
-    step: LLMStep
-    call: PendingCall
-    request: Request
+# The delays before further tries, after errors that may pass.
+_DELAYS_S = (1.0, 4.0)
+# After this time, a batch that the vendor has is in its list. It is searched for after each of the delays.
+_LISTED_AFTER_S = 60.0
+_SEARCH_DELAYS_S = (5.0, 15.0, 40.0)
 
 
 class BatchCalls(Struct, kw_only=True):
     """The requests of a run in batches. `take` and `ask` are called from all threads, the rest from one at a time.
 
     `pipeline` is the file of the pipeline whose batches these are. `now` is the Unix time; `sleep` ends with the build.
+    `limiter` has the rate limits of submitting, and `wall` is the wall time of the run: a refused batch waits so long.
     """
 
     files: PendingBatches
@@ -71,11 +71,14 @@ class BatchCalls(Struct, kw_only=True):
     redact: Callable[[str], str]
     now: Callable[[], float]
     sleep: Callable[[float], None]
+    limiter: RateLimiter = field(default_factory=RateLimiter)
+    wall: WaitLimit = no_wall
     _open: dict[str, PendingBatch] = field(default_factory=dict)
     _fetched: dict[str, PendingBatch] = field(default_factory=dict)
-    _queued: dict[str, _Queued] = field(default_factory=dict)
+    _queued: dict[str, QueuedCall] = field(default_factory=dict)
     _results: dict[str, BatchResult] = field(default_factory=dict)
     _failed: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
     _taken: set[str] = field(default_factory=set)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -83,6 +86,7 @@ class BatchCalls(Struct, kw_only=True):
     def __post_init__(self) -> None:
         """Read the batches that earlier runs left."""
         self._open = {one.label: one for one in self.files.of_pipeline(self.pipeline)}
+        self.ledger.expect(name for one in self._open.values() for name in one.calls)
 
     @property
     def is_empty(self) -> bool:
@@ -104,6 +108,8 @@ class BatchCalls(Struct, kw_only=True):
     def take(self, fingerprint: str) -> BatchResult | None:
         """Return the result of a request, once; None if there is none.
 
+        A stage with an equal request finds the response recorded, or fails like the first one.
+
         Raises:
             AwaitsBatchError: its batch has not ended.
             ProviderError: its batch could not be submitted or collected.
@@ -112,7 +118,7 @@ class BatchCalls(Struct, kw_only=True):
         with self._lock:
             self._asked.add(fingerprint)
             if fingerprint in self._failed:
-                raise ProviderError(*self._failed.pop(fingerprint))
+                raise ProviderError(*self._failed[fingerprint])
             if fingerprint in self._results:
                 result = self._results.pop(fingerprint)
                 if result.response is not None:
@@ -133,8 +139,13 @@ class BatchCalls(Struct, kw_only=True):
         self.ledger.reserve(stage, request)
         self.ledger.park(stage)
         with self._lock:
-            self._queued[fingerprint] = _Queued(step, pending_call(stage, step.transcripts, request), request)
+            self._queued[fingerprint] = QueuedCall(step, pending_call(stage, step.transcripts, request), request)
         return AwaitsBatchError(fingerprint)
+
+    def fail(self, fingerprint: str, error: Diagnostic) -> None:
+        """Note that the result of a request is this error: it is sent again by another run."""
+        with self._lock:
+            self._failed[fingerprint] = (error,)
 
     def _batch_of(self, fingerprint: str) -> PendingBatch | None:
         return next((one for one in self._open.values() if fingerprint in one.calls), None)
@@ -142,16 +153,15 @@ class BatchCalls(Struct, kw_only=True):
     # ---- while nothing else can make progress ---------------------------------------------
 
     def advance(self) -> frozenset[str]:
-        """Submit what is queued, and collect what has ended; return the requests whose stages can go on.
+        """Collect what has ended, or submit what is queued; return the requests whose stages can go on.
 
-        Batches that this call submits are not looked at: they take minutes at least.
+        Stages that can go on do so first: they may have requests for the same batch, and submitting may have to wait.
         """
-        before = list(self._open.values())
-        moved = {fingerprint for one in before for fingerprint in self._collect(one)}
-        for group in self._groups():
-            moved |= self._submit(group)
+        # A batch that this run could not collect fails its stages once.
+        before = [one for one in self._open.values() if not one.calls.keys() <= self._failed.keys()]
+        moved = frozenset(fingerprint for one in before for fingerprint in self._collect(one)) or self._submit()
         self.tidy()
-        return frozenset(moved)
+        return moved
 
     def tidy(self) -> None:
         """Record the results that no stage of this run has asked for, and forget batches whose results are recorded."""
@@ -183,26 +193,36 @@ class BatchCalls(Struct, kw_only=True):
 
         """
         for batch in self.pending:
-            try:
-                batches = self._batches(batch)
-                found = self._identified(batch, batches)
-                if found is not None and found.batch_id:
-                    batches.cancel(found.batch_id)
-            except TransportError as fault:
-                if fault.status != _GONE:
-                    raise ProviderError(fault.diagnostic) from None
-                self._drop(batch)
+            self._stop(batch)
         for delay_s in (0.0, *delays_s):
             if not self._open:
                 break
             self.sleep(delay_s)
             for batch in self.pending:
                 self._collect(batch)
+                if batch.label in self._gone:
+                    self._drop(batch)
+                    for name in batch.calls:
+                        del self._failed[name]
         errors = dict.fromkeys(error for found in self._failed.values() for error in found)
         if errors:
             raise ProviderError(*errors)
         self.tidy()
         return bool(self._open)
+
+    def _stop(self, batch: PendingBatch) -> None:
+        """Ask the vendor to stop a batch, if it is known; forget one that the vendor does not have."""
+        try:
+            batches = self._batches(batch)
+            found = self._identified(batch, batches)
+            if found is None:
+                self._drop(batch)
+            elif found.batch_id:
+                batches.cancel(found.batch_id)
+        except TransportError as fault:
+            if fault.status != _GONE:
+                raise ProviderError(fault.diagnostic) from None
+            self._drop(batch)
 
     def report(self) -> None:
         """Report the batches that have not ended; the run ends. What was not submitted is not reserved any more."""
@@ -219,63 +239,169 @@ class BatchCalls(Struct, kw_only=True):
 
     # ---- submitting -----------------------------------------------------------------------
 
-    def _groups(self) -> Iterator[dict[str, _Queued]]:
-        """Yield the queued requests in groups that may be one batch: of one server and model, and not too large."""
-        with self._lock:
-            queued, self._queued = self._queued, {}
-        groups: dict[tuple[BatchServer, str], dict[str, _Queued]] = {}
-        # In the order of stages, whichever thread was first.
-        for fingerprint, one in sorted(queued.items(), key=lambda pair: (pair[1].call.stage, pair[0])):
-            groups.setdefault((_server_of(one.step), one.call.stored.model), {})[fingerprint] = one
-        for group in groups.values():
-            part: dict[str, _Queued] = {}
-            size = results = 0
-            for fingerprint, one in group.items():
-                sent, received = _sizes(one.request)
-                size, results = size + sent, results + received
-                if part and (len(part) == _MOST_REQUESTS or size > _MOST_BYTES or results > _MOST_RESULT_BYTES):
-                    yield part
-                    part, size, results = {}, sent, received
-                part[fingerprint] = one
-            yield part
+    def _submit(self) -> frozenset[str]:
+        """Submit what is queued; return the requests of batches that could not be submitted.
 
-    def _submit(self, group: Mapping[str, _Queued]) -> frozenset[str]:
-        """Submit a batch; return its requests if that failed."""
+        While a batch waits because the vendor refuses it for its rate or load, those of other servers are submitted.
+        """
+        with self._lock:
+            queued = dict(self._queued)
+        parts = [deque(filter(None, map(self._submission, group))) for group in grouped(queued)]
+        waiting = deque(parts)
+        while waiting:
+            group = waiting.popleft()
+            while group and self._send(group[0]):
+                group.popleft()
+            if group:
+                waiting.append(group)
+        return frozenset(queued.keys() & self._failed.keys())
+
+    def _submission(self, group: Mapping[str, QueuedCall]) -> Submission | None:
+        """Return the submission of a batch; None if its server cannot be called."""
         first = next(iter(group.values()))
-        calls = {fingerprint: one.call for fingerprint, one in group.items()}
         created_s = self.now()
-        name = f"{created_s}{''.join(sorted(calls))}"
+        name = f"{created_s}{''.join(sorted(group))}"
         batch = PendingBatch(
             label=hashlib.sha256(name.encode()).hexdigest()[:16],
             pipeline=self.pipeline,
-            server=_server_of(first.step),
+            server=server_of(first.step),
             model=first.call.stored.model,
             created_s=created_s,
-            calls=calls,
+            calls={fingerprint: one.call for fingerprint, one in group.items()},
         )
-        # On disk before the request leaves: after a crash, this is what is searched for at the vendor.
-        self.files.write(batch)
-        with self._lock:
-            self._open[batch.label] = batch
-        for fingerprint, call in calls.items():
-            data = CallSubmitted(
-                fingerprint=fingerprint, response_id=f"{BATCH_MARK}{batch.label}", provider=batch.server.provider
-            )
-            self.setting.notice(Event(data, f"in batch {batch.label}", call.stage, "debug"))
         try:
             batches = self._batches(batch)
-            batch_id = batches.submit(batch.label, {name: one.request for name, one in group.items()})
-        except TransportError as fault:
-            if not fault.charged:
-                self._drop(batch)
-            return self._fail(batch, _unsent(fault.diagnostic, is_sure=not fault.charged))
         except (ConfigurationError, ConsentError) as error:
-            self._drop(batch)
-            return self._fail(batch, *error.diagnostics)
+            self._give_up(batch, *error.diagnostics)
+            return None
+        wait = RateWait(
+            limiter=self.limiter,
+            permit=self.limiter.enter(first.request),
+            stage=first.call.stage,
+            emit=self.setting.notice,
+            wall=self.wall,
+        )
+        return Submission(batch=batch, queued=group, batches=batches, wait=wait)
+
+    def _send(self, one: Submission) -> bool:
+        """Submit a batch, when its rate limit allows it; return False if it has to be tried again.
+
+        A wait and a refusal for the rate or load are no tries, as for an ordinary request.
+        """
+        permit = one.wait.permit
+        try:
+            one.wait.until_given()
+            if not self._begin(one):
+                return True
+            with replies_heard_by(lambda status, headers: self.limiter.hear(permit, status, headers)):
+                batch_id = one.batches.submit(one.batch.label, one.requests)
+        except TransportError as fault:
+            return self._after(fault, one)
+        except ConfigurationError as error:
+            self._give_up(one.batch, *error.diagnostics)
         except ProviderError as error:
-            return self._fail(batch, *error.diagnostics)
-        self._adopt(batch, batch_id)
-        return frozenset()
+            # Either the wait takes too long, or the build has ended, and the vendor may have the batch.
+            if one.batch.label in self._open:
+                self._fail(one.batch, *error.diagnostics)
+            else:
+                self._give_up(one.batch, *(_unsent(problem, is_sure=True) for problem in error.diagnostics))
+        else:
+            self.limiter.finish(permit, None)
+            self._adopt(one.batch, batch_id)
+        self.limiter.leave(permit)
+        return True
+
+    def _begin(self, one: Submission) -> bool:
+        """Store a batch before it leaves: after a crash, it is searched for. Return False if the run has ended."""
+        one.batch = replace(one.batch, created_s=self.now())
+        self.files.write(one.batch)
+        with self._lock:
+            is_wanted = one.queued.keys() <= self._queued.keys()
+            if is_wanted:
+                self._open[one.batch.label] = one.batch
+                for name in one.queued:
+                    del self._queued[name]
+        if not is_wanted:
+            self.files.remove(one.batch)
+        elif not one.sent:
+            for fingerprint, call in one.batch.calls.items():
+                data = CallSubmitted(
+                    fingerprint=fingerprint,
+                    response_id=f"{BATCH_MARK}{one.batch.label}",
+                    provider=one.batch.server.provider,
+                )
+                self.setting.notice(Event(data, f"in batch {one.batch.label}", call.stage, "debug"))
+        one.sent += 1
+        return is_wanted
+
+    def _after(self, fault: TransportError, one: Submission) -> bool:
+        """Handle an error of submitting a batch; return False if it has to be tried again."""
+        try:
+            if fault.is_refusal:
+                self._take_back(one)
+                one.wait.again(fault, one.sent + 1)
+                return False
+            self.limiter.finish(one.wait.permit, None)
+            one.wait.end()
+            if fault.charged and self._may_be_submitted(one, fault.diagnostic):
+                return True
+            self._try_again(one, fault)
+        except ProviderError as error:
+            self._give_up(one.batch, *(_unsent(problem, is_sure=True) for problem in error.diagnostics))
+            self.limiter.leave(one.wait.permit)
+            return True
+        return False
+
+    def _try_again(self, one: Submission, fault: TransportError) -> None:
+        """Wait after an error that may pass, and queue the requests of a batch again.
+
+        Raises:
+            ProviderError: there is no further try.
+
+        """
+        one.faults += 1
+        if not fault.transient or one.faults > len(_DELAYS_S):
+            raise ProviderError(fault.diagnostic)
+        self._take_back(one)
+        # The search took longer than the delay.
+        delay_s = 0.0 if fault.charged else _DELAYS_S[one.faults - 1]
+        self.setting.notice(retry_event(fault, delay_s, one.sent + 1, one.wait.stage))
+        self.sleep(delay_s)
+        self.limiter.wait_again(one.wait.permit)
+
+    def _may_be_submitted(self, one: Submission, said: Diagnostic) -> bool:
+        """Search for a batch whose submission failed with this error; return False if the vendor does not have it."""
+        unknown = _unsent(said, is_sure=False)
+        self.setting.notice(Event(Warned(code=said.code), str(unknown), one.wait.stage, "warning"))
+        try:
+            for delay_s in _SEARCH_DELAYS_S:
+                self.sleep(delay_s)
+                found = self._identified(one.batch, one.batches)
+                if found is None:
+                    return False
+                if found.batch_id:
+                    return True
+        except (ConfigurationError, ProviderError) as error:
+            self._fail(one.batch, *error.diagnostics)
+        except TransportError:
+            self._fail(one.batch, unknown)
+        # Another batch of the same size may be this one.
+        return True
+
+    def _take_back(self, one: Submission) -> None:
+        """Queue the requests of a batch again: the vendor does not have it."""
+        self.files.remove(one.batch)
+        with self._lock:
+            del self._open[one.batch.label]
+            self._queued |= one.queued
+
+    def _give_up(self, batch: PendingBatch, *errors: Diagnostic) -> None:
+        """Fail the stages of a batch that the vendor does not have."""
+        with self._lock:
+            for name in batch.calls:
+                self._queued.pop(name, None)
+        self._drop(batch)
+        self._fail(batch, *errors)
 
     def _adopt(self, batch: PendingBatch, batch_id: str) -> PendingBatch:
         known = replace(batch, batch_id=batch_id)
@@ -302,6 +428,7 @@ class BatchCalls(Struct, kw_only=True):
             batches = self._batches(batch)
             found = self._identified(batch, batches)
             if found is None:
+                self._drop(batch)
                 return frozenset(batch.calls)
             if not found.batch_id or not batches.batch(found.batch_id).has_ended:
                 return frozenset()
@@ -312,7 +439,10 @@ class BatchCalls(Struct, kw_only=True):
                 text = f"batch {batch.batch_id or batch.label} could not be looked at: {fault.diagnostic.message}"
                 self.setting.notice(Event(Warned(code=fault.diagnostic.code), text, level="warning"))
                 return frozenset()
-            return self._fail(batch, fault.diagnostic)
+            if fault.status != _GONE:
+                return self._fail(batch, fault.diagnostic)
+            self._gone.add(batch.label)
+            return self._fail(batch, _gone_error(fault.diagnostic, batch))
         except (ConfigurationError, ConsentError, ProviderError) as error:
             return self._fail(batch, *error.diagnostics)
         missing = {name: _without_result(name, found.batch_id) for name in batch.calls if name not in results}
@@ -325,20 +455,22 @@ class BatchCalls(Struct, kw_only=True):
     def _identified(self, batch: PendingBatch, batches: Batches) -> PendingBatch | None:
         """Return a batch with its id, or without one if it is not known yet; None if the vendor does not have it.
 
-        A vendor that keeps no label shows only in the results which requests a batch had.
+        A vendor that keeps no label shows only in the results which requests a batch had. A batch that was sent a short
+        time ago may not be listed yet.
         """
         if batch.batch_id:
             return batch
         others = {one.batch_id for one in (*self._open.values(), *self._fetched.values())}
         found = batches.created_since(batch.created_s - _CLOCK_DIFFERENCE_S)
-        candidates = [one for one in found if one.id not in others and _may_be(one, batch)]
+        latest_s = batch.created_s + _CLOCK_DIFFERENCE_S
+        candidates = [
+            one for one in found if one.id not in others and one.created_s <= latest_s and _may_be(one, batch)
+        ]
         for one in candidates:
             if one.label or (one.has_ended and self._has_calls(one, batch, batches)):
                 return self._adopt(batch, one.id)
-        if any(not one.has_ended for one in candidates):
-            return batch
-        self._drop(batch)
-        return None
+        is_listed = self.now() - batch.created_s >= _LISTED_AFTER_S
+        return None if is_listed and all(one.has_ended for one in candidates) else batch
 
     def _has_calls(self, one: VendorBatch, batch: PendingBatch, batches: Batches) -> bool:
         requests = {name: call.request for name, call in batch.calls.items()}
@@ -373,11 +505,12 @@ class BatchCalls(Struct, kw_only=True):
 
     def _drop(self, batch: PendingBatch) -> None:
         """Forget a batch that the vendor does not have: nothing was charged."""
+        # The file is last: without it, no later run would release what this one, if it stops now, does not.
+        for fingerprint, call in batch.calls.items():
+            self.ledger.release_parked(fingerprint, call.stage, call.request)
         self.files.remove(batch)
         with self._lock:
             self._open.pop(batch.label, None)
-        for fingerprint, call in batch.calls.items():
-            self.ledger.release_parked(fingerprint, call.stage, call.request)
 
     def _fail(self, batch: PendingBatch, *errors: Diagnostic) -> frozenset[str]:
         with self._lock:
@@ -407,24 +540,11 @@ class BatchCalls(Struct, kw_only=True):
 
     def _report(self, stage: str, fingerprint: str, response: Response) -> None:
         data = response_data(fingerprint, response)
-        self.setting.notice(Event(data, "response of a batch recorded; its inputs have changed meanwhile", stage))
+        self.setting.notice(Event(data, "response of a batch recorded; no stage of this run has used it", stage))
 
 
 def _ignore(_text: str) -> None:
     pass
-
-
-def _server_of(step: LLMStep) -> BatchServer:
-    return BatchServer(provider=step.provider, base_url=step.base_url, endpoint_alias=step.endpoint_alias, api=step.api)
-
-
-def _sizes(request: Request) -> tuple[int, int]:
-    """Return the bytes of a request, and the most that its result has. Media are sent as base64."""
-    texts = (request.system, *(message.content for message in request.messages))
-    media = sum(len(one.data) * 4 // 3 for one in request.media)
-    limit = request.params.get("max_tokens")
-    tokens = limit if isinstance(limit, int) else 0
-    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) + media, tokens * _BYTES_OF_TOKEN
 
 
 def _may_be(one: VendorBatch, batch: PendingBatch) -> bool:
@@ -436,6 +556,13 @@ def _unsent(error: Diagnostic, *, is_sure: bool) -> Diagnostic:
         return replace(error, message=f"the batch was not submitted: {error.message}")
     message = f"it is not known whether the batch was submitted: {error.message}"
     return replace(error, message=message, hint="build again: the batch is searched for before it is submitted again")
+
+
+def _gone_error(error: Diagnostic, batch: PendingBatch) -> Diagnostic:
+    # The key may be that of another account: to send the requests again on its own could cost twice.
+    message = f"batch {batch.batch_id} cannot be collected: {error.message}"
+    hint = "check the key; if the batch is gone, run `orch23 cancel`, and build again to send its requests again"
+    return replace(error, message=message, hint=hint)
 
 
 def _without_result(fingerprint: str, batch_id: str) -> BatchResult:

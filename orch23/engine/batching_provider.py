@@ -39,6 +39,7 @@ class BatchingProvider(Struct, frozen=True, kw_only=True):
                 return metered.complete(request, deadline_s, on_text)
             except TransportError as fault:
                 if result.outcome != "expired":
+                    self.calls.fail(result.fingerprint, fault.diagnostic)
                     raise ProviderError(fault.diagnostic) from None
         if self.inner is not None:
             return self.inner.complete(request, deadline_s, on_text)

@@ -1,6 +1,6 @@
 """Count calls, tokens and cost of a run: reserve before a request, settle after it, enforce limits."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import reduce
 from threading import Condition
@@ -108,6 +108,7 @@ class Ledger(Struct, kw_only=True):
     before: Mapping[str, UsageTotals] = field(default_factory=dict)
     uncollected: Mapping[str, UsageTotals] = field(default_factory=dict)
     _collected: set[str] = field(default_factory=set)
+    _sent: set[str] = field(default_factory=set)
     _run: _Account = field(default_factory=lambda: _Account("", StopConditions(), _NOTHING))
     _stages: dict[str, _Account] = field(default_factory=dict)
     _under_way: dict[str, _Reservation] = field(default_factory=dict)
@@ -145,7 +146,9 @@ class Ledger(Struct, kw_only=True):
             if self._unpark(stage, request.fingerprint()):
                 return
             reservation = _Reservation(request.fingerprint(), most, tariff)
-            collects = self._take_over(own, reservation)
+            is_sent = reservation.fingerprint in self._sent
+            collects = self._take_over(own, reservation, is_sent=is_sent) or is_sent
+            self._sent.discard(reservation.fingerprint)
             # Calls in progress usually take less than reserved: a request that does not fit now may fit when one ends.
             while not collects and self._has_to_wait(own, most):
                 self._changed.wait(self._left_s(stage))
@@ -161,6 +164,14 @@ class Ledger(Struct, kw_only=True):
             self._under_way[stage] = reservation
         # The reservation is in the journal before the request is sent: after a crash it counts in full.
         self.sync()
+
+    def expect(self, fingerprints: Iterable[str]) -> None:
+        """Note requests that earlier runs sent in batches: their responses are paid for, so they always fit.
+
+        Their reservations may not be in `uncollected`: a run in between may have ended without the batch.
+        """
+        with self._changed:
+            self._sent.update(fingerprints)
 
     def might_fit(self, stage: str, request: Request) -> bool:
         """Return whether a request would fit into the limits now, without reserving anything."""
@@ -241,7 +252,8 @@ class Ledger(Struct, kw_only=True):
     def release_parked(self, fingerprint: str, stage: str, request: Request) -> None:
         """Return the reservation for a request in a batch that the vendor does not have, also of an earlier run."""
         with self._changed:
-            if fingerprint not in self._parked and not self.is_uncollected(fingerprint):
+            known = self._parked.keys() | self._sent
+            if fingerprint not in known and not self.is_uncollected(fingerprint):
                 return
             self.reserve(stage, request)
             self.release(stage)
@@ -308,10 +320,11 @@ class Ledger(Struct, kw_only=True):
         self._close(owner, "released", _NOTHING)
         return False
 
-    def _take_over(self, own: _Account, reservation: _Reservation) -> bool:
+    def _take_over(self, own: _Account, reservation: _Reservation, *, is_sent: bool) -> bool:
         """Replace the reservation of an interrupted run by this one, if the request collects the response of that run.
 
-        Its amount is in the accounts already, so it always fits.
+        Its amount is in the accounts already, so it always fits. What `is_sent` in a batch also fits after the run has
+        stopped.
         """
         former, worst = self.uncollected.get(reservation.fingerprint), reservation.worst
         if former is None or reservation.fingerprint in self._collected:
@@ -319,9 +332,10 @@ class Ledger(Struct, kw_only=True):
         # With other prices than those of that run, this reservation could be larger.
         if worst.calls > former.calls or worst.tokens > former.possible_tokens or worst.cost > former.possible_cost:
             return False
-        if self._closed:
-            raise CancelledBuildError
-        self._left_s(own.owner)
+        if not is_sent:
+            if self._closed:
+                raise CancelledBuildError
+            self._left_s(own.owner)
         self._collected.add(reservation.fingerprint)
         for account in (own, self._run):
             account.spent = account.spent.minus(former)

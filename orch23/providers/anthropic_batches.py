@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from anthropic import Anthropic
 
 CALL_S = 120.0
+_GONE = 404
 _PAGE = 100
 _MOST_PAGES = 20
 
@@ -80,8 +81,11 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
         """Yield the results of a batch that has ended, for these requests; others are skipped."""
         with self._open() as (client, timeout):
             place = client.messages.batches.retrieve(batch_id, timeout=timeout).results_url
+            if place is None:
+                message = f"{batch_id} has no results, or not any more: the vendor keeps them for 29 days"
+                raise TransportError(invalid_reply_diagnostic(message), status=_GONE)
             # The library sends the key to the address that the reply names.
-            if place is None or url_origin(place) != url_origin(self.url):
+            if url_origin(place) != url_origin(self.url):
                 message = f"the results of {batch_id} are at {printable_line(str(place))}, not at {self.url}"
                 raise TransportError(invalid_reply_diagnostic(message))
             for one in client.messages.batches.results(batch_id, timeout=timeout):
@@ -90,12 +94,14 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
                     yield self._result(one.custom_id, one.result, request)
 
     def cancel(self, batch_id: str) -> None:
-        """Ask the vendor to stop a batch; one that has ended stays as it is."""
+        """Ask the vendor to stop a batch; one that has ended, or is being stopped, stays as it is."""
         try:
             with self._open() as (client, timeout):
                 client.messages.batches.cancel(batch_id, timeout=timeout)
         except TransportError as fault:
-            if not self.batch(batch_id).has_ended:
+            with self._open() as (client, timeout):
+                status = client.messages.batches.retrieve(batch_id, timeout=timeout).processing_status
+            if status == "in_progress":
                 raise fault from None
 
     def _result(self, fingerprint: str, result: Any, request: Request) -> BatchResult:

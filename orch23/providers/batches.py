@@ -46,7 +46,7 @@ class Batches(Protocol):
     """
 
     def submit(self, label: str, requests: Mapping[str, Request]) -> str:
-        """Submit requests by fingerprint, and return the id of the batch."""
+        """Submit requests by fingerprint, and return the id of the batch. It may be called again after an error."""
 
     def created_since(self, created_s: float) -> Sequence[VendorBatch]:
         """Return the batches that were created since a Unix time, newest first."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
@@ -26,11 +26,13 @@ from orch23.providers.server_replies import list_at, text_at
 CALL_S = 300.0
 _LABEL = "orch23"
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+_STOPPED = _ENDED | {"cancelling"}
 _PAGE = 100
 _MOST_PAGES = 20
 _PLACE = "/v1/responses"
 # The codes of requests that were not processed, in the file of errors.
 _EXPIRED, _CANCELLED = "batch_expired", "batch_cancelled"
+_TOO_MANY_TOKENS = "token_limit_exceeded"
 
 
 class OpenAIBatches(Struct, frozen=True, kw_only=True):
@@ -38,9 +40,18 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
 
     connection: ServerConnection
     is_vendor: bool = False
+    _files: dict[str, str] = field(default_factory=dict)
 
     def submit(self, label: str, requests: Mapping[str, Request]) -> str:
-        """Upload a file of requests, and create a batch of them with a label."""
+        """Upload a file of requests, and create a batch of them with a label. The file of a label is uploaded once."""
+        file = self._files.get(label) or self._upload(label, requests)
+        self._files[label] = file
+        with self.connection.open(self._until()) as client:
+            create: Any = client.batches.with_raw_response.create
+            reply = create(input_file_id=file, endpoint=_PLACE, completion_window="24h", metadata={_LABEL: label})
+        return self._id(parse_reply(reply.text, self._url))
+
+    def _upload(self, label: str, requests: Mapping[str, Request]) -> str:
         lines = [
             {"custom_id": name, "method": "POST", "url": _PLACE, "body": self._body(one)}
             for name, one in requests.items()
@@ -48,16 +59,10 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
         data = "".join(f"{json.dumps(line, ensure_ascii=False, default=json_builtin)}\n" for line in lines)
         try:
             with self.connection.open(self._until()) as client:
-                uploaded = client.files.create(file=(f"{_LABEL}-{label}.jsonl", data.encode()), purpose="batch")
+                return client.files.create(file=(f"{_LABEL}-{label}.jsonl", data.encode()), purpose="batch").id
         except TransportError as fault:
             fault.charged = False  # a file alone costs nothing
             raise
-        with self.connection.open(self._until()) as client:
-            create: Any = client.batches.with_raw_response.create
-            reply = create(
-                input_file_id=uploaded.id, endpoint=_PLACE, completion_window="24h", metadata={_LABEL: label}
-            )
-        return self._id(parse_reply(reply.text, self._url))
 
     def created_since(self, created_s: float) -> Sequence[VendorBatch]:
         """Return the batches that were created since a Unix time, newest first."""
@@ -93,12 +98,12 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
                 yield _unprocessed(name, reply)
 
     def cancel(self, batch_id: str) -> None:
-        """Ask the vendor to stop a batch; one that has ended stays as it is."""
+        """Ask the vendor to stop a batch; one that has ended, or is being stopped, stays as it is."""
         try:
             with self.connection.open(self._until()) as client:
                 client.batches.with_raw_response.cancel(batch_id)
         except TransportError as fault:
-            if not self.batch(batch_id).has_ended:
+            if text_at(self._retrieve(batch_id), "status") not in _STOPPED:
                 raise fault from None
 
     # ---- helpers --------------------------------------------------------------------------
@@ -174,8 +179,16 @@ def _unprocessed(name: str, reply: Json) -> BatchResult:
         return BatchResult(fingerprint=name, outcome="expired")
     if status == "cancelled":
         return BatchResult(fingerprint=name, outcome="canceled")
-    said = "; ".join(text_at(one, "message") for one in list_at(reply, "errors", "data"))
-    return BatchResult(fingerprint=name, outcome="errored", error=_failed(said or f"the batch is {status}"))
+    errors = list_at(reply, "errors", "data")
+    said = "; ".join(text_at(one, "message") for one in errors) or f"the batch is {status}"
+    # The vendor accepts a batch first, and then compares it with the limit of tokens in batches.
+    is_too_much = any(text_at(one, "code") == _TOO_MANY_TOKENS for one in errors)
+    return BatchResult(fingerprint=name, outcome="errored", error=_refused(said) if is_too_much else _failed(said))
+
+
+def _refused(said: str) -> Diagnostic:
+    hint = "build again when other batches of the account have ended: nothing was charged"
+    return Diagnostic(codes.RATE_LIMITED, f"the vendor refused the batch: {printable_line(said)}", hint=hint)
 
 
 def _failed(said: str) -> Diagnostic:

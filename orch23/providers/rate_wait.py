@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import LimitError, ProviderError
-from orch23.model.event import Event, RateLimitWait
+from orch23.model.event import Event, HttpRetry, RateLimitWait
 from orch23.providers import codes
+from orch23.providers.faults import TransportError
 from orch23.providers.rate_limiter import Permit, RateLimiter
 
 MAX_IDLE_S = 600.0
@@ -60,6 +61,20 @@ class RateWait(Struct, kw_only=True):
             # At most some minutes at a time: progress moves the limit.
             if self.limiter.wait(self.permit, min(left_s, shown_in_s, MAX_IDLE_S)):
                 return
+
+    def again(self, fault: TransportError, number: int) -> None:
+        """Note that the server refused the request: all requests for the model wait, this one at its old place.
+
+        `number` is that of the next request.
+
+        Raises:
+            ProviderError: it would take too long.
+            LimitError: the wall time of the stage ended.
+
+        """
+        self.limiter.refuse(self.permit, fault.retry_after_s, fault.diagnostic)
+        self.require_soon()
+        self.emit(retry_event(fault, self.limiter.expected_s(self.permit)[0], number, self.stage))
 
     def end(self) -> None:
         """Note that the request was not refused: a later wait is another one."""
@@ -141,6 +156,13 @@ class RateWait(Struct, kw_only=True):
             f"build again in {certain_s:.0f} s: recorded responses are reused; or set stop_conditions.max_wall to more"
         )
         return Diagnostic(codes.WAIT_TOO_LONG, message, hint=hint)
+
+
+def retry_event(fault: TransportError, delay_s: float, number: int, stage: str) -> Event:
+    """Return the event of a request that is sent again after a delay."""
+    code = fault.diagnostic.code
+    data = HttpRetry(status=fault.status, code=code, delay_s=round(delay_s, 3), number=number)
+    return Event(data, f"{fault.diagnostic.message}; retry in {delay_s:.3g} s", stage, "warning")
 
 
 _WAY_OUT = "state the limits in `rates`, use fewer --jobs, or set stop_conditions.max_wall to more"

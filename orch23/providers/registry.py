@@ -238,8 +238,8 @@ def api_version_of(step: "LLMStep") -> str:
 
 
 def is_remote(step: "LLMStep") -> bool:
-    """Return whether a call leaves the machine, or may."""
-    return _adapter(step).remote(step)
+    """Return whether a call leaves the machine, or may, as the requests in a batch."""
+    return step.pace == "batch" or _adapter(step).remote(step)
 
 
 def wire_schema_of(step: "LLMStep", schema: Json) -> Json:

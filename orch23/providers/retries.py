@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
-from orch23.model.event import Event, HttpRetry
+from orch23.model.event import Event
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers import codes
 from orch23.providers.faults import TransportError
 from orch23.providers.rate_headers import replies_heard_by
 from orch23.providers.rate_limiter import Permit, RateLimiter
-from orch23.providers.rate_wait import RateWait, WaitLimit, no_wall
+from orch23.providers.rate_wait import RateWait, WaitLimit, no_wall, retry_event
 
 
 class RetryingProvider(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
             except TransportError as fault:
                 if fault.is_refusal:
                     until += self.clock() - began
-                    self._wait_again(permit, wait, fault, sent)
+                    wait.again(fault, sent + 1)
                 else:
                     wait.end()
                     tries += 1
@@ -91,18 +91,6 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
             else:
                 self.limiter.finish(permit, response.usage)
                 return replace(response, requests=response.requests + sent - 1)
-
-    def _wait_again(self, permit: Permit, wait: RateWait, fault: TransportError, sent: int) -> None:
-        """Let all requests for the model wait, this one at its old place.
-
-        Raises:
-            ProviderError: it would take too long.
-            LimitError: the wall time of the stage ended.
-
-        """
-        self.limiter.refuse(permit, fault.retry_after_s, fault.diagnostic)
-        wait.require_soon()
-        self._report(fault, self.limiter.expected_s(permit)[0], sent + 1)
 
     def _try_again(self, permit: Permit, fault: TransportError, until: float, tries: int, sent: int) -> None:
         """Wait after an error that may pass, and put the request back into its queue.
@@ -113,7 +101,7 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
         """
         self.limiter.finish(permit, None)
         delay = self._delay_s(fault, tries, until)
-        self._report(fault, delay, sent + 1)
+        self.emit(retry_event(fault, delay, sent + 1, self.stage))
         self.sleep(delay)
         self.limiter.wait_again(permit)
 
@@ -140,12 +128,6 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
         message = f"{fault.diagnostic.message}; {required}"
         hint = f"build again in {asked:.0f} s: recorded responses are reused"
         raise ProviderError(Diagnostic(codes.WAIT_TOO_LONG, _times(message, tries), hint=hint)) from None
-
-    def _report(self, fault: TransportError, delay_s: float, number: int) -> None:
-        code = fault.diagnostic.code
-        message = f"{fault.diagnostic.message}; retry in {delay_s:.3g} s"
-        data = HttpRetry(status=fault.status, code=code, delay_s=round(delay_s, 3), number=number)
-        self.emit(Event(data, message, self.stage, "warning"))
 
 
 def _after(diagnostic: Diagnostic, number: int) -> Diagnostic:

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from orch23.model.event import (
+    BATCH_MARK,
     CallReserved,
     CallSettled,
     CallSubmitted,
@@ -131,6 +132,12 @@ def run_totals(run: tuple[JournalLine, ...]) -> UsageTotals:
     return totals
 
 
+def uncollected_amounts(run: tuple[JournalLine, ...]) -> dict[str, UsageTotals]:
+    """Return what may have been charged for each request that one run submitted and did not collect, by fingerprint."""
+    submitted = _submitted(run)
+    return {name: amount for name, amount in _spent([run])[1].items() if name in submitted}
+
+
 def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
     """Yield the fingerprints of new calls, also without a response event: the response may be on the disk."""
     for line in lines:
@@ -144,10 +151,16 @@ def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
     if lines and isinstance(end := lines[-1].event.data, RunFinished) and end.exit_code == 0:
         return {}
     open_ids: dict[str, str] = {}
+    batches: dict[str, str] = {}
     for line in lines:
         match line.event.data:
             case CallSubmitted(fingerprint=fingerprint, response_id=response_id):
                 open_ids[fingerprint] = response_id
+                if response_id.startswith(BATCH_MARK):
+                    batches[fingerprint] = response_id
+            # A stage takes the result of another one, whose equal request was in the batch.
+            case CallReserved(fingerprint=fingerprint) if fingerprint in batches:
+                open_ids[fingerprint] = batches[fingerprint]
             case LlmResponse(fingerprint=fingerprint) | CallSettled(fingerprint=fingerprint, forfeited=False):
                 open_ids.pop(fingerprint, None)
             case _:

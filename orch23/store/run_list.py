@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,9 +13,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.errors import CorruptStateError
-from orch23.model.event import EVENT_KINDS, EVENT_VERSION, RunFinished, StageFinished
+from orch23.model.event import EVENT_KINDS, EVENT_VERSION, CallReserved, RunFinished, StageFinished
 from orch23.model.stage_status import StageStatus
-from orch23.store.history import run_totals
+from orch23.store.history import run_totals, uncollected_amounts
 from orch23.store.run_logs import (
     INTERRUPTED,
     JournalLine,
@@ -31,7 +32,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """The summary of a run. `status` is that of `run_finished`, else `interrupted`, or `damaged` if unreadable.
 
     `duration_s` is the time from the first event to the last. `cost` in US dollars is known, `possible_cost` may have
-    been charged besides, `unpriced` counts the calls without a known price.
+    been charged besides, `unpriced` counts the calls without a known price. A call whose response a later run collected
+    is a call of that run.
     """
 
     run_id: str
@@ -50,6 +52,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 def list_runs(logs: Path) -> tuple[RunSummary, ...]:
     """Return all runs with a journal, newest first; a run with an unreadable journal has the status `damaged`."""
     found = []
+    # The requests of earlier runs that the runs so far have collected, by pipeline.
+    collected: dict[str, set[str]] = {}
     for path in journal_paths(logs):
         data = path.read_bytes()
         try:
@@ -58,7 +62,11 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
             found.append(RunSummary(run_id=path.stem, status="damaged"))
         else:
             if sketch is not None:
-                found.append(_summary(path.stem, sketch, data))
+                summary = _summary(path.stem, sketch, data)
+                later = collected.setdefault(summary.pipeline, set())
+                is_open = bool(later) and summary.calls > 0
+                found.append(_without_collected(summary, later, data) if is_open else summary)
+                later.update(sketch.collects)
     return tuple(found)
 
 
@@ -77,6 +85,17 @@ def _has_lines(path: Path) -> bool:
         return True
 
 
+class _ReservedData(Struct, frozen=True):
+    fingerprint: str
+    collects: bool = False
+
+
+class _ReservedCall(Struct, frozen=True):
+    """The part of a line about a reservation that shows whether it replaces that of an earlier run."""
+
+    data: _ReservedData
+
+
 class _FinishedData(Struct, frozen=True):
     status: StageStatus
 
@@ -88,22 +107,30 @@ class _FinishedStage(Struct, frozen=True):
 
 
 _FINISHED = StageFinished.kind.encode()
+_RESERVED = CallReserved.kind.encode()
+_RESERVED_CALL = msgspec.json.Decoder(_ReservedCall)
 _FINISHED_STAGE = msgspec.json.Decoder(_FinishedStage)
 # The beginning of a line of this version: its number, and the type of its event.
 _BEGINNING = re.compile(rb'\{"v":%d,"seq":(\d+),"ts":"[^"]*","level":"[a-z]*","type":"([a-z_]+)",' % EVENT_VERSION)
 
 
 class _Sketch(NamedTuple):
-    """What the summary of a run needs of its journal. `statuses` are those of the finished stages."""
+    """What the summary of a run needs of its journal.
+
+    `statuses` are those of the finished stages, `collects` the requests whose reservations are of earlier runs.
+    """
 
     first: JournalLine
     last: JournalLine
     statuses: Sequence[str]
+    collects: Sequence[str]
 
 
 def _sketch_of(lines: Sequence[JournalLine]) -> _Sketch | None:
     statuses = [one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished)]
-    return _Sketch(lines[0], lines[-1], statuses) if lines else None
+    reserved = [one.event.data for one in lines if isinstance(one.event.data, CallReserved)]
+    collects = [one.fingerprint for one in reserved if one.collects]
+    return _Sketch(lines[0], lines[-1], statuses, collects) if lines else None
 
 
 def _sketch(data: bytes) -> _Sketch | None:
@@ -113,18 +140,21 @@ def _sketch(data: bytes) -> _Sketch | None:
     checksum has the form that orch23 wrote.
     """
     lines = data.splitlines(keepends=True)
-    statuses = []
+    statuses: list[str] = []
+    collects: list[str] = []
     for number, line in enumerate(lines, 1):
         found = _BEGINNING.match(line)
         if found is None or int(found[1]) != number or found[2].decode() not in EVENT_KINDS or not has_checksum(line):
             return None
-        if found[2] == _FINISHED:
-            try:
+        try:
+            if found[2] == _FINISHED:
                 statuses.append(_FINISHED_STAGE.decode(line).data.status.value)
-            except ValueError:
-                return None
+            elif found[2] == _RESERVED and (call := _RESERVED_CALL.decode(line).data).collects:
+                collects.append(call.fingerprint)
+        except ValueError:
+            return None
     first, last = (whole_line(lines[0]), whole_line(lines[-1])) if lines else (None, None)
-    return _Sketch(first, last, statuses) if first is not None and last is not None else None
+    return _Sketch(first, last, statuses, collects) if first is not None and last is not None else None
 
 
 def _summary(run_id: str, sketch: _Sketch, data: bytes) -> RunSummary:
@@ -146,6 +176,16 @@ def _summary(run_id: str, sketch: _Sketch, data: bytes) -> RunSummary:
     # A killed run has no totals: its reservations and settlements are the account.
     spent = run_totals(parse_journal(data, run_id))
     return replace(found, calls=spent.calls, cost=str(spent.cost), possible_cost=str(spent.possible_cost))
+
+
+def _without_collected(run: RunSummary, later: set[str], data: bytes) -> RunSummary:
+    """Return the summary without the calls that later runs collected; they are removed from `later`."""
+    amounts = uncollected_amounts(parse_journal(data, run.run_id))
+    found = [amounts[name] for name in amounts.keys() & later]
+    later -= amounts.keys()
+    possible = Decimal(run.possible_cost) - sum((one.possible_cost for one in found), Decimal(0))
+    calls = run.calls - sum(one.calls for one in found)
+    return replace(run, calls=calls, possible_cost=f"{possible.normalize():f}")
 
 
 def _seconds_between(first: str, last: str) -> float | None:

@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from orch23.engine import batch_calls
 from tests.batch_server import BatchServer, KeptBatch, errored, succeeded
 from tests.e2e.pipelines import green
 from tests.project import Outcome, Project
@@ -21,7 +22,7 @@ KEY = {"ANTHROPIC_API_KEY": "a-key-for-tests"}
 SUBMIT = "POST /v1/messages/batches"
 LIST = "GET /v1/messages/batches"
 _PROGRAM = "from orch23.entry import run; run()"
-_REPOSITORY = str(Path(__file__).parents[2])
+REPOSITORY = str(Path(__file__).parents[2])
 
 
 def now() -> str:
@@ -66,9 +67,14 @@ def build(project: Project, *argv: str) -> Outcome:
 
 
 def start(project: Project, *argv: str) -> "subprocess.Popen[bytes]":
-    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY, "ORCH23_TRUST": "1"}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": REPOSITORY, "ORCH23_TRUST": "1"}
     command = [sys.executable, "-c", _PROGRAM, "-C", str(project.root), "build", *argv]
     return subprocess.Popen(command, env={**environ, **KEY}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def journal_of(project: Project) -> list[str]:
+    """Return the lines of the newest journal."""
+    return project.journals()[-1].read_text().splitlines()
 
 
 def cost(project: Project, stage: str) -> str:
@@ -80,6 +86,14 @@ def waits(project: Project, vendor: BatchServer, names: str = "a b", **more: str
     outcome = build(project)
     assert outcome.code == WAITING, outcome.err
     return outcome
+
+
+def test_the_example_of_the_docs_is_valid(project: Project) -> None:
+    page = (Path(REPOSITORY) / "docs/batches.md").read_text()
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    files = {"topics.json": '["rivers", "lakes"]', "p.md.j2": "Write about {{ item }}"}
+    project.write({**files, "pipeline.yaml": f"version: 1\nname: topics\n{example}"})
+    assert project.plan() == {"summarize@lakes": "run", "summarize@rivers": "run"}
 
 
 # ---- waiting and going on -------------------------------------------------------------------------
@@ -217,6 +231,38 @@ def test_wait_polls_until_all_is_done(project: Project) -> None:
     assert project.events_of("run_finished")[0]["data"]["possible_cost"] == "0"
 
 
+def test_an_interrupted_build_records_the_results_that_no_stage_has_taken(project: Project) -> None:
+    with server() as vendor:
+        story(project, vendor.url)
+        project.replace("pipeline.yaml", "  b:\n", "    verify: [{shell: 'sleep 60'}]\n  b:\n")
+        assert build(project).code == WAITING
+        vendor.end()
+        process = start(project, "-j1")
+        while not any("files_proposed" in one for one in journal_of(project)):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        assert process.returncode == 130
+        ended = project.events_of("run_finished")[0]["data"]
+        assert (ended["calls"], ended["cost"], ended["possible_cost"]) == (2, "0.12", "0")
+        assert not list((project.root / ".orch23/batches").glob("*.json"))
+
+
+def test_a_batch_is_collected_whatever_the_runs_in_between_and_the_limits(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor)
+        vendor.end()
+        assert build(project, "--replay").code == 5, "not a run that the next one continues"
+        project.edit("b.md", "z")
+        outcome = build(project, "--budget", "0.13", "-k")
+        assert outcome.code == 4, "the new request does not fit, but what is paid for is recorded"
+        ended = project.events_of("run_finished")[0]["data"]
+        assert (ended["calls"], ended["cost"], ended["possible_cost"]) == (2, "0.12", "0")
+        assert project.read("a.txt") == "about a\n"
+        assert vendor.submitted == [2]
+        assert "at most" not in project.run("runs").out
+
+
 def test_an_interrupted_wait_leaves_the_batch(project: Project) -> None:
     with server() as vendor:
         story(project, vendor.url)
@@ -247,6 +293,28 @@ def test_reservations_stay_while_a_build_waits_and_are_settled_once(project: Pro
     ended = project.events_of("run_finished")[0]["data"]
     assert (ended["calls"], ended["cost"], ended["possible_cost"]) == (1, "0.06", "0")
     assert ended["before"]["possible_cost"] == "0", "the reservation was settled, and not counted beside the cost"
+
+
+def test_the_list_of_runs_shows_no_possible_cost_once_a_later_build_has_collected_it(project: Project) -> None:
+    def rows() -> list[str]:
+        return [" ".join(row.split()[1:]) for row in project.run("runs").out.splitlines()]
+
+    with server() as vendor:
+        waits(project, vendor, "a b")
+        assert build(project).code == WAITING
+        *_, first = rows()
+        assert "2 calls, $0, at most $" in first
+        vendor.end()
+        green(build(project))
+        *_, first = rows()
+        assert "waiting pipeline.yaml" in first
+        assert "call" not in first
+        assert "$" not in first
+        assert "2 calls, $0.12" in rows()[0]
+        # The same request again, in a later run: it says nothing about the earlier ones.
+        assert build(project, "--resample", "a").code == WAITING
+        assert project.run("cancel", env=KEY).code == 0
+        assert not [row for row in rows() if "at most" in row]
 
 
 def test_the_reservation_of_a_batch_counts_in_the_builds_that_wait_for_it(project: Project) -> None:
@@ -328,6 +396,13 @@ def test_a_batch_whose_reply_was_lost_is_found_again_and_not_paid_twice(project:
     assert (ended["calls"], ended["cost"], ended["before"]["possible_cost"]) == (2, "0.12", "0")
 
 
+@pytest.fixture
+def listed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the vendor's list of batches as complete, also for one that was sent just now."""
+    monkeypatch.setattr(batch_calls, "_LISTED_AFTER_S", 0.0)
+
+
+@pytest.mark.usefixtures("listed_at_once")
 def test_a_batch_that_never_arrived_is_submitted_again(project: Project) -> None:
     with server() as vendor:
         story(project, vendor.url)
@@ -341,6 +416,7 @@ def test_a_batch_that_never_arrived_is_submitted_again(project: Project) -> None
     assert (ended["calls"], ended["cost"], ended["before"]["possible_cost"]) == (2, "0.12", "0")
 
 
+@pytest.mark.usefixtures("listed_at_once")
 def test_the_batch_of_someone_else_is_not_taken(project: Project) -> None:
     with server() as vendor:
         story(project, vendor.url)
@@ -351,6 +427,17 @@ def test_the_batch_of_someone_else_is_not_taken(project: Project) -> None:
         assert vendor.submitted == [2, 2]
         vendor.end()
         green(build(project))
+
+
+@pytest.mark.usefixtures("listed_at_once")
+def test_a_batch_of_the_same_size_that_was_created_later_is_not_awaited(project: Project) -> None:
+    with server() as vendor:
+        story(project, vendor.url)
+        killed_while_submitting(project, vendor, arrives=False)
+        other = {name: {"messages": [{"content": "x"}]} for name in "xy"}
+        later = (datetime.now(UTC) + timedelta(hours=2)).isoformat()
+        vendor.batches.append(KeptBatch("msgbatch_other", other, later))
+        assert "submitted 2 requests" in build(project).err
 
 
 def test_a_result_that_no_stage_took_is_recorded_when_another_stage_fails(project: Project) -> None:
@@ -415,17 +502,6 @@ def test_a_batch_that_the_server_refuses_is_not_kept(project: Project) -> None:
         assert vendor.lines == [SUBMIT, SUBMIT]
 
 
-def test_an_answer_of_unknown_fate_is_looked_for_before_the_next_try(project: Project) -> None:
-    with server() as vendor:
-        story(project, vendor.url, "a")
-        vendor.broken = [(500, {"type": "error", "error": {"type": "api_error", "message": "oops"}})]
-        outcome = build(project)
-        assert outcome.code == 5
-        assert "it is not known whether the batch was submitted" in outcome.out + outcome.err
-        assert build(project).code == WAITING
-        assert vendor.lines == [SUBMIT, LIST, SUBMIT]
-
-
 def test_results_at_another_address_are_not_fetched_with_the_key(project: Project) -> None:
     with server() as vendor, server() as other:
         waits(project, vendor, "a")
@@ -447,6 +523,24 @@ def test_a_poll_that_fails_leaves_the_batch_for_the_next_build(project: Project)
         assert "could not be looked at" in outcome.err
         green(build(project))
         assert vendor.submitted == [1]
+
+
+def test_a_batch_that_the_vendor_does_not_have_any_more_is_sent_again_only_after_cancel(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor)
+        kept = list(vendor.batches)
+        vendor.batches.clear()
+        for _ in range(2):
+            outcome = build(project, "-k")
+            assert outcome.code == 5
+            assert "batch msgbatch_1 cannot be collected: " in outcome.out + outcome.err
+            assert "run `orch23 cancel`, and build again" in outcome.out + outcome.err
+        assert vendor.lines.count(SUBMIT) == 1
+        assert project.run("cancel", env=KEY).code == 0
+        assert "at most" not in project.run("runs").out
+        vendor.batches += kept
+        assert build(project).code == WAITING
+        assert vendor.lines.count(SUBMIT) == 2
 
 
 # ---- cancelling, and builds that must not call ----------------------------------------------------
@@ -472,6 +566,39 @@ def test_cancel_stops_the_batch_and_keeps_what_was_done(project: Project) -> Non
     assert project.run("cancel", env=KEY).out == "there is no batch to cancel\n"
 
 
+def test_a_second_cancel_waits_for_the_first_one(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        (batch,) = vendor.batches
+        batch.status = "canceling"
+        # The vendor may refuse to cancel what it is cancelling, and ends the batch later.
+        body = {"type": "error", "error": {"type": "invalid_request_error", "message": "it is being cancelled"}}
+        vendor.refuses = lambda line: (400, body) if line.endswith("/cancel") else None
+        polls: list[int] = []
+
+        def end_later() -> None:
+            polls.append(len(polls))
+            if len(polls) == 3:
+                vendor.end(Write={"type": "canceled"})
+
+        vendor.on_poll = end_later
+        assert project.run("cancel", env=KEY).out == "cancelled 1 batch: 0 responses recorded, $0\n"
+
+
+def test_a_batch_whose_results_are_gone_can_be_cancelled(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end()
+        vendor.shown = {"results_url": None}
+        outcome = build(project)
+        assert outcome.code == 5
+        assert "the vendor keeps them for 29 days" in outcome.out + outcome.err
+        assert "run `orch23 cancel`" in outcome.out + outcome.err
+        assert project.run("cancel", env=KEY).code == 0
+        assert build(project).code == WAITING
+        assert vendor.submitted == [1, 1]
+
+
 def test_offline_and_replay_neither_submit_nor_collect(project: Project) -> None:
     with server() as vendor:
         story(project, vendor.url)
@@ -482,6 +609,10 @@ def test_offline_and_replay_neither_submit_nor_collect(project: Project) -> None
         count = len(vendor.lines)
         assert build(project, "--replay").code == 5
         assert len(vendor.lines) == count
+        outcome = build(project, "--offline")
+        assert outcome.code == 5
+        assert "E423" in outcome.out + outcome.err
+        assert len(vendor.lines) == count, "it is not sent as an ordinary request either"
 
 
 def test_gc_keeps_what_a_waiting_run_needs(project: Project) -> None:

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from orch23.engine import batch_calls
 from tests.batch_server import KeptBatch, OpenAIBatchServer, said_by_openai
 from tests.e2e.pipelines import green
 from tests.e2e.test_batches import WAITING, killed_while_submitting
@@ -64,7 +65,8 @@ def test_a_batch_whose_reply_was_lost_is_found_by_its_label(project: Project) ->
     assert (ended["calls"], ended["cost"], ended["before"]["possible_cost"]) == (2, "0.12", "0")
 
 
-def test_a_batch_that_never_arrived_is_submitted_again(project: Project) -> None:
+def test_a_batch_that_never_arrived_is_submitted_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_calls, "_LISTED_AFTER_S", 0.0)
     with server() as vendor:
         story(project, vendor)
         killed_while_submitting(project, vendor, arrives=False)
@@ -92,6 +94,21 @@ def test_requests_that_fail_expire_or_are_cut_off_in_a_batch(project: Project) -
     assert {name: one["cost"] for name, one in settled.items()} == {"a": "0", "b": "0", "c": "0.06", "d": "0.06"}
 
 
+def test_a_batch_over_the_limit_of_the_account_fails_with_what_to_do(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end("failed")
+        message = "Enqueued token limit reached for m in organization o. Limit: 90,000 enqueued tokens."
+        vendor.shown = {"errors": {"object": "list", "data": [{"code": "token_limit_exceeded", "message": message}]}}
+        outcome = project.build()
+        assert outcome.code == 5
+        assert "E416" in outcome.out + outcome.err
+        assert "the vendor refused the batch: Enqueued token limit reached" in outcome.out + outcome.err
+        assert "build again when other batches of the account have ended" in outcome.out + outcome.err
+        assert project.build().code == WAITING
+        assert vendor.submitted == [1, 1]
+
+
 def test_cancel_keeps_what_was_done(project: Project) -> None:
     with server() as vendor:
         waits(project, vendor)
@@ -101,6 +118,20 @@ def test_cancel_keeps_what_was_done(project: Project) -> None:
         assert project.run("cancel").out == "cancelled 1 batch: 1 response recorded, $0.06\n"
         assert project.build().code == WAITING
         assert vendor.submitted == [2, 1]
+
+
+@pytest.mark.parametrize("place", ["/content", "/batches/batch_1"])
+def test_a_batch_that_is_gone_can_be_cancelled(project: Project, place: str) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end()
+        vendor.refuses = lambda line: (404, {"error": {"message": "no such file"}}) if line.endswith(place) else None
+        outcome = project.build()
+        assert outcome.code == 5
+        assert "batch batch_1 cannot be collected: " in outcome.out + outcome.err
+        assert project.run("cancel").code == 0
+        assert project.build().code == WAITING
+        assert vendor.lines.count(SUBMIT) == 2
 
 
 def test_wait_polls_until_all_is_done(project: Project) -> None:
@@ -114,7 +145,7 @@ def test_wait_polls_until_all_is_done(project: Project) -> None:
 def test_a_file_that_cannot_be_uploaded_leaves_nothing(project: Project) -> None:
     with server() as vendor:
         story(project, vendor, "a")
-        vendor.broken = [(500, {"error": {"message": "oops"}})]
+        vendor.broken = [(400, {"error": {"message": "too large"}})]
         assert project.build().code == 5
         assert project.build().code == WAITING
         assert vendor.lines == [FILE, FILE, SUBMIT], "there is no batch to look for"

@@ -1,12 +1,16 @@
 """The build loop: what runs, what does not, how it ends, and what the next build finds."""
 
-from typing import Any
+import queue
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
+from orch23.engine.build import Build
+from orch23.engine.deferred_stages import LaterCalls
 from orch23.model.action import Cancelled
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ExitCode, ProviderError
+from orch23.model.errors import AwaitsBatchError, ExitCode, ProviderError
 from orch23.model.event import FilesPromoted, FilesReleased, StagesAdded, Warned
 from orch23.model.pipeline import SkippedStage, StopConditions
 from orch23.plan.planner import Selection
@@ -208,6 +212,57 @@ def test_a_run_out_of_time_kills_running_stages_and_starts_no_more() -> None:
     result = project.build()
     assert (result.exit_code, project.ran()) == (ExitCode.LIMIT, ["a", "b"])
     assert project.statuses() == {"a": "built", "b": "cancelled", "c": "cancelled"}
+
+
+FINGERPRINT = "f"
+
+
+class Batches:
+    """Requests in a batch that ends with the sixth look."""
+
+    is_empty = has_unsent = False
+    looks = 0
+
+    def advance(self) -> frozenset[str]:
+        self.looks += 1
+        return frozenset({FINGERPRINT} if self.looks == 6 else ())
+
+    def report(self) -> None:
+        pass
+
+
+class Messages(queue.SimpleQueue[Any]):
+    """The messages of a build on the clock of its project: while nothing runs, a wait ends at once."""
+
+    def __init__(self, build: Build, project: Project) -> None:
+        self.build, self.project = build, project
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        is_idle = not self.build._running and not self.build._is_looking
+        if is_idle:
+            self.project.clock.tick(timeout or 0)
+        if is_idle or timeout == 0:
+            raise queue.Empty
+        return super().get(block, 5)
+
+
+def test_waiting_for_a_batch_does_not_count_against_the_wall_time_of_the_run() -> None:
+    project = Project(stage("a"), stop=StopConditions(max_wall_s=10))
+    later = Batches()
+
+    def pace(_name: str) -> None:
+        if later.looks < 6:
+            raise AwaitsBatchError(FINGERPRINT)
+
+    project.pace = pace
+    build = project.builder()
+    build.later = cast("LaterCalls", later)
+    build.options = replace(build.options, waits=True)
+    build._messages = Messages(build, project)
+    began = project.clock.monotonic()
+    assert build.run().exit_code is ExitCode.OK
+    assert project.clock.monotonic() - began > 10
+    assert project.statuses() == {"a": "built"}
 
 
 def test_a_limit_of_the_run_stops_it_and_running_stages_finish() -> None:

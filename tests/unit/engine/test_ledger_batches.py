@@ -72,3 +72,31 @@ def test_the_wall_time_of_a_stage_stops_while_its_request_is_in_a_batch() -> Non
     rig.clock.now += 86_400
     rig.ledger.begin_attempt("a")
     assert rig.ledger.deadline_s("a", 600.0) == 6.0
+
+
+def test_what_an_earlier_run_sent_in_a_batch_always_fits_once() -> None:
+    rig = Rig(limited(cost=MOST - 1))
+    rig.ledger.expect([request().fingerprint()])
+    rig.ledger.reserve("a", request())
+    rig.answer("a", 7, 3)
+    assert rig.spent() == (1, 10, "10")
+    with pytest.raises(LimitError):
+        rig.ledger.reserve("a", request())
+
+
+def test_what_was_sent_in_a_batch_is_settled_after_the_run_has_stopped() -> None:
+    name = request().fingerprint()
+    rig = Rig(before={"a": WAITING}, uncollected={name: WAITING})
+    rig.ledger.expect([name])
+    rig.ledger.close()
+    rig.ledger.reserve("a", request())
+    rig.answer("a", 7, 3)
+    assert rig.spent() == (1, 10, "10")
+
+
+def test_a_request_that_the_vendor_does_not_have_has_to_fit_again() -> None:
+    rig = Rig(limited(cost=MOST - 1))
+    rig.ledger.expect([request().fingerprint()])
+    rig.ledger.release_parked(request().fingerprint(), "a", request())
+    with pytest.raises(LimitError):
+        rig.ledger.reserve("a", request())

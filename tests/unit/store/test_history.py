@@ -197,3 +197,11 @@ def test_a_green_run_leaves_nothing_to_be_collected(tmp_path: Path) -> None:
     green = parse_event("run_finished", "", data={"status": "ok", "exit_code": 0})
     run(tmp_path, 1, submitted("f1", "r1"), green)
     assert read_history(tmp_path, "p.yaml", "l1").submitted == {}
+
+
+def test_the_result_of_a_batch_that_another_stage_takes_is_still_to_be_collected(tmp_path: Path) -> None:
+    taken = reserved("b", 100, "0.5", "f1")
+    run(tmp_path, 1, reserved("a", 100, "0.5", "f1"), submitted("f1", "batch l"), settled("a", 0, 0, "0", "f1"), taken)
+    left = read_history(tmp_path, "p.yaml", "l1")
+    assert left.submitted == {"f1": "batch l"}
+    assert left.uncollected == {"f1": UsageTotals(1, 0, Decimal(0), 100, Decimal("0.5"))}
