@@ -76,7 +76,7 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     that it was not shown as a whole. `validate` checks the JSON value by the step's schema. Paths in
     the response are relative to `cwd`, all others to the root.
     """
-    text = without_thoughts(text, is_text=step.returns == "text")
+    text = text if step.only_json else without_thoughts(text, is_text=step.returns == "text")
     if (ended := _judge_stop(text, stop, step)) is not None:
         return ended
     scope = ProposalScope(
@@ -89,14 +89,14 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     )
     match step.returns:
         case "files":
-            return _judge_files(normalize_envelope(read_files(text), scope), scope)
+            return _judge_files(normalize_envelope(read_files(text, only_json=step.only_json), scope), scope)
         case "blocks":
             return _judge_files(normalize_envelope(read_blocks(text), scope), scope)
         case "edits":
             edited = read_edited_files(text, scope)
             return _judge_files(edited.envelope, scope, edited)
         case "json":
-            return _judge_json(text, outputs, scope, validate)
+            return _judge_json(parse_json_response(text, only_json=step.only_json), outputs, scope, validate)
         case "text":
             output = _only(outputs)
             reason = None if output.endswith(".json") else stated_in(text)
@@ -142,8 +142,13 @@ def _is_whole(text: str, step: "LLMStep") -> bool:
     return block is not None and block.is_closed
 
 
-def _judge_json(text: str, outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None) -> Judgement:
-    value, error = parse_json_response(text)
+def _judge_json(
+    response: tuple[Json, Diagnostic | None],
+    outputs: tuple[str, ...],
+    scope: ProposalScope,
+    validate: JsonValidator | None,
+) -> Judgement:
+    value, error = response
     if error is not None:
         return RefusedResponse("llm_output_invalid", "invalid", (error,))
     if (reason := stated_error(value)) is not None:

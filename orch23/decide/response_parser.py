@@ -38,7 +38,8 @@ _END_OF_THOUGHTS = re.compile(
 )
 _FENCE_LINE = re.compile(r"^[ ]{0,3}(?:```|~~~|<<<<<)", re.MULTILINE)
 _JSON_IN_PROSE = re.compile(r'^\s*[\[{"]|\{\s*"')
-_JSON_LANGUAGES = frozenset({"", "json", "jsonc", "json5"})
+_JSON_LANGUAGES = frozenset({"json", "jsonc", "json5"})
+_JSON_START = ("{", "[")
 _NOTHING: tuple[Json, ...] = (None, "", False, [], {})
 _NO_BLOCKS = "write the path of each file in the line before its block, and use a longer fence around text with fences"
 _HEX = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
@@ -74,31 +75,36 @@ class CodeBlock(Struct, frozen=True):
     is_closed: bool
 
 
-def parse_json_response(text: str) -> tuple[Json, Diagnostic | None]:
-    """Return the value of a response that must be only JSON, or the error."""
+def parse_json_response(text: str, *, only_json: bool = False) -> tuple[Json, Diagnostic | None]:
+    """Return the value of a response that is one JSON value, with or without one code fence around it, or the error.
+
+    With `only_json`, the response must be the strict JSON value and nothing else.
+    """
+    if not only_json:
+        plain = unwrapped(text)
+        text = plain if plain.startswith(_JSON_START) else _sole_json_block(read_fenced(plain)) or plain
     try:
-        return parse_json(text, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH), None
+        value = parse_json(text, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH, lenient=not only_json)
     except StrictJsonError as error:
-        fenced = text.lstrip().startswith("```")
-        hint = "respond with only JSON, " + ("without a code fence" if fenced else "nothing before or after it")
+        is_fenced = only_json and text.lstrip().startswith("```")
+        hint = "respond with only one JSON value, " + ("without a code fence" if is_fenced else "nothing beside it")
         return None, Diagnostic(codes.NOT_JSON, f"the response is not strict JSON: {error}", hint=hint)
+    return value, None
 
 
-def read_files(text: str) -> FilesEnvelope:
-    """Return the files of a response: JSON with or without one code fence around it, or one fenced block per file.
+def read_files(text: str, *, only_json: bool = False) -> FilesEnvelope:
+    """Return the files of a response: JSON as `parse_json_response` reads it, or one fenced block per file.
 
     Only forms with one meaning are read. Anything else is an error of the envelope.
     """
     plain = unwrapped(text)
-    if not plain.startswith(("{", "[")):
+    if not only_json and not plain.startswith(_JSON_START):
         fenced = read_fenced(plain)
         if any(block.path for block in fenced.blocks):
             return _files_of_blocks(fenced)
-        plain = _sole_json_block(fenced) or plain
-    try:
-        value = parse_json(plain, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH, lenient=True)
-    except StrictJsonError as error:
-        return FilesEnvelope(errors=(_not_json(error),))
+    value, error = parse_json_response(text, only_json=only_json)
+    if error is not None:
+        return FilesEnvelope(errors=(error,))
     if (reason := stated_error(value)) is not None:
         return FilesEnvelope(stated_error=reason)
     return parse_envelope(value)
@@ -120,7 +126,7 @@ def stated_in(text: str) -> str | None:
     """Return the error that a response states as JSON: prompts allow it for every form."""
     if not text.lstrip().startswith("{"):
         return None
-    value, fault = parse_json_response(text)
+    value, fault = parse_json_response(text, only_json=True)
     return None if fault else stated_error(value)
 
 
@@ -151,12 +157,15 @@ def is_only_thoughts(text: str) -> bool:
 
 
 def _sole_json_block(fenced: FencedResponse) -> str | None:
-    """Return the only block of a response if it is JSON and no JSON is in the text around it."""
+    """Return the only block of a response if it is JSON and no JSON is in the text around it.
+
+    It begins with as many line breaks as lines are before it, so that an error names a line of the response.
+    """
     if len(fenced.blocks) != 1 or any(_JSON_IN_PROSE.search(line) for _, line in fenced.outside):
         return None
     (block,) = fenced.blocks
-    is_json = block.language in _JSON_LANGUAGES and block.text.lstrip().startswith(("{", "["))
-    return block.text.strip() if is_json and block.is_closed else None
+    is_json = block.language in _JSON_LANGUAGES or (not block.language and block.text.lstrip().startswith(_JSON_START))
+    return "\n" * block.line + block.text if is_json and block.is_closed else None
 
 
 def _files_of_blocks(fenced: FencedResponse) -> FilesEnvelope:
@@ -167,11 +176,6 @@ def _files_of_blocks(fenced: FencedResponse) -> FilesEnvelope:
     )
     files = tuple(ProposedFile(block.path, block.text) for block in fenced.blocks if block.path)
     return FilesEnvelope(files=files, deletes=fenced.deletes, errors=faults, from_blocks=True)
-
-
-def _not_json(error: StrictJsonError) -> Diagnostic:
-    hint = "respond with only one JSON value, nothing before or after it"
-    return Diagnostic(codes.NOT_JSON, f"the response is not strict JSON: {error}", hint=hint)
 
 
 def stated_error(value: Json) -> str | None:

@@ -22,8 +22,8 @@ CASES = yaml.safe_load(PLAUSIBLE.read_text(encoding="utf-8"))
 FENCE = WriteScope(("src/", "docs/"), delete=("src/",))
 
 
-def judge(text: str, *, returns="files", cwd=".", write_scope=FENCE, base=None) -> Judgement:
-    step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns)
+def judge(text: str, *, returns="files", cwd=".", write_scope=FENCE, base=None, only_json=False) -> Judgement:
+    step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns, only_json=only_json)
     there = {"src/m.py": BEFORE} if base is None else base
     return judge_response(text, "end", step=step, cwd=cwd, write_scope=write_scope, outputs=("src/m.py",), base=there)
 
@@ -46,6 +46,36 @@ def test_a_plausible_response_is_accepted_as_the_files_that_it_means(case) -> No
 
 def test_all_plausible_responses_are_here() -> None:
     assert len(CASES) == 20
+
+
+# ---- only JSON ----------------------------------------------------------------------------------
+
+VALUE = '{"src/m.py": "x = 1\\n"}'
+AROUND = ["```json\n{}\n```", "<think>\nhm\n</think>\n{}", "As asked.\n\n~~~\n{}\n~~~\nDone.", "\ufeff{}", "{}"]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("returns", ["files", "json"])
+def test_a_stage_can_refuse_everything_beside_the_json(around: str, returns: str) -> None:
+    text = around.replace("{}", VALUE)
+    assert files(judge(text, returns=returns, base={}))
+    strict = judge(text, returns=returns, base={}, only_json=True)
+    if around == "{}":
+        assert files(strict)
+    else:
+        assert refused(strict) == [codes.NOT_JSON]
+
+
+def test_a_stage_that_returns_only_json_takes_no_blocks_and_no_loose_json() -> None:
+    for text in ("src/m.py\n```python\nx = 1\n```\n", '{"src/m.py": "x = 1\\n",}'):
+        assert files(judge(text, base={}))
+        assert refused(judge(text, base={}, only_json=True)) == [codes.NOT_JSON]
+
+
+def test_an_error_in_a_fence_has_its_line_in_the_response() -> None:
+    judgement = judge('Here it is:\n\n```json\n{\n  "a": one\n}\n```\n', returns="json")
+    assert isinstance(judgement, RefusedResponse)
+    assert "line 5, column 8" in judgement.diagnostics[0].message
 
 
 # ---- paths --------------------------------------------------------------------------------------
