@@ -38,6 +38,11 @@ class EditResponse(Struct, frozen=True):
     deletes: tuple[str, ...]
 
 
+def has_search_block(text: str) -> bool:
+    """Return whether a block begins anywhere in a response."""
+    return any(map(_SEARCH.match, text.splitlines()))
+
+
 def read_edits(text: str) -> EditResponse:
     """Split a response into its SEARCH/REPLACE blocks and the Markdown around them. It has no NUL."""
     found, around = _cut_out(text.replace("\r\n", "\n").split("\n"))

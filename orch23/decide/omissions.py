@@ -239,6 +239,12 @@ def is_diff(path: str, content: str, base: str | None) -> bool:
     return first == 0 or (first is not None and not path.lower().endswith(_PROSE))
 
 
+def has_patch(response: str) -> bool:
+    """Return whether a response that is no file has a hunk of a patch, or a block to search and replace."""
+    text = response.replace("\r\n", "\n")
+    return _HUNK.search(text) is not None or _first_conflict(text) is not None
+
+
 def _first_conflict(text: str) -> int | None:
     """Return the first line of a block between conflict marks, or of a search and its replacement."""
     begun, step = 0, 0

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from msgspec.structs import replace
 
 from orch23.decide import proposal_codes as codes
+from orch23.decide.edit_blocks import has_search_block
 from orch23.decide.edit_proposal import EditedFiles, read_edited_files
 from orch23.decide.excerpt import escape_text
+from orch23.decide.omissions import has_patch
 from orch23.decide.proposal_files import (
     ProposalScope,
     base_errors,
@@ -21,7 +23,7 @@ from orch23.decide.proposal_files import (
     size_errors,
     text_digest,
 )
-from orch23.decide.proposal_normalization import normalize_envelope
+from orch23.decide.proposal_normalization import normalize_envelope, without_fence
 from orch23.decide.response_parser import (
     FilesEnvelope,
     ProposedFile,
@@ -87,6 +89,12 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
         protected=protected,
         slices=slices or {},
     )
+    return _named_as_patch(_judge_form(text, step, outputs, scope, validate), text, step)
+
+
+def _judge_form(
+    text: str, step: "LLMStep", outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None
+) -> Judgement:
     match step.returns:
         case "files":
             return _judge_files(normalize_envelope(read_files(text, only_json=step.only_json), scope), scope)
@@ -100,11 +108,30 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
         case "text":
             output = _only(outputs)
             reason = None if output.endswith(".json") else stated_in(text)
-            return _judge_single(text, output, scope) if reason is None else _model_error(reason)
+            if reason is not None:
+                return _model_error(reason)
+            return _judge_single(without_fence(output, text, scope.base.get(output)), output, scope)
         case "code":
             return _judge_code(text, _only(outputs), scope)
         case _:
             assert_never(step.returns)
+
+
+# Errors of the form of a response, which say little if the response is a patch.
+_FORM = frozenset({codes.NOT_JSON, codes.WRONG_SHAPE, codes.NO_CODE})
+
+
+def _named_as_patch(judgement: Judgement, text: str, step: "LLMStep") -> Judgement:
+    """Return a refusal of the form as that of a patch, if the response is one."""
+    # With edits, the error of a diff in a file would ask for the whole file.
+    of_form = _FORM | {codes.DIFF} if step.returns == "edits" else _FORM
+    if isinstance(judgement, Proposal) or not {d.code for d in judgement.diagnostics} <= of_form:
+        return judgement
+    if text.lstrip().startswith(("{", "[")) or (step.returns == "edits" and has_search_block(text)):
+        return judgement
+    if not has_patch(text):
+        return judgement
+    return _refuse(codes.DIFF, "the response is a diff or a patch", _SOMETHING[step.returns])
 
 
 def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> RefusedResponse | None:

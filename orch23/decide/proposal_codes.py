@@ -136,8 +136,8 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     ),
     DIFF: (
         "a diff in place of a file",
-        "A response must have whole files, not a unified diff, a patch, or blocks to search and replace. Say so in "
-        "the prompt. Only a file named `*.diff` or `*.patch` may be a diff.",
+        "A response must have whole files, not a unified diff, a patch, or blocks to search and replace, which only "
+        "`returns: edits` accepts. Say so in the prompt. Only a file named `*.diff` or `*.patch` may be a diff.",
     ),
     NO_MATCH: (
         "an edit that matches nowhere",

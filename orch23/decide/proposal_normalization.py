@@ -47,10 +47,17 @@ def relative_path(path: str, allowed: tuple[str, ...], scope: ProposalScope) -> 
 def _normalized(file: ProposedFile, path: str, scope: ProposalScope, *, in_json: bool) -> ProposedFile:
     base = scope.base.get(scope.project_path(path))
     content = file.content
-    if in_json and not _MAY_BE_FENCED.search(path) and sole_fence(base or "") is None:
-        fenced = sole_fence(content)
-        content = content if fenced is None else fenced
+    if in_json:
+        content = without_fence(path, content, base)
     return ProposedFile(path, with_ends_of(base, content), file.base)
+
+
+def without_fence(path: str, content: str, base: str | None) -> str:
+    """Return a file without the one code fence around all of it, unless a file of its kind may have one."""
+    if _MAY_BE_FENCED.search(path) or sole_fence(base or "") is not None:
+        return content
+    fenced = sole_fence(content)
+    return content if fenced is None else fenced
 
 
 def with_ends_of(base: str | None, content: str) -> str:

@@ -78,6 +78,29 @@ def test_an_error_in_a_fence_has_its_line_in_the_response() -> None:
     assert "line 5, column 8" in judgement.diagnostics[0].message
 
 
+# ---- patches ------------------------------------------------------------------------------------
+
+PATCH = "```diff\n--- a/src/m.py\n+++ b/src/m.py\n@@ -1,2 +1,2 @@\n def f():\n-    return 1\n+    return 2\n```\n"
+
+
+@pytest.mark.parametrize("returns", ["files", "blocks", "edits", "json"])
+def test_a_patch_is_named_as_such_with_what_is_expected(returns: str) -> None:
+    judgement = judge(f"Here is the change:\n\n{PATCH}", returns=returns)
+    assert isinstance(judgement, RefusedResponse)
+    (one,) = judgement.diagnostics
+    assert (one.code, one.message) == (codes.DIFF, "the response is a diff or a patch")
+    assert {"files": "writes", "blocks": "fenced", "edits": "SEARCH", "json": "JSON"}[returns] in str(one.hint)
+
+
+def test_a_wrong_block_is_no_patch_where_blocks_are_expected() -> None:
+    assert refused(judge("src/m.py\n<<<<<<< SEARCH\nx\n=======\n@@ -1 +1 @@\n", returns="edits")) == [codes.WRONG_SHAPE]
+    assert refused(judge('{"src/m.py": "\n@@ -1 +1 @@\n"', returns="files")) == [codes.NOT_JSON]
+
+
+def test_a_fence_around_a_text_is_not_in_the_file() -> None:
+    assert files(judge(f"```python\n{BEFORE}```\n", returns="text")) == {"src/m.py": BEFORE}
+
+
 # ---- paths --------------------------------------------------------------------------------------
 
 
