@@ -35,6 +35,7 @@ LLM: dict[str, Any] = {
     "prompt": "p.md",
     "system": "s.md",
     "returns": "json",
+    "only_json": True,
     "schema": "s.json",
     "max_tokens": "4k",
     "on_truncated": {"retries": 2, "factor": 4},

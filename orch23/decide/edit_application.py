@@ -20,6 +20,8 @@ _SHOWN_WIDTH = 90
 _SHOWN_PLACES = 6
 _COMPARED_LINES = 20_000
 _COMPARED_WIDTH = 300
+# Lines of a block that are compared with those that it replaces, to keep the line ends of each.
+_ALIGNED_LINES = 5_000
 
 
 class _Place(Struct, frozen=True):
@@ -56,7 +58,7 @@ def apply_edits(
         errors += [problem] if problem else []
     places.sort(key=lambda place: (place.start, place.end))
     errors += _overlaps(places, path)
-    return (text, tuple(errors)) if errors else (mark + _replaced(file, places, text), ())
+    return (text, tuple(errors)) if errors else (mark + _replaced(file, places), ())
 
 
 def _split(path: str, text: str, shown: tuple[str, ...] | None) -> _File:
@@ -115,21 +117,61 @@ def _overlaps(places: Sequence[_Place], path: str) -> Iterator[Diagnostic]:
             yield _error(codes.OVERLAPPING_EDITS, message, other.block, path, hint)
 
 
-def _replaced(file: _File, places: Sequence[_Place], text: str) -> str:
-    """Return the text with the places replaced. New lines end as their neighbours do, the file as before."""
-    default = "\r\n" if file.ends[:1] == ("\r\n",) else "\n"
+def _replaced(file: _File, places: Sequence[_Place]) -> str:
+    """Return the text with the places replaced: nothing else changes, not even the end of a line.
+
+    Lines that a block keeps end as they did, and new lines as their neighbours do. If the last line of the file had no
+    newline, the line in its place has none.
+    """
     out: list[str] = []
     at = 0
     for place in places:
-        out += [line + end for line, end in zip(file.lines[at : place.start], file.ends[at : place.start], strict=True)]
-        ending = next((end for end in file.ends[place.start : place.end] if end), default)
-        out += [line + ending for line in place.block.written]
+        out += map("".join, zip(file.lines[at : place.start], file.ends[at : place.start], strict=True))
+        ends = _new_ends(file, place)
+        if ends and place.end == len(file.ends) and file.ends[-1:] == ("",):
+            ends[-1] = ""
+        out += map("".join, zip(place.block.written, ends, strict=True))
         at = place.end
-    out += [line + end for line, end in zip(file.lines[at:], file.ends[at:], strict=True)]
-    has_newline = not text or text.endswith("\n")
-    if out and not has_newline and out[-1].endswith("\n"):
-        out[-1] = out[-1].removesuffix("\n").removesuffix("\r")
+    out += map("".join, zip(file.lines[at:], file.ends[at:], strict=True))
     return "".join(out)
+
+
+def _new_ends(file: _File, place: _Place) -> list[str]:
+    """Return the end of each line that a block writes."""
+    old = file.ends[place.start : place.end]
+    written = place.block.written
+    if old.count("\r\n") in (0, len(old) - old.count("")):  # of one kind, or the last line of the file
+        known = next((end for end in old if end), "") or _usual_end(file)
+        return [known] * len(written)
+    found = [""] * len(written)
+    for kind, a, b, start, end in _line_changes(place.block.search, written):
+        if kind != "delete":
+            # A changed line is in the place of the one that it replaces.
+            found[start:end] = [old[min(a + n, b - 1)] if a < b else "" for n in range(end - start)]
+    following = next(end for end in (*found, *old) if end)
+    return [following := one or following for one in found]
+
+
+def _line_changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield what becomes of some lines, as `difflib` does; between two long texts only their equal begin and end."""
+    short = min(len(old), len(new))
+    head = next((n for n in range(short) if old[n] != new[n]), short)
+    tail = next((n for n in range(short - head) if old[-1 - n] != new[-1 - n]), short - head)
+    a, b = len(old) - tail, len(new) - tail
+    yield "equal", 0, head, 0, head
+    if a - head + b - head <= _ALIGNED_LINES:
+        between = difflib.SequenceMatcher(None, old[head:a], new[head:b])
+        for kind, *numbers in between.get_opcodes():
+            i1, i2, j1, j2 = (head + number for number in numbers)
+            yield kind, i1, i2, j1, j2
+    else:
+        yield "replace", head, a, head, b
+    yield "equal", a, len(old), b, len(new)
+
+
+def _usual_end(file: _File) -> str:
+    """Return how most lines of a file end."""
+    return "\r\n" if 2 * file.ends.count("\r\n") > len(file.ends) else "\n"
 
 
 # ---- blocks that do not match -----------------------------------------------------------------

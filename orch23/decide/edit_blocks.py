@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.fenced_files import FencedBlock, labelled_path, read_fenced
+from orch23.decide.fenced_files import FencedBlock, is_path, labelled_path, read_fenced
 
-_SEARCH = re.compile(r"^(?P<marks><{5,})[ \t]*SEARCH[ \t]*$")
+_SEARCH = re.compile(r"^(?P<marks><{5,})[ \t]*SEARCH[ \t]*:?[ \t]*(?P<path>\S*)[ \t]*$", re.IGNORECASE)
 # In place of a block, while the Markdown around it is read. A response with a NUL is refused before.
 _PLACE = re.compile("^\0([0-9]+)$")
 
@@ -38,13 +38,18 @@ class EditResponse(Struct, frozen=True):
     deletes: tuple[str, ...]
 
 
+def has_search_block(text: str) -> bool:
+    """Return whether a block begins anywhere in a response."""
+    return any(map(_opening, text.splitlines()))
+
+
 def read_edits(text: str) -> EditResponse:
     """Split a response into its SEARCH/REPLACE blocks and the Markdown around them. It has no NUL."""
     found, around = _cut_out(text.replace("\r\n", "\n").split("\n"))
     fenced = read_fenced("\n".join(around))
     edits: list[EditBlock] = []
     files: list[FencedBlock] = []
-    path, last = "", ""  # of the block before; in the last line of text
+    path, last = "", ""  # of the block before, or in a line of its own after it; in the last line of text
     items: list[tuple[int, str | FencedBlock]] = [*fenced.outside, *((block.line, block) for block in fenced.blocks)]
     for _, item in sorted(items, key=lambda pair: pair[0]):
         if isinstance(item, FencedBlock):
@@ -59,11 +64,14 @@ def read_edits(text: str) -> EditResponse:
         for line in inner:
             place = _PLACE.match(line)
             if place is not None:
-                path = last or path
-                edits.append(_with_path(found[int(place[1])], path))
+                block = found[int(place[1])]
+                path = block.path or last or path
+                edits.append(_with_path(block, path))
                 last = ""
             elif line.strip():
                 last = labelled_path(line)
+                # Text may follow: the lines to find must be in this file.
+                path = last if is_path(last) else path
                 if isinstance(item, FencedBlock) and not last:
                     edits.append(EditBlock(item.line, path, fault="the fence has text beside its SEARCH blocks"))
     return EditResponse(tuple(edits), tuple(files), fenced.deletes)
@@ -80,23 +88,31 @@ def _cut_out(lines: list[str]) -> tuple[list[EditBlock], list[str]]:
     around: list[str] = []
     while len(around) < len(lines):
         at = len(around)
-        opened = _SEARCH.match(lines[at])
+        opened = _opening(lines[at])
         if opened is None:
             around.append(lines[at])
             continue
-        block, end = _read_block(lines, at, len(opened["marks"]))
+        block, end = _read_block(lines, at, opened)
         around += [f"\0{len(blocks)}", *[""] * (end - at - 1)]
         blocks.append(block)
     return blocks, around
 
 
-def _read_block(lines: list[str], start: int, length: int) -> tuple[EditBlock, int]:
+def _opening(line: str) -> re.Match[str] | None:
+    """Return the parts of a line that opens a block: its marks, and the path if it is here."""
+    opened = _SEARCH.match(line)
+    return opened if opened and (not opened["path"] or is_path(opened["path"])) else None
+
+
+def _read_block(lines: list[str], start: int, opened: re.Match[str]) -> tuple[EditBlock, int]:
     """Return the block that begins at a line, and the index of the line after it."""
-    divider, closing = "=" * length, re.compile(rf"^>{{{length}}}[ \t]*REPLACE[ \t]*$")
+    length = len(opened["marks"])
+    divider, closing = "=" * length, re.compile(rf"^>{{{length}}}[ \t]*REPLACE[ \t]*:?[ \t]*$", re.IGNORECASE)
     end = next((n for n in range(start + 1, len(lines)) if closing.match(lines[n])), len(lines))
     inner = [line.rstrip() for line in lines[start + 1 : end]]
     dividers = [number for number, line in enumerate(inner) if line == divider]
-    block = EditBlock(start + 1, "", fault="; ".join(_faults(inner, dividers, length, is_closed=end < len(lines))))
+    fault = "; ".join(_faults(inner, dividers, length, is_closed=end < len(lines)))
+    block = EditBlock(start + 1, opened["path"], fault=fault)
     if not block.fault:
         (middle,) = dividers
         search, written = lines[start + 1 : start + 1 + middle], lines[start + 2 + middle : end]
@@ -109,5 +125,5 @@ def _faults(inner: list[str], dividers: list[int], length: int, *, is_closed: bo
         yield f"the block has no line `{'>' * length} REPLACE`"
     if not dividers:
         yield f"the block has no line `{'=' * length}`"
-    elif len(dividers) > 1 or any((one := _SEARCH.match(line)) and len(one["marks"]) == length for line in inner):
+    elif len(dividers) > 1 or any((one := _opening(line)) and len(one["marks"]) == length for line in inner):
         yield "the block has lines that look like its marks: use marks that are one character longer"

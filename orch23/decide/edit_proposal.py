@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.edit_application import apply_edits
@@ -78,6 +79,9 @@ def _applied(path: str, blocks: list[EditBlock], scope: ProposalScope) -> tuple[
     base = scope.base.get(full)
     if unsafe_reason(path) is not None or full in scope.not_shown:
         return base or "", ()  # reported by the checks of paths
+    if base is None:
+        # Blank lines to find in a file that does not exist are none.
+        blocks = [block if any(map(str.strip, block.search)) else replace(block, search=()) for block in blocks]
     if base is None and any(block.search for block in blocks):
         hint = "name a file that was shown, or leave SEARCH empty to make a new file"
         message = f"edit in line {blocks[0].line} of the response: the file does not exist"

@@ -13,16 +13,21 @@ _FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n`]*?)[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}[ \t]+")
 _BULLET = re.compile(r"^(?:[0-9]{1,3}[.)]|[-*+])[ \t]+")
 _LABEL = re.compile(r"^(?:file|filename|path)[ \t]*:[ \t]*", re.IGNORECASE)
+_NOTE = re.compile(r"[ \t]*\((?:new|new file|updated|modified|changed|complete)\)$", re.IGNORECASE)
 _DELETE = re.compile(r"^delete:[ \t]*(?P<path>\S.*)$", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"^(?:title|file|filename|path)=(?P<quote>[\"']?)(?P<path>[^\"']+)(?P=quote)$")
 _EXTENSION = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,9}$|^\.[A-Za-z]")
+# Names of files without an extension. In an opening line, such a word is a language.
+_PLAIN_NAMES = frozenset({"Makefile", "Dockerfile", "Justfile", "Procfile", "Gemfile", "Rakefile", "LICENSE", "NOTICE"})
+_COMMENT = re.compile(r"^(?:\#|//|--|;+|%|/\*|<!--)[ \t]*(?P<text>.*?)[ \t]*(?:\*/|-->)?$")
 
 
 class FencedBlock(Struct, frozen=True):
     """A fenced block: its line in the response, what follows the opening fence, its text, and the paths beside it.
 
-    `before` is the path in the last line of text before the block, `inside` that in its opening line; empty if there is
-    none. `is_closed` is false for a block without an end.
+    `before` is the path in the last line of text before the block, `inside` that in its opening line, or in a comment
+    that is its first line if no other line has one; empty if there is none. `is_closed` is false for a block without an
+    end.
     """
 
     line: int
@@ -69,7 +74,8 @@ def read_fenced(text: str) -> FencedResponse:
         inner = lines[at + 1 : end]
         content = "".join(f"{one}\n" for one in inner)
         is_closed = end < len(lines)
-        blocks.append(FencedBlock(at + 1, opened["info"], content, before, _path_of_info(opened["info"]), is_closed))
+        inside = _path_of_info(opened["info"]) or ("" if before else _path_of_comment(inner[:1]))
+        blocks.append(FencedBlock(at + 1, opened["info"], content, before, inside, is_closed))
         at, before = end + 1, ""
     return FencedResponse(tuple(blocks), tuple(outside), tuple(_deletes([line for _, line in outside])))
 
@@ -85,21 +91,16 @@ def block_fault(block: FencedBlock) -> str | None:
     return None
 
 
-def sole_fence(text: str) -> str | None:
-    """Return the content of a text that is one fenced block and nothing else; None for any other text."""
+def sole_fence(text: str) -> FencedBlock | None:
+    """Return the block of a text that is one fenced block and nothing else; None for any other text."""
     if not text.lstrip().startswith(("```", "~~~")):
         return None
     lines = text.strip().replace("\r\n", "\n").split("\n")
     opened = _FENCE.match(lines[0])
-    # A fence line inside it would have more than one meaning.
-    if (
-        opened is None
-        or len(lines) == 1
-        or lines[-1].rstrip() != opened["marks"]
-        or any(map(_FENCE.match, lines[1:-1]))
-    ):
+    last = len(lines) - 1
+    if opened is None or lines[last].rstrip() != opened["marks"] or _end_of_block(lines, 0, opened["marks"]) != last:
         return None
-    return "".join(f"{line}\n" for line in lines[1:-1])
+    return FencedBlock(1, opened["info"], "".join(f"{line}\n" for line in lines[1:last]), "", "", is_closed=True)
 
 
 def _end_of_block(lines: list[str], start: int, marks: str) -> int:
@@ -117,36 +118,55 @@ def _end_of_block(lines: list[str], start: int, marks: str) -> int:
 
 def _deletes(outside: list[str]) -> Iterator[str]:
     for line in outside:
-        found = _DELETE.match(line)
-        if found is not None:
-            yield found["path"].strip().strip("`")
+        # In a list or bold, around the word or around all of it, it may also be prose.
+        plain = _without_marks(line).replace(":**", ":", 1).replace("**:", ":", 1)
+        found = _DELETE.match(plain)
+        path = "" if found is None else found["path"].strip("* \t").strip("`")
+        if path and (plain == line.rstrip() or is_path(path)):
+            yield path
+
+
+def _without_marks(line: str) -> str:
+    """Return a line without the marks of a heading, a list and bold text."""
+    return _BULLET.sub("", _HEADING.sub("", line.strip())).strip("* \t")
 
 
 def labelled_path(line: str) -> str:
     """Return the path that a line consists of, without the marks of Markdown around it, or an empty text."""
-    plain = _BULLET.sub("", _HEADING.sub("", line.strip())).strip("* \t").removesuffix(":").strip("* \t")
+    plain = _NOTE.sub("", _without_marks(line).removesuffix(":").strip("* \t")).strip("* \t")
     named = _LABEL.sub("", plain).strip("* \t")
     path = named.strip("`")
-    is_marked = named != plain or (named.startswith("`") and named.endswith("`"))
-    return path if _is_path(path, is_marked=is_marked and "`" not in path) else ""
+    is_marked = named != plain or (named.startswith("`") and named.endswith("`")) or path in _PLAIN_NAMES
+    return path if is_path(path, is_marked=is_marked and "`" not in path) else ""
+
+
+def _path_of_comment(first: list[str]) -> str:
+    """Return the path that a comment in the first line of a block consists of."""
+    found = _COMMENT.match(first[0].strip()) if first else None
+    path = "" if found is None else _LABEL.sub("", found["text"]).strip("`")
+    return path if is_path(path) else ""
 
 
 def _path_of_info(info: str) -> str:
-    """Return the path of an opening line: `python a/b.py`, `a/b.py`, `python:a/b.py`, `python title="a/b.py"`."""
-    language, _, rest = info.partition(" ")
-    for word in (rest.strip(), *info.split()):
+    """Return the path of an opening line.
+
+    For example `python a/b.py`, `a/b.py`, `python:a/b.py`, `python title="a/b.py"`, `python {path="a/b.py"}`.
+    """
+    language, _, rest = info.replace("{", " ").replace("}", " ").strip().partition(" ")
+    rest = _LABEL.sub("", rest.strip())
+    for word in (rest, *rest.split(), language):
         found = _ATTRIBUTE.match(word)
         if found is not None:
             return found["path"]
-    if rest.strip():
-        return rest.strip() if _is_path(rest.strip(), is_marked=False) else ""
+    if rest:
+        return rest if is_path(rest) else ""
     name, colon, path = language.partition(":")
-    if colon and name.isalnum() and _is_path(path, is_marked=False):
+    if colon and name.isalnum() and is_path(path):
         return path
-    return language if _is_path(language, is_marked=False) else ""
+    return language if is_path(language) else ""
 
 
-def _is_path(text: str, *, is_marked: bool) -> bool:
+def is_path(text: str, *, is_marked: bool = False) -> bool:
     """Return whether a text is a path and not a word of prose; a text between backticks may be any name."""
     if not text or "://" in text:
         return False

@@ -17,7 +17,7 @@ _LINE = 400
 _DOTS = r"(?:\.{2,}|…)"
 _MARK = r"(?:\#+|//+|\{?/\*+|<!--|--+|;+|%+|\{\#)"
 _CLOSING = " \t.…])>*/#-}"
-_MARKDOWN = (".md", ".markdown", ".mdx")
+MARKDOWN = (".md", ".markdown", ".mdx")
 _CODE_TEXT = (
     ".js .jsx .mjs .cjs .ts .tsx .go .rs .java .kt .c .h .cc .cpp .hpp .cs .php .rb .swift .scala .css .scss .less "
     ".vue .svelte .sql .sh"
@@ -141,7 +141,7 @@ def omitted_code(path: str, content: str, base: str | None) -> tuple[tuple[int, 
 def _lines(path: str, content: str) -> list[tuple[int, str]]:
     """Return the numbered lines to check: in Markdown those outside of code blocks, which are examples."""
     numbered = list(enumerate(content.split("\n"), start=1))
-    if not path.lower().endswith(_MARKDOWN):
+    if not path.lower().endswith(MARKDOWN):
         return numbered
     outside: list[tuple[int, str]] = []
     closing: str | None = None
@@ -170,7 +170,7 @@ def _in_comments(content: str, found: list[tuple[int, str]], *, edited: bool) ->
 
 
 def _replaces_text(path: str, line: str, *, edited: bool) -> bool:
-    if path.lower().endswith(_MARKDOWN) and not _MARKDOWN_MARK.match(line):
+    if path.lower().endswith(MARKDOWN) and not _MARKDOWN_MARK.match(line):
         # In Markdown `#` is a heading and `--` is not a comment.
         return False
     if line.strip() in {"...", "…"}:
@@ -225,7 +225,7 @@ _DIFF_FIRST = re.compile(r"diff --git |--- \S|\+\+\+ \S|@@ -\d|Index: |\*\*\* Be
 _HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@|^@@ .* @@$|^\*\*\* (?:Update|Add|Delete) File: ", re.MULTILINE)
 _CONFLICT = (re.compile(r"<{5,9}(?: |$)"), re.compile(r"={5,9}\s*$"), re.compile(r">{5,9}(?: |$)"))
 _DIFFS = (".diff", ".patch", ".rej")
-_PROSE = (*_MARKDOWN, ".rst", ".txt", ".adoc")
+_PROSE = (*MARKDOWN, ".rst", ".txt", ".adoc")
 
 
 def is_diff(path: str, content: str, base: str | None) -> bool:
@@ -237,6 +237,12 @@ def is_diff(path: str, content: str, base: str | None) -> bool:
         return True
     first = _first_conflict(text)
     return first == 0 or (first is not None and not path.lower().endswith(_PROSE))
+
+
+def has_patch(response: str) -> bool:
+    """Return whether a response that is no file has a hunk of a patch, or a block to search and replace."""
+    text = response.replace("\r\n", "\n")
+    return _HUNK.search(text) is not None or _first_conflict(text) is not None
 
 
 def _first_conflict(text: str) -> int | None:

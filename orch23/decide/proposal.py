@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from msgspec.structs import replace
 
 from orch23.decide import proposal_codes as codes
+from orch23.decide.edit_blocks import has_search_block
 from orch23.decide.edit_proposal import EditedFiles, read_edited_files
 from orch23.decide.excerpt import escape_text
+from orch23.decide.omissions import MARKDOWN, has_patch
 from orch23.decide.proposal_files import (
     ProposalScope,
     base_errors,
@@ -21,11 +23,11 @@ from orch23.decide.proposal_files import (
     size_errors,
     text_digest,
 )
-from orch23.decide.proposal_normalization import normalize_envelope
+from orch23.decide.proposal_normalization import normalize_envelope, without_fence
 from orch23.decide.response_parser import (
     FilesEnvelope,
     ProposedFile,
-    first_code_block,
+    code_block_of,
     is_only_thoughts,
     parse_json_response,
     read_blocks,
@@ -76,8 +78,9 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     that it was not shown as a whole. `validate` checks the JSON value by the step's schema. Paths in
     the response are relative to `cwd`, all others to the root.
     """
-    text = without_thoughts(text, is_text=step.returns == "text")
-    if (ended := _judge_stop(text, stop, step)) is not None:
+    if not step.only_json:
+        text = without_thoughts(text.removeprefix("\ufeff"), is_text=step.returns == "text")
+    if (ended := _judge_stop(text, stop, step, next(iter(outputs), ""))) is not None:
         return ended
     scope = ProposalScope(
         cwd=cwd,
@@ -87,41 +90,67 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
         protected=protected,
         slices=slices or {},
     )
+    return _named_as_patch(_judge_form(text, step, outputs, scope, validate), text, step)
+
+
+def _judge_form(
+    text: str, step: "LLMStep", outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None
+) -> Judgement:
     match step.returns:
         case "files":
-            return _judge_files(normalize_envelope(read_files(text), scope), scope)
+            return _judge_files(normalize_envelope(read_files(text, only_json=step.only_json), scope), scope)
         case "blocks":
             return _judge_files(normalize_envelope(read_blocks(text), scope), scope)
         case "edits":
             edited = read_edited_files(text, scope)
             return _judge_files(edited.envelope, scope, edited)
         case "json":
-            return _judge_json(text, outputs, scope, validate)
+            return _judge_json(parse_json_response(text, only_json=step.only_json), outputs, scope, validate)
         case "text":
             output = _only(outputs)
             reason = None if output.endswith(".json") else stated_in(text)
-            return _judge_single(text, output, scope) if reason is None else _model_error(reason)
+            if reason is not None:
+                return _model_error(reason)
+            return _judge_single(without_fence(output, text, scope.base.get(output)), output, scope)
         case "code":
             return _judge_code(text, _only(outputs), scope)
         case _:
             assert_never(step.returns)
 
 
-def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> RefusedResponse | None:
+_MARKDOWN_BLOCKS = frozenset({"", "md", "markdown", "mdx", "text", "txt", "plain", "plaintext"})
+# Errors of the form of a response, which say little if the response is a patch.
+_FORM = frozenset({codes.NOT_JSON, codes.WRONG_SHAPE, codes.NO_CODE})
+
+
+def _named_as_patch(judgement: Judgement, text: str, step: "LLMStep") -> Judgement:
+    """Return a refusal of the form as that of a patch, if the response is one."""
+    # With edits, the error of a diff in a file would ask for the whole file.
+    of_form = _FORM | {codes.DIFF} if step.returns == "edits" else _FORM
+    if isinstance(judgement, Proposal) or not {d.code for d in judgement.diagnostics} <= of_form:
+        return judgement
+    if text.lstrip().startswith(("{", "[")) or (step.returns == "edits" and has_search_block(text)):
+        return judgement
+    if not has_patch(text):
+        return judgement
+    return _refuse(codes.DIFF, "the response is a diff or a patch", _SOMETHING[step.returns])
+
+
+def _judge_stop(text: str, stop: StopReason, step: "LLMStep", output: str) -> RefusedResponse | None:
     """Refuse a response by its stop reason. A closed code block is complete, even if text after it was cut off."""
     if stop == "refusal":
         message = f"the model refused to answer: {_excerpt(text)}" if text.strip() else "the model refused to answer"
         hint = "change the prompt or the model"
         return _refuse(codes.REFUSED, message, hint, outcome="refused", kind="agent_error")
     if stop == "max_tokens":
-        if _is_whole(text, step):
+        if _is_whole(text, step, output):
             return None
         hint = f"respond in fewer than {step.max_tokens} tokens, or raise `llm.max_tokens`"
         message = f"the response was cut off at {step.max_tokens} tokens"
         return _refuse(codes.TRUNCATED, message, hint, outcome="truncated")
     if not text.strip():
         return _refuse(codes.EMPTY, "the response is empty", _SOMETHING[step.returns], outcome="empty")
-    if stop in ("end", "stop_sequence") or _is_whole(text, step):
+    if stop in ("end", "stop_sequence") or _is_whole(text, step, output):
         return None
     message, hint = "the response ended without a stop reason", "respond again, to the end"
     return _refuse(codes.TRUNCATED, message, hint, outcome="truncated")
@@ -133,17 +162,22 @@ _SOMETHING = {
     "blocks": "respond with one fenced block per file, its path in the line before",
     "json": "respond with one JSON value",
     "text": "respond with the text of the file",
-    "code": "respond with one code block: ```python ... ```",
+    "code": "respond with the whole file in one fenced code block",
 }
 
 
-def _is_whole(text: str, step: "LLMStep") -> bool:
-    block = first_code_block(text) if step.returns == "code" and not is_only_thoughts(text) else None
+def _is_whole(text: str, step: "LLMStep", output: str) -> bool:
+    block = code_block_of(output, text) if step.returns == "code" and not is_only_thoughts(text) else None
     return block is not None and block.is_closed
 
 
-def _judge_json(text: str, outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None) -> Judgement:
-    value, error = parse_json_response(text)
+def _judge_json(
+    response: tuple[Json, Diagnostic | None],
+    outputs: tuple[str, ...],
+    scope: ProposalScope,
+    validate: JsonValidator | None,
+) -> Judgement:
+    value, error = response
     if error is not None:
         return RefusedResponse("llm_output_invalid", "invalid", (error,))
     if (reason := stated_error(value)) is not None:
@@ -177,11 +211,16 @@ def _judge_files(envelope: FilesEnvelope, scope: ProposalScope, edits: EditedFil
 
 
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
-    if (reason := stated_in(text)) is not None:
+    # A fence with JSON may be a file in JSON.
+    reason = stated_in(text) if text.lstrip().startswith("{") or not output.endswith(".json") else None
+    if reason is not None:
         return _model_error(reason)
-    block = None if is_only_thoughts(text) else first_code_block(text)
+    block = None if is_only_thoughts(text) else code_block_of(output, text)
     if block is None and not is_source(output, text):
         return _refuse(codes.NO_CODE, "the response has no code block", _SOMETHING["code"])
+    if block is not None and output.lower().endswith(MARKDOWN) and block.language not in _MARKDOWN_BLOCKS:
+        message = f"the code block is `{escape_text(block.language, 40)}`, and the file is Markdown"
+        return _refuse(codes.NO_CODE, message, "put the whole file in one block: ````markdown, its text, ````")
     if block is not None and not block.text.strip():
         return _refuse(codes.EMPTY, "the code block is empty", _SOMETHING["code"], outcome="empty")
     return _judge_single(text if block is None else block.text, output, scope)

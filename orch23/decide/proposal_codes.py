@@ -30,8 +30,9 @@ OVERLAPPING_EDITS = "E224"
 PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     NOT_JSON: (
         "the response is not strict JSON",
-        "The response must be one JSON value, or one with a code fence around it (`returns: files`): no other JSON, no "
-        "duplicate key, no NaN. Say so in the prompt, or use `returns: blocks` or `code`.",
+        "The response must be one JSON value, with or without a code fence around it: no other JSON, no duplicate key, "
+        "no NaN, no comment. With `only_json: true`, there must be no code fence either. Say so in the prompt, or use "
+        "`returns: blocks` or `code`.",
     ),
     WRONG_SHAPE: (
         "the response is JSON of the wrong form",
@@ -135,8 +136,8 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     ),
     DIFF: (
         "a diff in place of a file",
-        "A response must have whole files, not a unified diff, a patch, or blocks to search and replace. Say so in "
-        "the prompt. Only a file named `*.diff` or `*.patch` may be a diff.",
+        "A response must have whole files, not a unified diff, a patch, or blocks to search and replace, which only "
+        "`returns: edits` accepts. Say so in the prompt. Only a file named `*.diff` or `*.patch` may be a diff.",
     ),
     NO_MATCH: (
         "an edit that matches nowhere",

@@ -8,6 +8,7 @@ import re
 from msgspec.structs import replace
 
 from orch23.decide.fenced_files import sole_fence
+from orch23.decide.omissions import MARKDOWN
 from orch23.decide.proposal_files import ProposalScope
 from orch23.decide.response_parser import FilesEnvelope, ProposedFile
 from orch23.decide.write_protection import allows_write
@@ -47,10 +48,18 @@ def relative_path(path: str, allowed: tuple[str, ...], scope: ProposalScope) -> 
 def _normalized(file: ProposedFile, path: str, scope: ProposalScope, *, in_json: bool) -> ProposedFile:
     base = scope.base.get(scope.project_path(path))
     content = file.content
-    if in_json and not _MAY_BE_FENCED.search(path) and sole_fence(base or "") is None:
-        fenced = sole_fence(content)
-        content = content if fenced is None else fenced
+    if in_json:
+        content = without_fence(path, content, base)
     return ProposedFile(path, with_ends_of(base, content), file.base)
+
+
+def without_fence(path: str, content: str, base: str | None) -> str:
+    """Return a file without the one code fence around all of it, unless a file of its kind may have one."""
+    fenced = sole_fence(content)
+    if fenced is None or sole_fence(base or "") is not None:
+        return content
+    is_around = path.lower().endswith(MARKDOWN) and fenced.language in ("markdown", "md")
+    return fenced.text if is_around or not _MAY_BE_FENCED.search(path) else content
 
 
 def with_ends_of(base: str | None, content: str) -> str:

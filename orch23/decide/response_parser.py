@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from msgspec import Struct
 
@@ -30,19 +31,27 @@ _PARTIAL = _OPERATIONS | frozenset(
 )
 _KEY_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _ACTIONS = frozenset({"action", "change", "op", "operation", "status", "type"})
-_THOUGHT = re.compile(r"\s*<(think|thinking)>.*?</\1>", re.DOTALL)
-_OPEN_THOUGHT = re.compile(r"\s*<(think|thinking)>")
+_DELETES = frozenset({"delete", "deleted", "remove", "removed"})
+# Other names of `path`, as tools of editors and agents have it.
+_PATH_KEYS = ("path", "file_path", "filepath", "filename", "file")
+_THOUGHT = re.compile(r"\s*<(think|thinking|thought|reasoning)>.*?</\1>", re.DOTALL)
+_OPEN_THOUGHT = re.compile(r"\s*<(think|thinking|thought|reasoning)>")
 # The chat templates of some models begin the thoughts themselves: the response has only their end.
 _END_OF_THOUGHTS = re.compile(
     r"\A(?P<thoughts>(?!\s*[\[{]).*?)^[ \t]*</(think|thinking)>[ \t]*$", re.DOTALL | re.MULTILINE
 )
 _FENCE_LINE = re.compile(r"^[ ]{0,3}(?:```|~~~|<<<<<)", re.MULTILINE)
 _JSON_IN_PROSE = re.compile(r'^\s*[\[{"]|\{\s*"')
-_JSON_LANGUAGES = frozenset({"", "json", "jsonc", "json5"})
+_JSON_LANGUAGES = frozenset({"json", "jsonc", "json5"})
+_JSON_START = ("{", "[")
 _NOTHING: tuple[Json, ...] = (None, "", False, [], {})
 _NO_BLOCKS = "write the path of each file in the line before its block, and use a longer fence around text with fences"
 _HEX = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
-_FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
+_FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})(?P<info>[^\n`]*)\n", re.MULTILINE)
+# Languages of blocks with commands to run and what they print; and files that may consist of such.
+_COMMANDS = frozenset({"bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "powershell"})
+_SEARCHED_BLOCKS = 50
+_COMMAND_FILES = (".sh", ".bash", ".zsh", ".ps1")
 
 
 class ProposedFile(Struct, frozen=True):
@@ -68,37 +77,53 @@ class FilesEnvelope(Struct, frozen=True):
 
 
 class CodeBlock(Struct, frozen=True):
-    """The text of a fenced code block. `is_closed` is false if the response was cut off inside it."""
+    """The text of a fenced code block, and its language in lower case, or an empty text.
+
+    `is_closed` is false if the response was cut off inside it.
+    """
 
     text: str
+    language: str
     is_closed: bool
 
 
-def parse_json_response(text: str) -> tuple[Json, Diagnostic | None]:
-    """Return the value of a response that must be only JSON, or the error."""
+def parse_json_response(text: str, *, only_json: bool = False) -> tuple[Json, Diagnostic | None]:
+    """Return the value of a response that is one JSON value, with or without one code fence around it, or the error.
+
+    With `only_json`, the response must be the strict JSON value and nothing else.
+    """
+    if not only_json:
+        plain = unwrapped(text)
+        text = plain if plain.startswith(_JSON_START) else _sole_json_block(read_fenced(plain)) or plain
     try:
-        return parse_json(text, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH), None
+        value = parse_json(text, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH, lenient=not only_json)
     except StrictJsonError as error:
-        fenced = text.lstrip().startswith("```")
-        hint = "respond with only JSON, " + ("without a code fence" if fenced else "nothing before or after it")
-        return None, Diagnostic(codes.NOT_JSON, f"the response is not strict JSON: {error}", hint=hint)
+        return None, Diagnostic(codes.NOT_JSON, f"the response is not strict JSON: {error}", hint=_hint(text, error))
+    return value, None
 
 
-def read_files(text: str) -> FilesEnvelope:
-    """Return the files of a response: JSON with or without one code fence around it, or one fenced block per file.
+def _hint(text: str, error: StrictJsonError) -> str:
+    start = text.lstrip()
+    if start.startswith("```"):
+        return "respond with only one JSON value, without a code fence"
+    if error.kind == "trailing" or not start.startswith(_JSON_START):
+        return "respond with only one JSON value, nothing beside it"
+    return "write strict JSON: double quotes, `\\n` for a line break, `\\\\` for a backslash, no comments"
+
+
+def read_files(text: str, *, only_json: bool = False) -> FilesEnvelope:
+    """Return the files of a response: JSON as `parse_json_response` reads it, or one fenced block per file.
 
     Only forms with one meaning are read. Anything else is an error of the envelope.
     """
     plain = unwrapped(text)
-    if not plain.startswith(("{", "[")):
+    if not only_json and not plain.startswith(_JSON_START):
         fenced = read_fenced(plain)
         if any(block.path for block in fenced.blocks):
             return _files_of_blocks(fenced)
-        plain = _sole_json_block(fenced) or plain
-    try:
-        value = parse_json(plain, max_bytes=MAX_RESPONSE_BYTES, max_depth=MAX_JSON_DEPTH, lenient=True)
-    except StrictJsonError as error:
-        return FilesEnvelope(errors=(_not_json(error),))
+    value, error = parse_json_response(text, only_json=only_json)
+    if error is not None:
+        return FilesEnvelope(errors=(error,))
     if (reason := stated_error(value)) is not None:
         return FilesEnvelope(stated_error=reason)
     return parse_envelope(value)
@@ -118,7 +143,7 @@ def read_blocks(text: str) -> FilesEnvelope:
 
 def stated_in(text: str) -> str | None:
     """Return the error that a response states as JSON: prompts allow it for every form."""
-    if not text.lstrip().startswith("{"):
+    if not text.lstrip().startswith(("{", "```", "~~~")):
         return None
     value, fault = parse_json_response(text)
     return None if fault else stated_error(value)
@@ -151,12 +176,15 @@ def is_only_thoughts(text: str) -> bool:
 
 
 def _sole_json_block(fenced: FencedResponse) -> str | None:
-    """Return the only block of a response if it is JSON and no JSON is in the text around it."""
+    """Return the only block of a response if it is JSON and no JSON is in the text around it.
+
+    It begins with as many line breaks as lines are before it, so that an error names a line of the response.
+    """
     if len(fenced.blocks) != 1 or any(_JSON_IN_PROSE.search(line) for _, line in fenced.outside):
         return None
     (block,) = fenced.blocks
-    is_json = block.language in _JSON_LANGUAGES and block.text.lstrip().startswith(("{", "["))
-    return block.text.strip() if is_json and block.is_closed else None
+    is_json = block.language in _JSON_LANGUAGES or (not block.language and block.text.lstrip().startswith(_JSON_START))
+    return "\n" * block.line + block.text if is_json and block.is_closed else None
 
 
 def _files_of_blocks(fenced: FencedResponse) -> FilesEnvelope:
@@ -167,11 +195,6 @@ def _files_of_blocks(fenced: FencedResponse) -> FilesEnvelope:
     )
     files = tuple(ProposedFile(block.path, block.text) for block in fenced.blocks if block.path)
     return FilesEnvelope(files=files, deletes=fenced.deletes, errors=faults, from_blocks=True)
-
-
-def _not_json(error: StrictJsonError) -> Diagnostic:
-    hint = "respond with only one JSON value, nothing before or after it"
-    return Diagnostic(codes.NOT_JSON, f"the response is not strict JSON: {error}", hint=hint)
 
 
 def stated_error(value: Json) -> str | None:
@@ -198,6 +221,7 @@ def parse_envelope(value: Json) -> FilesEnvelope:
     summary = value.get("summary")
     found = _read_entries(value[lists[0]], lists[0]) if lists else FilesEnvelope()
     deletes, invalid = _read_deletes(value.get("deletes"))
+    deletes = tuple(dict.fromkeys((*found.deletes, *deletes)))
     return FilesEnvelope(
         summary=summary if isinstance(summary, str) else "",
         files=found.files,
@@ -242,17 +266,27 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _KEY_WORD.findall(text))
 
 
-def first_code_block(text: str) -> CodeBlock | None:
-    """Return the first fenced code block of a response in Markdown, or None."""
-    text = text.replace("\r\n", "\n")
-    opened = _FENCE.search(text)
-    if opened is None:
-        return None
-    marks = opened["marks"]
-    fences = re.compile(rf"^[ ]{{0,3}}{re.escape(marks[0])}{{{len(marks)},}}[ \t]*(?P<info>[^\n`]*)$", re.MULTILINE)
-    found = list(fences.finditer(text, opened.end()))
-    closed = _closing(found) or next((one for one in found if not one["info"]), None)
-    return CodeBlock(text[opened.end() : closed.start() if closed else len(text)], closed is not None)
+def code_block_of(path: str, text: str) -> CodeBlock | None:
+    """Return the fenced block of a response that is a file: the first one, but for shell commands before it."""
+    blocks = _code_blocks(text.replace("\r\n", "\n"))
+    first = next(blocks, None)
+    if first is None or first.language not in _COMMANDS or path.endswith(_COMMAND_FILES):
+        return first
+    return next(
+        (one for one in islice(blocks, _SEARCHED_BLOCKS) if one.language and one.language not in _COMMANDS), first
+    )
+
+
+def _code_blocks(text: str) -> Iterator[CodeBlock]:
+    at = 0
+    while (opened := _FENCE.search(text, at)) is not None:
+        marks, info = opened["marks"], opened["info"].split()
+        fences = re.compile(rf"^[ ]{{0,3}}{re.escape(marks[0])}{{{len(marks)},}}[ \t]*(?P<info>[^\n`]*)$", re.MULTILINE)
+        found = list(fences.finditer(text, opened.end()))
+        closed = _closing(found) or next((one for one in found if not one["info"]), None)
+        at = closed.end() if closed else len(text)
+        language = info[0].lower() if info else ""
+        yield CodeBlock(text[opened.end() : closed.start() if closed else at], language, closed is not None)
 
 
 def _closing(fences: list[re.Match[str]]) -> re.Match[str] | None:
@@ -271,14 +305,41 @@ def _read_entries(value: Json, where: str) -> FilesEnvelope:
     if not isinstance(value, list | tuple):
         return FilesEnvelope(errors=(_shape(where, f"a list of files is expected, not {_kind(value)}"),))
     found: list[ProposedFile] = []
+    deletes: list[str] = []
     errors: list[Diagnostic] = []
-    for number, item in enumerate(value):
+    for number, item in enumerate(map(_with_path, value)):
+        if (deleted := _deleted_path(item)) is not None:
+            deletes.append(deleted)
+            continue
         invalid = _entry_errors(item, f"{where}[{number}]")
         errors.extend(invalid)
         if not invalid and isinstance(item, Mapping):
             base = item.get("base_sha256", "")
             found.append(ProposedFile(str(item["path"]), str(item["content"]), base if base is None else str(base)))
-    return FilesEnvelope(files=tuple(found), errors=tuple(errors))
+    return FilesEnvelope(files=tuple(found), deletes=tuple(deletes), errors=tuple(errors))
+
+
+def _with_path(item: Json) -> Json:
+    """Return an entry with `path` in place of another name of it, if it has exactly one of these."""
+    if not isinstance(item, Mapping):
+        return item
+    names = [name for name in _PATH_KEYS if name in item]
+    if len(names) != 1 or names == ["path"]:
+        return item
+    return {"path" if name == names[0] else name: value for name, value in item.items()}
+
+
+def _deleted_path(item: Json) -> str | None:
+    """Return the path of an entry that only says that a file is deleted: it has an action, and no content."""
+    if not isinstance(item, Mapping) or item.get("content") not in (None, ""):
+        return None
+    says_delete = {key for key in _DELETES if item.get(key) is True}
+    says_delete |= {key for key in _ACTIONS if str(item.get(key)).lower() in _DELETES}
+    others = item.keys() - _WRITE_KEYS - says_delete
+    path = item.get("path")
+    if not says_delete or not isinstance(path, str) or any(_is_partial(key, item[key]) for key in others):
+        return None
+    return path
 
 
 def _read_mapping(value: Mapping[str, Json], where: str) -> FilesEnvelope:
@@ -295,7 +356,7 @@ def _entry_errors(item: Json, place: str) -> tuple[Diagnostic, ...]:
     if not isinstance(item, Mapping):
         return (_shape(place, f"an object with `path` and `content` is expected, not {_kind(item)}"),)
     unknown = sorted(key for key in item.keys() - _WRITE_KEYS if _is_partial(key, item[key]))
-    errors = [_shape(f"{place}.{key}", "unknown key: `content` must be the whole file") for key in unknown]
+    errors = [_shape(f"{place}.{key}", "unknown key: `content` must be the whole file as text") for key in unknown]
     for key in ("path", "content"):
         if not isinstance(item.get(key), str):
             what = f"not {_kind(item[key])}" if key in item else "but it is missing"

@@ -202,7 +202,7 @@ class Build(Struct, kw_only=True, dict=True):
                     # The loop still waits for responses in progress: they are paid for.
                     until = math.inf
                     over = wall_time_error(limit_s)
-                    self._stop(ExitCode.LIMIT, str(over), (over,))
+                    self._stop_at_limit((over,))
                     self.executor.cancel()
                 continue
             if isinstance(message, _Stop):
@@ -445,8 +445,7 @@ class Build(Struct, kw_only=True, dict=True):
             case LimitError():
                 text = "a stop condition was reached"
                 self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text=text, key=resolved.key))
-                text = "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics)
-                self._stop(ExitCode.LIMIT, text, outcome.diagnostics)
+                self._stop_at_limit(outcome.diagnostics)
             case Exception() | SystemExit():
                 fault = plugin_error_of(outcome)
                 # A defect of orch23 must end the build with its traceback, and not look like a failed stage.
@@ -466,6 +465,9 @@ class Build(Struct, kw_only=True, dict=True):
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
         unstable = Diagnostic("E711", text, hint="stop the program that writes there, and build again")
         self._results.end(name, stopped_by(resolved.key, unstable))
+
+    def _stop_at_limit(self, reached: tuple[Diagnostic, ...]) -> None:
+        self._stop(ExitCode.LIMIT, "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in reached), reached)
 
     def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         """Start no stage and call no model any more. Running processes continue unless the caller kills them."""

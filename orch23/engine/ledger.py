@@ -1,7 +1,7 @@
 """Count calls, tokens and cost of a run: reserve before a request, settle after it, enforce limits."""
 
 from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from functools import reduce
 from threading import Condition
 from typing import Literal, TypeAlias
@@ -17,6 +17,7 @@ from orch23.model.event import CallReserved, CallSettled, Event, RunFinished, Wa
 from orch23.model.event_data import CostText, RequestTotals, RunLimits
 from orch23.model.llm import Request, Response, Usage
 from orch23.model.pipeline import StopConditions
+from orch23.model.text import format_duration, format_money
 from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unknown_price_error, worst_case
 from orch23.store.history import UsageTotals
 
@@ -48,13 +49,13 @@ class _Account(Struct):
             message = f"max_llm_calls is {limits.max_llm_calls}, and {self.spent.calls} were made"
             return self._refusal("E501", "max_llm_calls", message)
         if limits.max_cost_usd is not None and taken.most_cost + worst.cost > limits.max_cost_usd:
-            more = f", at most ${decimal_text(self.spent.possible_cost)} more" if self.spent.possible_cost else ""
+            more = f", at most {format_money(self.spent.possible_cost)} more" if self.spent.possible_cost else ""
             message = (
-                f"max_cost_usd is ${decimal_text(limits.max_cost_usd)}, ${decimal_text(self.spent.cost)} is spent{more}"
-                f", and the next request could cost ${decimal_text(worst.cost)}"
+                f"max_cost_usd is ${decimal_text(limits.max_cost_usd)}, {format_money(self.spent.cost)} is spent{more}"
+                f", and the next request could cost {format_money(worst.cost)}"
             )
             alone = worst.cost > limits.max_cost_usd
-            return self._refusal("E502", "max_cost_usd", message, f"${decimal_text(worst.cost)}" if alone else "")
+            return self._refusal("E502", "max_cost_usd", message, format_money(worst.cost, ROUND_UP) if alone else "")
         if limits.max_tokens is not None and taken.most_tokens + worst.tokens > limits.max_tokens:
             more = f", at most {self.spent.possible_tokens:,} more" if self.spent.possible_tokens else ""
             message = (
@@ -209,8 +210,8 @@ class Ledger(Struct, kw_only=True):
         # Use above the reservation counts as it is, with a warning (docs/budgets.md).
         if truth.tokens > held.worst.tokens or truth.cost > held.worst.cost:
             text = (
-                f"the provider counted {truth.tokens:,} tokens, ${decimal_text(truth.cost)}, where a request of this "
-                f"size could take {held.worst.tokens:,}, ${decimal_text(held.worst.cost)}; its count is used"
+                f"the provider counted {truth.tokens:,} tokens, {format_money(truth.cost)}, where a request of this "
+                f"size could take {held.worst.tokens:,}, {format_money(held.worst.cost)}; its count is used"
             )
             self.notice(Event(Warned(fingerprint=held.fingerprint), text, stage, "warning"))
 
@@ -414,7 +415,9 @@ def wall_time_error(limit_s: float, stage: str | None = None) -> Diagnostic:
     """Return the error that the wall time of the run, or of one stage, is over."""
     owner = "the stage" if stage else "the run"
     hint = f"raise stop_conditions.max_wall of {owner}; {_ONWARD}"
-    return Diagnostic("E504", f"{owner} exceeded max_wall, which is {limit_s:g} s", hint=hint, subject=stage)
+    return Diagnostic(
+        "E504", f"{owner} exceeded max_wall, which is {format_duration(limit_s)}", hint=hint, subject=stage
+    )
 
 
 def _is_counted(response: Response) -> bool:

@@ -166,6 +166,16 @@ class _Reader(Struct, frozen=True):
         line = self.text.count("\n", 0, at) + 1
         raise StrictJsonError(message, line, at - self.text.rfind("\n", 0, at), kind)
 
+    def fail_for(self, expected: str, at: int) -> NoReturn:
+        there = next(iter(self.text[at : at + _SHOWN + 1].split(maxsplit=1)), "")
+        if not there:
+            self.fail("the text ends too early", at, "syntax")
+        if there.startswith(("//", "/*", "#")):
+            self.fail(f"{expected} is expected, not a comment", at, "syntax")
+        # A longer word may be a secret, which is not recognized when it is cut.
+        found = f", not {there!r}" if len(there) <= _SHOWN else ""
+        self.fail(f"{expected} is expected{found}", at, "syntax")
+
     def space(self, at: int) -> int:
         found = _SPACE.match(self.text, at)
         return at if found is None else found.end()
@@ -190,7 +200,7 @@ class _Reader(Struct, frozen=True):
             return found, here + 1
         while True:
             if self.text[here : here + 1] != '"':
-                self.fail("a key in double quotes is expected", here, "syntax")
+                self.fail_for("a key in double quotes", here)
             key, after = self.string(here)
             if key in found:
                 self.fail(f"the key {key!r} is there twice", here, "duplicate")
@@ -220,7 +230,7 @@ class _Reader(Struct, frozen=True):
         if char == closing:
             return at + 1, False
         if char != ",":
-            self.fail(f"a `,` or a `{closing}` is expected" if char else "the text ends too early", at, "syntax")
+            self.fail_for(f"a `,` or a `{closing}`", at)
         following = self.space(at + 1)
         if self.lenient and self.text[following : following + 1] == closing:
             return following + 1, False
@@ -245,7 +255,7 @@ class _Reader(Struct, frozen=True):
     def number(self, at: int) -> tuple[Json, int]:
         found = _NUMBER.match(self.text, at)
         if found is None:
-            self.fail("a value is expected" if at < len(self.text) else "the text ends too early", at, "syntax")
+            self.fail_for("a value", at)
         digits = found.group()
         if found.group(1) is None and found.group(2) is None:
             if len(digits) > _LONGEST_INT:

@@ -1,7 +1,8 @@
-"""Split streamed text into lines, escape hidden characters, and write JSON pointers."""
+"""Split streamed text into lines, escape hidden characters, write JSON pointers, durations and money."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Final, Protocol
 
 # A text: compiling it takes 2 ms, and few texts need it. `re` keeps what it has compiled.
@@ -105,3 +106,33 @@ def displayable_part(line: str, redact: Callable[[str], str], *, cut: bool) -> t
 def json_pointer(path: Iterable[object]) -> str:
     """Return the JSON pointer (RFC 6901) of a path of keys and indexes."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+_MINUTE_S: Final = 60.0
+_HOUR_S: Final = 3600.0
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration: `0.1s`, `28.4s`, `3m 05s`, `2h 10m`."""
+    if seconds < _MINUTE_S - 0.05:  # else `.1f` rounds 59.96 to `60.0s`
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < _HOUR_S:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+
+
+_CENT: Final = Decimal("0.01")
+_SMALLEST: Final = Decimal("0.0001")
+
+
+def format_money(amount: Decimal, rounding: str = ROUND_HALF_UP) -> str:
+    """Return US dollars: `$1.00`, `$0.0347`; an amount below `$0.0001` is `under $0.0001`, never `$0`."""
+    if amount == 0:
+        return "$0"
+    if amount < _SMALLEST and rounding == ROUND_HALF_UP:
+        return f"under ${_SMALLEST}"
+    if amount >= 1:
+        return f"${amount.quantize(_CENT, rounding):,}"
+    whole, _, digits = str(amount.quantize(_SMALLEST, rounding)).partition(".")
+    return f"${whole}.{digits.rstrip('0'):0<2}"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
 from orch23.providers import codes
+from orch23.providers.rate_headers import wait_in_text_s
 
 _BUSY = frozenset({408, 409})
 _KEY = frozenset({401, 403})
@@ -115,13 +116,16 @@ def status_error(
     code = codes.NO_CREDIT if is_without_credit(status, said, marks) else _code_of(status)
     code = codes.BAD_REQUEST if is_too_large else code
     transient = code in {codes.RATE_LIMITED, codes.OVERLOADED} and given.get("x-should-retry", "") != "false"
+    wait_s = retry_after_s(given, now)
+    if wait_s is None and code == codes.RATE_LIMITED:
+        wait_s = wait_in_text_s(said)
     message = f"{who} replied {status}" + (f": {printable_line(said)}" if said.strip() else "")
     return TransportError(
         Diagnostic(code, message, hint=_TOO_LARGE_HINT if is_too_large else _HINTS[code]),
         transient=transient,
         charged=charged or status in _AT_WORK,
         status=status,
-        retry_after_s=retry_after_s(given, now) if transient else None,
+        retry_after_s=wait_s if transient else None,
     )
 
 

@@ -1,8 +1,10 @@
 """Limits of the vendors for pictures and PDFs, and the most tokens that these take.
 
-The numbers of pictures and the size of a request are of `build-with-claude/vision` of platform.claude.com. All other
-figures are taken generously and not verified against a page: if a limit is too high, the vendor refuses the request.
-Not checked are the dimensions of a picture, and the lower numbers for models with 200,000 tokens of context.
+The numbers of pictures, the size of a request and the patches of a picture are of `build-with-claude/vision` of
+platform.claude.com. The patches of OpenAI are of its guide `images-vision`, as others quote it, and agree with
+measurements of 2026-10 (docs/adr/0045). Tokens of pages, and sizes of files, are taken generously and not verified
+against a page: if a limit is too high, the vendor refuses the request. Not checked are the dimensions of a picture, and
+the lower numbers for models with 200,000 tokens of context.
 """
 
 import base64
@@ -25,8 +27,8 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
     """The limits of a provider, and the most tokens of a picture and of a page.
 
     `image_bytes` and `pdf_bytes` are of one file, `request_bytes` of all files of a request as they are sent, in
-    base64. `images` and `pages` are the most of a request. `model_tokens` are the tokens of a picture for models that
-    take more.
+    base64. `images` and `pages` are the most of a request. `model_tokens` are the tokens of a picture, and of that of a
+    page, for models that take more; `unscaled_tokens` those of a picture for models that do not scale it down.
     """
 
     image_bytes: int
@@ -37,16 +39,26 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
     image_tokens: int
     page_tokens: int
     model_tokens: dict[str, int] = {}
+    unscaled_tokens: dict[str, int] = {}
 
     def image_tokens_of(self, model: str) -> int:
-        """Return the most tokens of a picture: the vendors scale larger ones down."""
-        return next((most for name, most in self.model_tokens.items() if model.startswith(name)), self.image_tokens)
+        """Return the most tokens of a picture."""
+        return _of_model(self.unscaled_tokens, model) or self.scaled_tokens_of(model)
+
+    def scaled_tokens_of(self, model: str) -> int:
+        """Return the most tokens of a picture that the vendor makes, such as that of a page."""
+        return _of_model(self.model_tokens, model) or self.image_tokens
+
+
+def _of_model(tokens: dict[str, int], model: str) -> int:
+    return next((most for name, most in tokens.items() if model.startswith(name)), 0)
 
 
 NO_MEDIA: Final = MediaLimits(
     image_bytes=0, pdf_bytes=0, request_bytes=0, images=0, pages=0, image_tokens=0, page_tokens=0
 )
-# A page is read as text (up to 3,000 tokens) and as a picture. Models of high resolution take 4,784 tokens for one.
+# A page is read as text (up to 3,000 tokens) and as a picture. A picture takes a token for each 28 x 28 pixels, and is
+# scaled down to 2,576 pixels and 3.75 megapixels by models of high resolution, others to less: 92 x 52 patches.
 ANTHROPIC_MEDIA: Final = MediaLimits(
     image_bytes=10 * _MIB,
     pdf_bytes=32 * _MIB,
@@ -56,7 +68,8 @@ ANTHROPIC_MEDIA: Final = MediaLimits(
     image_tokens=4784,
     page_tokens=4784 + 3000,
 )
-# By tiles: at most 8 of 170 tokens and 85 more; gpt-4o-mini: 8 of 5,667 and 2,833. By patches: 10,000, times 1.2.
+# By tiles: at most 8 of 170 tokens and 85 more; gpt-4o-mini: 8 of 5,667 and 2,833. By patches of 32 x 32 pixels: at
+# most 10,000, times 1.2; from gpt-5.6 on, a picture with `detail: auto` keeps its size, and over 30,000 is refused.
 OPENAI_MEDIA: Final = MediaLimits(
     image_bytes=50 * _MIB,
     pdf_bytes=50 * _MIB,
@@ -66,6 +79,7 @@ OPENAI_MEDIA: Final = MediaLimits(
     image_tokens=12_000,
     page_tokens=12_000 + 3000,
     model_tokens={"gpt-4o-mini": 48_169},
+    unscaled_tokens={"gpt-5.6": 36_000, "gpt-6": 36_000},
 )
 
 
@@ -98,7 +112,7 @@ def _refusal(message: str, hint: str, path: str | None = None) -> Diagnostic:
 def media_tokens(request: Request, limits: MediaLimits) -> int:
     """Return the most tokens of the pictures and PDFs of a request."""
     image = limits.image_tokens_of(request.model)
-    page = limits.page_tokens - limits.image_tokens + image
+    page = limits.page_tokens - limits.image_tokens + limits.scaled_tokens_of(request.model)
     return sum(image if one.kind == "image" else page * (pdf_pages(one.data) or limits.pages) for one in request.media)
 
 

@@ -1,4 +1,4 @@
-"""Read the rate limits that a server states in the headers of its replies."""
+"""Read the rate limits that a server states in the headers of its replies, and the wait in the text of an error."""
 
 import contextlib
 import math
@@ -14,6 +14,13 @@ _ANTHROPIC = {name: name.replace("-", "_") for name in ("requests", "tokens", "i
 _OPENAI = ("requests", "tokens")
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+# `Please try again in 1m2.5s.` of OpenAI and servers like it, and `Please retry after 26 seconds.` of Azure.
+_WAIT = re.compile(
+    r"\bplease (?:try again|retry) (?:in|after) "
+    r"(?P<time>(?:[0-9]{1,9}d)?(?:[0-9]{1,9}h)?(?:[0-9]{1,9}m)?(?:[0-9]{1,9}(?:\.[0-9]{1,9})?m?s)?|[0-9]{1,9} seconds?)"
+    r"(?=[.,;!]?(?:\s|$))",
+    re.IGNORECASE,
+)
 # A server that states more is not a rate limit that a build can wait for.
 _LONGEST_S = 7 * 86_400.0
 _MOST = 10**12
@@ -71,6 +78,12 @@ def stated_limits(headers: Mapping[str, str], now: datetime | None = None) -> di
             parts = [headers.get(f"x-ratelimit-{part}-{kind}", "") for part in ("limit", "remaining")]
             _add(found, kind, parts, _duration_s(headers.get(f"x-ratelimit-reset-{kind}", "")))
     return found
+
+
+def wait_in_text_s(text: str) -> float | None:
+    """Return the seconds after which an error tells the client to try again; None without one clear statement."""
+    found = {one["time"].lower().partition(" ")[0] for one in _WAIT.finditer(text)}
+    return _duration_s(found.pop()) if len(found) == 1 else None
 
 
 def _add(found: dict[str, StatedLimit], kind: str, parts: list[str], reset_s: float | None) -> None:

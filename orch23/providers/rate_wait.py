@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import LimitError, ProviderError
 from orch23.model.event import Event, HttpRetry, RateLimitWait
+from orch23.model.text import format_duration
 from orch23.providers import codes
 from orch23.providers.faults import TransportError
 from orch23.providers.rate_limiter import Permit, RateLimiter
@@ -131,30 +132,33 @@ class RateWait(Struct, kw_only=True):
         provider, _, model = queue.name.partition("/")
         data = RateLimitWait(provider=provider, model=model, wait_s=round(expected_s, 3), limit=limit)
         what = "the rate limit of" if label or said is None or said.code == codes.RATE_LIMITED else "the overloaded"
-        seconds = f", {expected_s:.1f} s" if expected_s > 0 else ""
+        seconds = f", {format_duration(expected_s)}" if expected_s > 0 else ""
         self.emit(Event(data, f"waits for {what} {queue.name}{seconds}", self.stage))
 
     def _summary(self, waited_s: float) -> str:
         """Return what the request waits for, how long it waited, and what the server said."""
         queue = self.permit.queue
         _, label = self.limiter.expected_s(self.permit)
-        found = f"it waited {waited_s:.0f} s for the rate limit of {queue.name}" + (f" ({label})" if label else "")
+        found = f"it waited {format_duration(waited_s)} for the rate limit of {queue.name}" + (
+            f" ({label})" if label else ""
+        )
         return found if queue.said is None else f"{found}; the last refusal: {queue.said.message}"
 
     def _given_up(self) -> Diagnostic:
         said = self.permit.queue.said
-        message = f"the model sent no response for {self._longest_s:.0f} s; {self._summary(self._waited_s())}"
+        message = (
+            f"the model sent no response for {format_duration(self._longest_s)}; {self._summary(self._waited_s())}"
+        )
         code = codes.RATE_LIMITED if said is None else said.code
         return Diagnostic(code, message, hint=f"build again later, or {_WAY_OUT}")
 
     def _too_long(self, certain_s: float, label: str, left_s: float, *, has_wall: bool) -> Diagnostic:
         said = self.permit.queue.said
         who = f"the limit {label}," if label or said is None else f"{said.message}; it"
+        wait = format_duration(certain_s)
         longest = "`max_wall` leaves" if has_wall else "a build waits"
-        message = f"{who} requires a wait of {certain_s:.0f} s, longer than the {left_s:.0f} s that {longest}"
-        hint = (
-            f"build again in {certain_s:.0f} s: recorded responses are reused; or set stop_conditions.max_wall to more"
-        )
+        message = f"{who} requires a wait of {wait}, longer than the {format_duration(left_s)} that {longest}"
+        hint = f"build again in {wait}: recorded responses are reused; or set stop_conditions.max_wall to more"
         return Diagnostic(codes.WAIT_TOO_LONG, message, hint=hint)
 
 

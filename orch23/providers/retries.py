@@ -11,6 +11,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.event import Event
 from orch23.model.llm import Provider, Request, Response
+from orch23.model.text import format_duration
 from orch23.providers import codes
 from orch23.providers.faults import TransportError
 from orch23.providers.rate_headers import replies_heard_by
@@ -124,9 +125,10 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
             raise ProviderError(_after(fault.diagnostic, tries)) from None
         longest = "a build waits" if delay > self.max_wait_s else "`llm.timeout` leaves"
         limit = min(self.max_wait_s, max(left, 0.0))
-        required = f"it requires a wait of {asked:.0f} s, longer than the {limit:.0f} s that {longest}"
+        wait = format_duration(asked)
+        required = f"it requires a wait of {wait}, longer than the {format_duration(limit)} that {longest}"
         message = f"{fault.diagnostic.message}; {required}"
-        hint = f"build again in {asked:.0f} s: recorded responses are reused"
+        hint = f"build again in {wait}: recorded responses are reused"
         raise ProviderError(Diagnostic(codes.WAIT_TOO_LONG, _times(message, tries), hint=hint)) from None
 
 

@@ -5,10 +5,11 @@ from decimal import Decimal
 
 from orch23.model.event import waiting_text
 from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, VerifyOnly
+from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
 from orch23.report.plan_view import PlanLine, PlanView, edit_hint, first_names, first_reason, reason_texts
-from orch23.report.values import format_counts, format_duration, format_money, pluralize
+from orch23.report.values import format_counts, pluralize
 
 _CENT = Decimal("0.01")
 _MIN_ACTION_WIDTH = 8

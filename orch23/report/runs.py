@@ -17,16 +17,9 @@ from orch23.model.event import (
     StageFinished,
     StageRestored,
 )
+from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
-from orch23.report.values import (
-    format_counts,
-    format_duration,
-    format_money,
-    money_text,
-    parse_amount,
-    pluralize,
-    truncate,
-)
+from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
 from orch23.store.run_list import RunSummary
 
 _TIME = slice(11, 23)

@@ -9,10 +9,11 @@ from msgspec import Struct
 from orch23.model.event import StageFinished
 from orch23.model.pipeline import Pipeline
 from orch23.model.stage_status import StageStatus
+from orch23.model.text import format_duration
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Marks, Style, Tone
 from orch23.report.plan_view import first_names, pipeline_arguments
-from orch23.report.values import format_duration, money_text, parse_amount, pluralize, truncate
+from orch23.report.values import money_text, parse_amount, pluralize, truncate
 from orch23.resolve.commands import shorten_command
 
 _KIND_WIDTH = 8

@@ -36,12 +36,13 @@ from orch23.model.event_data import EventReason
 from orch23.model.pipeline import Pipeline
 from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus
+from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.marks import MAX_IDLE_LINES, Style, Tone
 from orch23.report.plan_view import reason_text
 from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, stage_line
-from orch23.report.values import format_counts, format_duration, format_money, money_text, parse_amount, pluralize
+from orch23.report.values import format_counts, money_text, parse_amount, pluralize
 
 _ORDER = (
     StageStatus.BUILT,

@@ -1,27 +1,13 @@
-"""Format durations, counts, sizes, money and JSON documents."""
+"""Format counts, sizes, costs and JSON documents; durations and money are formatted in `model.text`."""
 
 import json
 from collections.abc import Mapping
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation
 
 from orch23.model.digest import Json, json_builtin
-from orch23.model.text import escape_hidden
+from orch23.model.text import escape_hidden, format_money
 
-_MINUTE_S = 60.0
-_HOUR_S = 3600.0
 _KILO = 1000.0
-_CENT = Decimal("0.01")
-_SMALLEST = Decimal("0.0001")
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration: `0.1s`, `28.4s`, `3m 05s`, `2h 10m`."""
-    if seconds < _MINUTE_S - 0.05:  # else `.1f` rounds 59.96 to `60.0s`
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < _HOUR_S:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
 
 
 def pluralize(number: int, noun: str) -> str:
@@ -44,18 +30,6 @@ def format_size(size_bytes: int) -> str:
 def format_counts(numbers: Mapping[str, int]) -> str:
     """Return the counts that are not 0: `2 built, 1 failed`."""
     return ", ".join(f"{number:,} {name}" for name, number in numbers.items() if number)
-
-
-def format_money(amount: Decimal) -> str:
-    """Return US dollars: `$1.00`, `$0.0347`; an amount below `$0.0001` is `under $0.0001`, never `$0`."""
-    if amount == 0:
-        return "$0"
-    if amount < _SMALLEST:
-        return f"under ${_SMALLEST}"
-    if amount >= 1:
-        return f"${amount.quantize(_CENT, ROUND_HALF_UP):,}"
-    whole, _, digits = str(amount.quantize(_SMALLEST, ROUND_HALF_UP)).partition(".")
-    return f"${whole}.{digits.rstrip('0'):0<2}"
 
 
 def money_text(known: Decimal, possible: Decimal) -> str:

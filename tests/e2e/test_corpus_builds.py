@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.corpus.reading import HIDDEN, Answer, answers, workspace
+from tests.corpus.reading import HIDDEN, PLAUSIBLE, Answer, answers, workspace
 from tests.project import Project, scripted
 
 EVERY = 12  # of the bad ones, so many are built in the quick run, and as many of the good ones
@@ -84,6 +84,30 @@ def test_a_good_answer_is_what_the_files_become(project: Project, answer: Answer
     if not answer.names_files:
         assert after[answer.output].decode() == answer.content
     assert not set(answer.deletes) & set(after)
+
+
+def test_each_plausible_answer_is_what_the_files_become_at_the_first_attempt(project: Project) -> None:
+    cases = yaml.safe_load(PLAUSIBLE.read_text(encoding="utf-8"))
+    stages: dict[str, dict[str, object]] = {}
+    kept: dict[str, list[str]] = {}
+    expected: dict[str, str] = {}
+    for number, case in enumerate(cases):
+        name, place = f"case_{number:02}", f"c{number:02}"
+        stages[name] = {
+            "outputs": [f"{place}/{path}" for path in case["files"]],
+            "cwd": place,
+            "allowed_paths": {"write": [f"{place}/src/m.py", f"{place}/src/util/text.py"]},
+            "llm": {"returns": "files"},
+        }
+        kept[name] = [case["response"]]
+        expected |= {f"{place}/{path}": content for path, content in case["files"].items()}
+        project.write({f"{place}/src/m.py": "def f():\n    return 1\n"})
+    project.write(scripted(stages, {}))
+    project.write({"pipeline.answers.yaml": yaml.safe_dump(kept)})
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert len(project.events_of("attempt_started")) == len(cases) == 20
+    assert {path: project.read(path) for path in expected} == expected
 
 
 def test_an_exchange_keeps_what_was_wrong_with_its_answer(project: Project) -> None:

@@ -81,7 +81,7 @@ def test_a_fallback_responds_while_the_provider_is_down(project: Project, claude
     assert asked.body["messages"][-1]["content"] == "Write a."
     # The screen, the journal and `show` say who responded, the exchange and the price are the fallback's.
     assert "E417" not in first.err
-    assert "requires a wait of 7200 s" in first.err
+    assert "requires a wait of 2h 00m" in first.err
     assert "calls the fallback openai gpt-story" in first.err
     assert "1 response of a fallback" in first.err + first.out
     (started,) = project.events_of("run_started")
@@ -152,11 +152,11 @@ def test_a_required_wait_of_more_than_a_minute_is_an_outage_only_if_there_is_a_f
         "outputs: [a.txt], llm: {prompt: a.j2}}", "outputs: [a.txt]\n    llm: {prompt: a.j2}"
     )
     near = built(written(tmp_path / "p", claude, gpt, text).build(env=KEYS))
-    assert "longer than the 60 s that a build waits" in near.err
+    assert "longer than the 1m 00s that a build waits" in near.err
     far = text.replace(', base_url: "GPT", endpoint_alias: gpt', "")
     env = {name: value for name, value in KEYS.items() if name != "OPENAI_API_KEY"}
     failed = written(tmp_path / "q", claude, gpt, far).build(env=env)
-    assert "s that `max_wall` leaves" in failed.err
+    assert "that `max_wall` leaves" in failed.err
 
 
 def test_a_call_that_took_too_long_goes_to_the_fallback_and_is_repeated_if_there_is_none(
@@ -242,7 +242,7 @@ def test_a_fallback_without_a_key_is_a_warning_as_long_as_the_provider_works(
     # Both are named if neither can be called.
     failed = project.build("--resample", "code", env=env)
     assert failed.code != ExitCode.OK
-    assert "requires a wait of 7200 s" in failed.err
+    assert "requires a wait of 2h 00m" in failed.err
     assert "OPENAI_API_KEY" in failed.err
 
 

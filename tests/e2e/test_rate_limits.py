@@ -135,7 +135,7 @@ def test_a_wait_for_longer_than_some_seconds_is_shown_once_and_reserves_no_budge
         write(project, server.url, 1)
         outcome = project.build()
         green(outcome)
-    assert outcome.err.count("waits for the rate limit of openai/m, 3.2 s") == 1
+    assert outcome.err.count("waits for the rate limit of openai/m, 3.2s") == 1
     (shown,) = project.events_of("rate_limit_wait")
     assert (shown["role"], shown["data"]["wait_s"]) == ("ask0", pytest.approx(3.2, abs=0.1))
     kinds = [event["type"] for event in project.events()]
@@ -161,7 +161,7 @@ def test_the_wall_time_of_the_run_ends_a_wait(project: Project) -> None:
         outcome = project.build("-j8")
         assert outcome.code == ExitCode.LIMIT
         assert len(server.asked) <= 6
-    assert "the run exceeded max_wall" in outcome.err
+    assert "warning: [E504] the run exceeded max_wall, which is 1.0s (" in outcome.err
 
 
 def test_a_wait_longer_than_the_wall_time_of_the_run_is_not_begun(project: Project) -> None:
@@ -170,7 +170,7 @@ def test_a_wait_longer_than_the_wall_time_of_the_run_is_not_begun(project: Proje
         outcome = project.build()
         assert len(server.asked) == 1
     assert outcome.code == ExitCode.PROVIDER
-    assert "a wait of 90000 s, longer than the 7200 s that `max_wall` leaves" in outcome.err
+    assert "a wait of 25h 00m, longer than the 2h 00m that `max_wall` leaves" in outcome.err
     assert "E418" in outcome.err
 
 

@@ -220,6 +220,7 @@ def test_a_plan_that_is_not_as_agreed_is_refused_and_no_one_codes(template: Proj
     ("answer", "code"),
     [
         (edits({"numbers_.py": ONE}) * 2, "E201"),
+        (f"```json\n{edits({'numbers_.py': ONE})}\n```", "E201"),
         (edits({"numbers_.py": ONE, "other.py": ONE}), "E204"),
         (json.dumps({"edits": [{"path": f"{TESTS}/test_numbers.py", "content": "def test_one(): pass\n"}]}), "E204"),
         (edits({"numbers_.py": "--- a/numbers_.py\n+++ b/numbers_.py\n@@ -1 +1 @@\n-x\n+y\n"}), "E221"),

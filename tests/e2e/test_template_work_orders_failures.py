@@ -75,7 +75,7 @@ def test_the_planner_is_reported_and_the_first_right_plan_is_taken(project: Proj
     "answer",
     [
         pytest.param("Here is the plan: {}", id="prose"),
-        pytest.param(f"```json\n{json.dumps(manifest(ORDER))}\n```", id="a fence"),
+        pytest.param(f"```json\n{json.dumps(manifest(ORDER))}\n```\n" * 2, id="two fences"),
         pytest.param('{"work_orders": [], "work_orders": []}', id="a key twice"),
     ],
 )
@@ -83,6 +83,13 @@ def test_a_plan_that_is_no_json_ends_with_4(project: Project, answer: str) -> No
     assert answered(project, [answer] * 3).build(PIPELINE).code == 4
     assert [one["kind"] for one in failures(project)] == ["llm_output_invalid"] * 3
     assert not project.exists(f"{PLACE}/plan.json")
+
+
+def test_a_plan_in_a_code_fence_is_a_plan(project: Project) -> None:
+    plan = f"Here is the plan:\n\n```json\n{json.dumps(manifest(ORDER))}\n```\n"
+    green(verified_by(answered(project, [plan], {"WO-01": [makes()]})).build(PIPELINE))
+    assert calls(project) == ["plan", "factory@WO-01"]
+    assert json.loads(project.read(f"{PLACE}/plan.json")) == manifest(ORDER)
 
 
 def test_a_provider_that_fails_ends_with_3(project: Project) -> None:

@@ -116,6 +116,13 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "stage has exactly one output."
         ),
     ] = "files"
+    only_json: Annotated[
+        bool,
+        Meta(
+            description="For `returns: files` and `json`: refuse a response that is not exactly one JSON value, also "
+            "one with a code fence or thoughts around it, which are left out otherwise."
+        ),
+    ] = False
     schema: Annotated[Text | UnsetType, Meta(description="A JSON schema (draft 7) for `returns: json`.")] = UNSET
     max_tokens: Annotated[
         Count | UnsetType,
@@ -258,6 +265,7 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
         prompt=_prompt(llm.prompt, at),
         system=at.file("system", llm.system),
         returns=llm.returns,
+        only_json=llm.only_json,
         schema=at.file("schema", llm.schema),
         max_tokens=at.count("max_tokens", DEFAULT_MAX_TOKENS if llm.max_tokens is UNSET else llm.max_tokens),
         states_max_tokens=llm.max_tokens is not UNSET,
@@ -297,6 +305,9 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
     if step.schema is not None and step.returns != "json":
         message = f"a `schema` needs `returns: json`, but it returns {step.returns}"
         at.add("schema", "E856", message, "write `returns: json`")
+    if step.only_json and step.returns not in ("files", "json"):
+        message = f"`only_json` needs `returns: files` or `json`, but it returns {step.returns}"
+        at.add("only_json", "E856", message, "write `only_json: false`")
     if step.base_url is not None and not step.base_url.startswith(("http://", "https://")):
         at.add("base_url", "E812", f"`base_url` is `{step.base_url}`, which is not an http(s) URL")
     return step

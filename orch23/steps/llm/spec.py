@@ -24,7 +24,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     """Call a model. `returns` is the format of its response; paths in it are relative to the stage's cwd.
 
     `api` selects one of the interfaces of a provider. `background` and `on_truncated` are None for the provider's own
-    default. `secrets` is what happens to a prompt with a secret. Without `structured_output`, no schema is sent.
+    default. With `only_json`, a response must be JSON and nothing else. `secrets` is what happens to a prompt with a
+    secret. Without `structured_output`, no schema is sent.
     `read` are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are
     names of environment variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the
     provider. Without `states_max_tokens`, `max_tokens` is the default, which a model may lower. Without `cache`, the
@@ -48,6 +49,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     prompt: str
     system: str | None = None
     returns: Literal["files", "blocks", "edits", "json", "text", "code"] = "files"
+    only_json: bool = False
     schema: str | None = None
     max_tokens: int = DEFAULT_MAX_TOKENS
     states_max_tokens: bool = False
@@ -126,6 +128,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
             "api": facts.api or None,
             "params": dict(facts.params),
             "returns": self.returns,
+            "only_json": self.only_json or None,
             "context": [self.max_files, self.max_bytes],
             "fallback": [_aspect(one) for one in self.fallback] or None,
         }

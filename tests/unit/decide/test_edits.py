@@ -1,5 +1,7 @@
 """SEARCH/REPLACE blocks: applied, they give the expected text; a block that does not fit is refused with its lines."""
 
+import re
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -225,8 +227,9 @@ def test_edits_give_the_expected_text(parts, end: str, ended: bool, mark: str) -
     text = mark + end.join(old) + (end if ended and old else "")
     result, problems = apply_edits("a", text, edits[::-1])
     assert not problems
-    # The ends are those of the file, and its last line keeps its newline or the lack of it.
+    # The ends are those of the file, and the line in the place of its last one has a newline if that had one.
     plain = "\n".join(new)
+    ended = ended or (parts[-1:] != [] and parts[-1][2] and not parts[-1][1])
     expected = mark + (f"{plain}\n" if ended and new else plain).replace("\n", "\r\n" if "\r\n" in text else "\n")
     assert result == expected
 
@@ -247,6 +250,69 @@ def test_one_edit_replaces_the_one_place_or_none(text: str, search: list[str], w
     expected = [*lines[:at], *written, *lines[at + len(search) :]]
     got = result.replace("\r\n", "\n").split("\n")
     assert got in (expected, [*expected, ""]) or (not expected and result == "")
+
+
+# ---- line ends ----------------------------------------------------------------------------------
+
+ENDED = st.tuples(st.sampled_from(["", "a", "b", "c\rd"]), st.sampled_from(["\n", "\r\n"]))
+
+
+def edited(text: str, search: list[str], written: list[str]) -> str:
+    result, problems = apply_edits("a", text, [EditBlock(1, "a", tuple(search), tuple(written))])
+    assert not problems, problems
+    return result
+
+
+@given(st.lists(ENDED), st.lists(ENDED), st.lists(ENDED), st.booleans(), st.lists(st.sampled_from(["", "a", "x"])))
+def test_an_edit_changes_no_byte_outside_of_its_match(before, inner, after, ended: bool, new: list[str]) -> None:
+    span = [("the only one", "\r\n"), *inner]
+    head, middle, tail = ("".join(map("".join, part)) for part in (before, span, after))
+    search = [line for line, _ in span]
+    text = head + middle + tail
+    if not ended and not after:
+        line, end = span[-1]
+        assume(line)
+        middle = middle.removesuffix(end)
+        text = head + middle
+    assert edited(text, search, search) == text, "replaced with itself"
+    result = edited(text, search, new)
+    assert result.startswith(head)
+    assert result.endswith(tail)
+    written = result[len(head) : len(result) - len(tail)]
+    assert written.replace("\r\n", "\n") == "".join(f"{line}\n" for line in new)[: None if ended or after else -1]
+    at = len(inner) // 2
+    inserted = edited(text, search, [*search[:at], "new", *search[at:]])
+    assert re.sub("new\r?\n", "", inserted) == text, "with a line before one that it keeps"
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "result"),
+    [
+        ("a\r\nb\nc\r\n", "a B c", "a\r\nB\nc\r\n"),  # in the place of one with another end
+        ("a\r\nb\nc\r\n", "a x b c", "a\r\nx\r\nb\nc\r\n"),  # like the line before
+        ("a\r\nb\nc\r\n", "x a b c", "x\r\na\r\nb\nc\r\n"),  # like the line after, at the begin
+        ("a\nb\nc\r\nd\r\nd\r\n", "a b c x", "a\nb\nc\r\nx\r\nd\r\nd\r\n"),
+        ("a\r\nb\nc", "a b c x", "a\r\nb\nc\nx"),  # the last line of the file
+        ("a\r\nb\nc", "a b", "a\r\nb"),
+        ("z\r\nz\r\na\nb\nc", "a b c x", "z\r\nz\r\na\nb\nc\nx"),
+    ],
+)
+def test_lines_of_a_file_with_two_kinds_of_ends_keep_theirs(text: str, written: str, result: str) -> None:
+    assert edited(text, ["a", "b", "c"], written.split()) == result
+
+
+def test_a_new_line_beside_the_only_line_without_an_end_ends_like_most_lines() -> None:
+    assert edited("z\r\nz\r\nb", ["b"], ["b", "x"]) == "z\r\nz\r\nb\r\nx"
+
+
+def test_long_blocks_keep_the_ends_of_what_they_begin_and_end_with() -> None:
+    old = [f"{number}" for number in range(9_000)]
+    text = "".join(f"{line}\r\n" if number % 3 else f"{line}\n" for number, line in enumerate(old))
+    new = [*old[:1_500], *(f"x{line}" for line in old[1_500:7_500]), *old[7_500:]]
+    result = edited(text, old, new).splitlines(keepends=True)
+    before = text.splitlines(keepends=True)
+    assert (result[:1_500], result[7_500:]) == (before[:1_500], before[7_500:])
+    assert result[1_500:7_500] == [f"x{line}" for line in before[1_500:7_500]]
 
 
 @given(st.text(alphabet="<=>SEARCHPLc/.y`\n ", max_size=80))

@@ -22,8 +22,8 @@ CASES = yaml.safe_load(PLAUSIBLE.read_text(encoding="utf-8"))
 FENCE = WriteScope(("src/", "docs/"), delete=("src/",))
 
 
-def judge(text: str, *, returns="files", cwd=".", write_scope=FENCE, base=None) -> Judgement:
-    step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns)
+def judge(text: str, *, returns="files", cwd=".", write_scope=FENCE, base=None, only_json=False) -> Judgement:
+    step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns, only_json=only_json)
     there = {"src/m.py": BEFORE} if base is None else base
     return judge_response(text, "end", step=step, cwd=cwd, write_scope=write_scope, outputs=("src/m.py",), base=there)
 
@@ -46,6 +46,59 @@ def test_a_plausible_response_is_accepted_as_the_files_that_it_means(case) -> No
 
 def test_all_plausible_responses_are_here() -> None:
     assert len(CASES) == 20
+
+
+# ---- only JSON ----------------------------------------------------------------------------------
+
+VALUE = '{"src/m.py": "x = 1\\n"}'
+AROUND = ["```json\n{}\n```", "<think>\nhm\n</think>\n{}", "As asked.\n\n~~~\n{}\n~~~\nDone.", "\ufeff{}", "{}"]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("returns", ["files", "json"])
+def test_a_stage_can_refuse_everything_beside_the_json(around: str, returns: str) -> None:
+    text = around.replace("{}", VALUE)
+    assert files(judge(text, returns=returns, base={}))
+    strict = judge(text, returns=returns, base={}, only_json=True)
+    if around == "{}":
+        assert files(strict)
+    else:
+        assert refused(strict) == [codes.NOT_JSON]
+
+
+def test_a_stage_that_returns_only_json_takes_no_blocks_and_no_loose_json() -> None:
+    for text in ("src/m.py\n```python\nx = 1\n```\n", '{"src/m.py": "x = 1\\n",}'):
+        assert files(judge(text, base={}))
+        assert refused(judge(text, base={}, only_json=True)) == [codes.NOT_JSON]
+
+
+def test_an_error_in_a_fence_has_its_line_in_the_response() -> None:
+    judgement = judge('Here it is:\n\n```json\n{\n  "a": one\n}\n```\n', returns="json")
+    assert isinstance(judgement, RefusedResponse)
+    assert "line 5, column 8" in judgement.diagnostics[0].message
+
+
+# ---- patches ------------------------------------------------------------------------------------
+
+PATCH = "```diff\n--- a/src/m.py\n+++ b/src/m.py\n@@ -1,2 +1,2 @@\n def f():\n-    return 1\n+    return 2\n```\n"
+
+
+@pytest.mark.parametrize("returns", ["files", "blocks", "edits", "json"])
+def test_a_patch_is_named_as_such_with_what_is_expected(returns: str) -> None:
+    judgement = judge(f"Here is the change:\n\n{PATCH}", returns=returns)
+    assert isinstance(judgement, RefusedResponse)
+    (one,) = judgement.diagnostics
+    assert (one.code, one.message) == (codes.DIFF, "the response is a diff or a patch")
+    assert {"files": "writes", "blocks": "fenced", "edits": "SEARCH", "json": "JSON"}[returns] in str(one.hint)
+
+
+def test_a_wrong_block_is_no_patch_where_blocks_are_expected() -> None:
+    assert refused(judge("src/m.py\n<<<<<<< SEARCH\nx\n=======\n@@ -1 +1 @@\n", returns="edits")) == [codes.WRONG_SHAPE]
+    assert refused(judge('{"src/m.py": "\n@@ -1 +1 @@\n"', returns="files")) == [codes.NOT_JSON]
+
+
+def test_a_fence_around_a_text_is_not_in_the_file() -> None:
+    assert files(judge(f"```python\n{BEFORE}```\n", returns="text")) == {"src/m.py": BEFORE}
 
 
 # ---- paths --------------------------------------------------------------------------------------

@@ -73,6 +73,25 @@ def test_what_is_not_plain_json_is_refused_with_its_place(text: str, kind: str, 
     assert f"line {line}, column {column}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{\n// a\n"a": 1}', "a key in double quotes is expected, not a comment"),
+        ('{"a": 1 # one\n}', "a `,` or a `}` is expected, not a comment"),
+        ('{"a": /* one */ 1}', "a value is expected, not a comment"),
+        ("{'a': 1}", "a key in double quotes is expected, not \"'a':\""),
+        ('<file path="a">', "a value is expected, not '<file'"),
+        (f"[1 {'x' * 41}]", "a `,` or a `]` is expected"),
+        ("[1", "the text ends too early"),
+        ('{"a": ', "the text ends too early"),
+    ],
+)
+def test_the_message_names_what_is_there_instead(text: str, message: str) -> None:
+    with pytest.raises(StrictJsonError) as caught:
+        parse_json(text)
+    assert caught.value.message == message
+
+
 def test_depth_is_capped_and_never_overflows_the_stack() -> None:
     assert parse_json("[" * 64 + "]" * 64) is not None
     for text in ("[" * 65 + "]" * 65, "[" * 500_000, '{"a":' * 100_000):

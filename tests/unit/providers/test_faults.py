@@ -104,6 +104,48 @@ def test_retry_after_is_read_in_all_its_forms_and_nonsense_is_nothing(headers, s
     assert retry_after_s(headers, NOW) == seconds
 
 
+LIMIT = "Rate limit reached for gpt-5.2 in organization org-1 on tokens per min (TPM): Limit 30000, Used 29500. "
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        (
+            LIMIT + "Please try again in 5.95s. Visit https://platform.openai.com/account/rate-limits to learn more.",
+            5.95,
+        ),
+        (LIMIT + "Please try again in 120ms.", 0.12),
+        (LIMIT + "Please try again in 1m2.5s.", 62.5),
+        (LIMIT + "Please try again in 6m0s", 360.0),
+        (LIMIT + "Please try again in 1h0m0s", 3600.0),
+        (LIMIT + "Please try again in 2m", 120.0),
+        ("Please retry after 26 seconds. Visit https://aka.ms/oai/quotaincrease.", 26.0),
+        ("Please retry after 1 second.", 1.0),
+        ("Please retry in 25.3s.", 25.3),
+        ("Please try again in 2s. Please try again in 2s.", 2.0),
+        ("Please try again in 2s. Please try again in 3s.", None),  # which one?
+        ("Please try again in 2s2m.", None),
+        ("Please try again in 1.5.2s.", None),
+        ("Please try again in 5 minutes.", None),
+        ("Please try again in 5.", None),
+        ("Please try again in -5s.", None),
+        ("Please try again in 5s5.", None),
+        ("Please try again in .", None),
+        ("Please try again in s.", None),
+        ("Please try again in 99999d.", None),
+        ("Please try again in 5seconds.", None),
+        ("Please try again later.", None),
+        ("You can try again in 5s.", None),
+        ("", None),
+    ],
+)
+def test_the_wait_in_the_text_of_a_rate_limit_is_read_if_it_is_clear(said: str, seconds: float | None) -> None:
+    assert status_error("https://x", 429, said).retry_after_s == pytest.approx(seconds)
+    assert status_error("https://x", 429, said, {"retry-after": "7"}).retry_after_s == 7.0, "a header is more exact"
+    assert status_error("https://x", 503, said).retry_after_s is None
+    assert status_error("https://x", 400, said).retry_after_s is None
+
+
 def test_a_servers_text_is_shown_on_one_line_and_bounded() -> None:
     assert printable_line("a\n\x1b[31m b\tc") == "a [31m b c"
     assert len(printable_line("<p>" * 10_000)) < 400

@@ -52,6 +52,22 @@ def test_tokens_are_bounded_by_the_number_of_pictures_and_pages() -> None:
     assert media_tokens(request(picture, model="gpt-4o"), OPENAI_MEDIA) == 12_000
 
 
+@pytest.mark.parametrize(
+    ("model", "measured"),
+    [("gpt-6-astra", 14_364), ("gpt-6.2-sol", 14_364), ("gpt-5.6-sol", 14_364), ("gpt-5.5", 11_868)],
+)
+def test_a_photo_of_twelve_megapixels_is_within_the_bound(model: str, measured: int) -> None:
+    """The tokens that a picture of 4032 x 3024 pixels took, with `detail: auto`."""
+    picture = media("a.png", b"x", "image/png")
+    assert media_tokens(request(picture, model=model), OPENAI_MEDIA) >= measured
+
+
+def test_pages_are_pictures_that_the_vendor_makes_and_are_scaled() -> None:
+    pages = media("b.pdf", STREAMED)
+    assert media_tokens(request(pages, model="gpt-6-astra"), OPENAI_MEDIA) == 2 * 15_000
+    assert media_tokens(request(pages, model="gpt-4o-mini"), OPENAI_MEDIA) == 2 * (48_169 + 3000)
+
+
 def test_numbers_and_sizes_over_the_limits_are_errors() -> None:
     few = MediaLimits(image_bytes=4, pdf_bytes=400, request_bytes=8, images=1, pages=1, image_tokens=1, page_tokens=1)
     given = (media("a.png", b"12345", "image/png"), media("b.png", b"1", "image/png"), media("c.pdf", PLAIN))

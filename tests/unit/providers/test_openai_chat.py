@@ -251,6 +251,15 @@ def test_the_wait_that_a_server_requires_is_passed_on(headers: dict[str, str], s
         assert fault(server).retry_after_s == seconds
 
 
+def test_the_wait_in_the_text_of_a_refusal_is_passed_on() -> None:
+    used = "on tokens per min (TPM): Limit 30000, Used 29500, Requested 1500"
+    said = (
+        f"Rate limit reached for gpt-5.2 in organization org-{'x' * 24} {used}. Please try again in 1m2.5s. Visit us."
+    )
+    with OpenAIServer(error(429, said, code="rate_limit_exceeded")) as server:
+        assert fault(server).retry_after_s == 62.5
+
+
 @pytest.mark.parametrize(
     ("body", "transient"),
     [

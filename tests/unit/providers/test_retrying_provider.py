@@ -17,7 +17,7 @@ from orch23.providers.retries import RetryingProvider
 from tests.doubles import FakeClock
 
 REQUEST = Request(provider="p", model="m", endpoint="e", system="", messages=(Message("user", "x"),), identity=())
-WALL = Diagnostic("E504", "the stage exceeded max_wall, which is 30 s", hint="raise it", subject="code")
+WALL = Diagnostic("E504", "the stage exceeded max_wall, which is 30.0s", hint="raise it", subject="code")
 
 
 class Line:
@@ -178,8 +178,8 @@ def test_after_an_error_sixty_seconds_are_waited_and_no_more() -> None:
     line = Line(fault(retry_after_s=3600.0))
     diagnostic = refused(line, deadline_s=7200.0)
     assert diagnostic.code == codes.WAIT_TOO_LONG
-    assert "3600 s" in diagnostic.message
-    assert "60 s" in diagnostic.message
+    assert "1h 00m" in diagnostic.message
+    assert "1m 00s" in diagnostic.message
     assert (line.slept, line.events) == ([], [])
 
 
@@ -187,8 +187,8 @@ def test_a_delay_beyond_the_deadline_is_not_begun() -> None:
     line = Line(fault(retry_after_s=20.0), takes_s=5.0)
     diagnostic = refused(line, deadline_s=20.0)
     assert (diagnostic.code, line.slept) == (codes.WAIT_TOO_LONG, [])
-    assert "20 s" in diagnostic.message
-    assert "the 15 s that `llm.timeout` leaves" in diagnostic.message
+    assert "20.0s" in diagnostic.message
+    assert "the 15.0s that `llm.timeout` leaves" in diagnostic.message
 
 
 def test_a_delay_of_ours_beyond_the_deadline_ends_in_the_fault_itself() -> None:
@@ -263,7 +263,7 @@ def test_a_wait_ends_ten_minutes_after_the_last_response_of_the_model() -> None:
     diagnostic = refused(line)
     assert 600.0 <= line.clock.monotonic() < 700.0
     assert diagnostic.code == codes.RATE_LIMITED
-    for text in ("no response for 600 s", "the rate limit of p/m", "it waited 600 s", "it says no"):
+    for text in ("no response for 10m 00s", "the rate limit of p/m", "it waited 10m 00s", "it says no"):
         assert text in diagnostic.message
     for text in ("`rates`", "--jobs", "stop_conditions.max_wall"):
         assert text in (diagnostic.hint or "")
@@ -293,8 +293,8 @@ def test_a_wait_that_is_certainly_longer_than_ten_minutes_is_not_begun() -> None
     diagnostic = refused(line, deadline_s=7200.0)
     assert diagnostic.code == codes.WAIT_TOO_LONG
     assert "it says no" in diagnostic.message
-    assert "3600 s" in diagnostic.message
-    assert "600 s that a build waits" in diagnostic.message
+    assert "1h 00m" in diagnostic.message
+    assert "10m 00s that a build waits" in diagnostic.message
     assert (line.paused, line.events) == ([], [])
 
 
@@ -303,7 +303,7 @@ def test_a_limit_of_the_pipeline_that_is_certainly_too_slow_is_named() -> None:
     line.ask()
     diagnostic = refused(line)
     assert (diagnostic.code, len(line.deadlines)) == (codes.WAIT_TOO_LONG, 1)
-    assert "1 requests/h, from `rates`, requires a wait of 3600 s" in diagnostic.message
+    assert "1 requests/h, from `rates`, requires a wait of 1h 00m" in diagnostic.message
 
 
 def test_max_wall_takes_the_place_of_the_ten_minutes() -> None:
@@ -314,7 +314,7 @@ def test_max_wall_takes_the_place_of_the_ten_minutes() -> None:
     line.wall_s = 3000.0
     diagnostic = refused(line)
     assert (diagnostic.code, line.paused) == (codes.WAIT_TOO_LONG, [])
-    assert "3000 s that `max_wall` leaves" in diagnostic.message
+    assert "50m 00s that `max_wall` leaves" in diagnostic.message
 
 
 def test_a_request_with_a_fallback_waits_for_less_also_if_max_wall_is_later() -> None:
@@ -323,10 +323,10 @@ def test_a_request_with_a_fallback_waits_for_less_also_if_max_wall_is_later() ->
         line.wall_s, line.patience_s = wall_s, 60.0
         diagnostic = refused(line)
         assert 60.0 <= line.clock.monotonic() < 70.0
-        assert "no response for 60 s" in diagnostic.message
+        assert "no response for 1m 00s" in diagnostic.message
     line = Line(full(90.0))
     line.wall_s, line.patience_s = 4000.0, 60.0
-    assert "60 s that a build waits" in refused(line).message
+    assert "1m 00s that a build waits" in refused(line).message
     line = Line(full())
     line.wall_s, line.patience_s = 30.0, 60.0
     with pytest.raises(LimitError):
@@ -341,7 +341,7 @@ def test_a_wait_that_max_wall_ends_says_what_it_waited_for_and_what_to_do() -> N
     (diagnostic,) = caught.value.diagnostics
     assert 30.0 <= line.clock.monotonic() < 31.0
     assert (diagnostic.code, diagnostic.subject) == ("E504", "code")
-    for text in ("max_wall, which is 30 s", "waited 30 s", "the rate limit of p/m", "it says no"):
+    for text in ("max_wall, which is 30.0s", "waited 30.0s", "the rate limit of p/m", "it says no"):
         assert text in diagnostic.message
     assert "raise it" in (diagnostic.hint or "")
     assert "`rates`" in (diagnostic.hint or "")
@@ -367,7 +367,7 @@ def test_a_long_wait_is_shown_once_and_a_short_one_is_not() -> None:
     line.ask()
     (shown,) = events_of(line, "rate_limit_wait")
     assert (shown.role, shown.level) == ("code", "info")
-    assert shown.message == "waits for the rate limit of p/m, 6.0 s"
+    assert shown.message == "waits for the rate limit of p/m, 6.0s"
     assert shown.facts() == {"provider": "p", "model": "m", "wait_s": 5.95, "limit": "it says no"}
     assert len(events_of(line, "http_retry")) == 4
     line = Line(full(2.0), Response(text="hi"))
@@ -388,5 +388,5 @@ def test_a_wait_for_a_limit_of_the_pipeline_is_shown_with_it() -> None:
     line.ask()
     (shown,) = line.events
     assert shown.facts()["limit"] == "1 requests/min, from `rates`"
-    assert shown.message == "waits for the rate limit of p/m, 60.0 s"
+    assert shown.message == "waits for the rate limit of p/m, 1m 00s"
     assert line.clock.monotonic() == pytest.approx(60.0)

@@ -1,9 +1,12 @@
 """Symbols that a stream can show, and formats of numbers."""
 
+from decimal import ROUND_UP, Decimal
+
 import pytest
 
+from orch23.model.text import format_duration, format_money
 from orch23.report.marks import ASCII, UNICODE, Style, marks_for
-from orch23.report.values import format_counts, format_duration, format_size, pluralize
+from orch23.report.values import format_counts, format_size, pluralize
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,22 @@ def test_colors_are_written_only_on_request() -> None:
 )
 def test_durations(seconds: float, said: str) -> None:
     assert format_duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("amount", "said", "at_least"),
+    [
+        ("0", "$0", "$0"),
+        ("0.00001", "under $0.0001", "$0.0001"),
+        ("0.01892625", "$0.0189", "$0.019"),
+        ("0.5", "$0.50", "$0.50"),
+        ("1.231", "$1.23", "$1.24"),
+        ("12345", "$12,345.00", "$12,345.00"),
+    ],
+)
+def test_money(amount: str, said: str, at_least: str) -> None:
+    assert format_money(Decimal(amount)) == said
+    assert format_money(Decimal(amount), ROUND_UP) == at_least
 
 
 def test_counts_and_sizes() -> None:

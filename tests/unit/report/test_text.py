@@ -225,8 +225,8 @@ def test_retries_are_shown_only_in_the_line_of_their_stage() -> None:
 
 
 def test_a_long_wait_for_a_rate_limit_is_shown() -> None:
-    waits = parse_event("rate_limit_wait", "waits for the rate limit of p/m, 5.9 s", role="code", data={"wait_s": 5.9})
-    assert "   code  waits for the rate limit of p/m, 5.9 s\n" in screen(waits, paid(), over(0, "ok"))
+    waits = parse_event("rate_limit_wait", "waits for the rate limit of p/m, 5.9s", role="code", data={"wait_s": 5.9})
+    assert "   code  waits for the rate limit of p/m, 5.9s\n" in screen(waits, paid(), over(0, "ok"))
     assert screen(waits, paid(), over(0, "ok"), quiet=True) == ""
 
 

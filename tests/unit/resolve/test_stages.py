@@ -247,6 +247,7 @@ def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
         ({"llm": {**LLM, "max_tokens": 0}, "outputs": ["o"]}, [("llm/max_tokens", "E812")]),
         ({"llm": {**LLM, "temperature": -1}, "outputs": ["o"]}, [("llm/temperature", "E812")]),
         ({"llm": {**LLM, "base_url": "ftp://x"}, "outputs": ["o"]}, [("llm/base_url", "E812")]),
+        ({"llm": {**LLM, "returns": "code", "only_json": True}, "outputs": ["o"]}, [("llm/only_json", "E856")]),
         *(
             ({"llm": {**LLM, "read": ["a", path]}, "outputs": ["o"]}, [("llm/read/1", code)])
             for path, code in (
