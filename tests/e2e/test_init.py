@@ -103,16 +103,62 @@ def test_the_answers_hold_an_address_that_is_the_same_on_every_machine(project: 
     assert "name: four\n" in project.read("pipelines/quickstart.yaml")
 
 
+ADDRESS = "http://127.0.0.1:9/v1"  # no server listens at the port of discard
+SERVER = ("--data", f"base_url={ADDRESS}", "--data", "model=qwen2.5:7b")
 OFFERED = [(name, choice) for name in NAMES for choice in builtin_templates()[name].questions["provider"]["choices"]]
 
 
 @pytest.mark.stride(4)
 @pytest.mark.parametrize(("name", "provider"), OFFERED)
 def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project, name: str, provider: str) -> None:
-    init(project, name, "--data", f"provider={provider}")
+    init(project, name, "--data", f"provider={provider}", *(SERVER if provider == "server" else ()))
     valid = project.run("validate", f"pipelines/{name}.yaml")
     assert valid.code == 0, valid.err
-    assert f"provider: {provider}\n" in project.read(f"pipelines/{name}.yaml")
+    stated = f"openai\n    base_url: {ADDRESS}\n" if provider == "server" else f"{provider}\n"
+    assert f"    provider: {stated}" in project.read(f"pipelines/{name}.yaml")
+    assert f"provider: {provider}\n" in project.read(f".orch23-{name}.answers.yml")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_of_a_server_is_free_only_if_the_answer_says_so(project: Project, name: str) -> None:
+    pipeline = f"pipelines/{name}.yaml"
+    server = ("--data", "provider=server", *SERVER)
+    assert init(project, name, *server).code == 0
+    assert "prices:" not in project.read(pipeline)
+    refused = project.build(pipeline, "--budget", "1")
+    assert "error[E424]" in refused.err  # nothing is sent: a proxy on loopback may cost money
+    changed = project.run("template", "update", name, "--data", "free=true")
+    assert changed.code == 0, changed.err
+    assert "prices:\n  qwen2.5:7b: 0\n" in project.read(pipeline)
+    built = project.build(pipeline, "--budget", "1", env={"OPENAI_API_KEY": ""})
+    assert "E424" not in built.err
+    before = everything(project)
+    again = project.run("template", "update", name)
+    assert (again.code, again.out) == (0, ""), again.err
+    assert everything(project).keys() == before.keys()
+    assert f"base_url: {ADDRESS}\n" in project.read(f".orch23-{name}.answers.yml")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (("provider=server",), "E674"),
+        (("provider=server", "model=m"), "E674"),
+        (("provider=server", f"base_url={ADDRESS}"), "E674"),
+        (("provider=server", "model=m", "base_url=127.0.0.1:9"), "E675"),
+        (("provider=server", "model=m", "base_url=http://127.0.0.1:9/v1 #"), "E675"),
+        (("provider=server", "model=m", "base_url=http://127.0.0.1:9/v1\n    effort: high"), "E675"),
+        (("provider=openai", f"base_url={ADDRESS}"), "E675"),
+        (("provider=openai", "free=true"), "E675"),
+    ],
+)
+def test_answers_about_a_server_are_complete_valid_and_only_for_a_server(
+    project: Project, data: tuple[str, ...], code: str
+) -> None:
+    refused = init(project, "quickstart", *(part for one in data for part in ("--data", one)))
+    assert refused.code == 64
+    assert f"error[{code}]" in refused.err
+    assert everything(project) == {}
 
 
 def test_a_key_that_is_there_is_reported_and_decides_nothing(project: Project) -> None:
