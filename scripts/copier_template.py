@@ -24,7 +24,7 @@ ENVOPS = {
     "comment_end_string": "#]",
     "undefined": "jinja2.StrictUndefined",
 }
-_KEYS = frozenset({"summary", "files", "questions", "replace", "next"})
+_KEYS = frozenset({"summary", "files", "questions", "replace", "examples", "next"})
 _OPENS = re.compile(r"\[[\[%#]")
 _LEFT_OUT = ("__pycache__", ".pytest_cache", "*.pyc", "*.lock", ".DS_Store")
 # An answer goes into YAML as it is, so it must be a plain word there: no quote, no space, nothing that YAML reads as
@@ -69,6 +69,7 @@ class Description:
     files: tuple[str, ...]
     questions: Mapping[str, Mapping[str, Any]]
     replace: tuple[Mapping[str, str], ...]
+    examples: tuple[tuple[Mapping[str, str], ...], ...]
     next: str
 
 
@@ -103,6 +104,7 @@ def describe(root: Path, name: str) -> Description:
         files=tuple(reported["files"]),
         questions=reported.get("questions") or {},
         replace=tuple(reported.get("replace") or ()),
+        examples=tuple(tuple(one) if isinstance(one, list) else (one,) for one in reported.get("examples") or ()),
         next=reported["next"],
     )
 

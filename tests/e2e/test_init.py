@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orch23.templates.source import builtin_templates
+from scripts.copier_template import describe, descriptions
 from tests.project import Outcome, Project
 from tests.sandbox.users import ROOT
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
@@ -117,6 +118,96 @@ def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project,
     stated = f"openai\n    base_url: {ADDRESS}\n" if provider == "server" else f"{provider}\n"
     assert f"    provider: {stated}" in project.read(f"pipelines/{name}.yaml")
     assert f"provider: {provider}\n" in project.read(f".orch23-{name}.answers.yml")
+
+
+# What a user edits first in each template, and a text in it.
+SPECS = {
+    "layered_app": ("specs/layered_app/todo/request.md", "to-do"),
+    "planner_coder_tester": ("specs/planner_coder_tester/goal.md", "mean number of logins"),
+    "quickstart": ("specs/quickstart.md", "counts the vowels"),
+    "tdd_loop": ("specs/tdd_loop/spec.yaml", "in lower case"),
+    "work_orders": ("specs/work_orders/spec.md", "two decimals"),
+}
+
+
+def test_every_template_has_a_spec_to_edit() -> None:
+    assert list(SPECS) == NAMES
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_after_an_edit_of_the_spec_no_scripted_or_recorded_response_is_used(
+    initialized: Initialized, tmp_path: Path, name: str, is_built: bool
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
+    pipeline, (spec, text) = f"pipelines/{name}.yaml", SPECS[name]
+    if is_built:
+        assert project.build(pipeline, env=NOBODY).code == 0
+    before = project.files("workspace")
+    project.replace(spec, text, "another thing")
+    built = project.build(pipeline, env=NOBODY)
+    assert built.code not in {0, 6}, built.err
+    if name == "quickstart":
+        assert "orch23 model install smollm2" in built.err
+    else:
+        assert "error[E404]" in built.err
+        assert "were written for other requests" in built.err
+        assert "orch23 template update --data provider=anthropic" in built.err
+    if is_built:
+        assert project.files("workspace") == before
+        project.replace(spec, "another thing", text)
+        assert project.build(pipeline, env=NOBODY).code == 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "quickstart"])
+def test_an_edit_of_a_prompt_makes_scripted_responses_meaningless_too(
+    initialized: Initialized, tmp_path: Path, name: str
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
+    prompt = next(path for path in sorted(project.files("prompts")) if re.search(r"plan|intent|_tests", path))
+    project.edit(prompt, "Write it in verse.\n" + project.read(prompt))
+    built = project.build(f"pipelines/{name}.yaml")
+    assert "error[E404]" in built.err
+    assert built.code != 0
+
+
+def test_the_way_out_is_one_command(initialized: Initialized, tmp_path: Path) -> None:
+    project, _ = initialized.copy("layered_app", tmp_path / "project")
+    project.replace("specs/layered_app/todo/request.md", "to-do", "shopping")
+    refused = project.build("pipelines/layered_app.yaml")
+    found = re.search(r"`orch23 (template update --data provider=\S+ --data model=\S+)`", refused.err)
+    assert found is not None, refused.err
+    assert project.run(*found[1].split()).code == 0
+    pipeline = project.read("pipelines/layered_app.yaml")
+    assert "    provider: anthropic\n    model: claude-opus-4-8\n" in pipeline
+    assert "answers:" not in pipeline
+    assert project.run("validate", "pipelines/layered_app.yaml").code == 0
+
+
+def test_another_name_of_the_pipeline_leaves_its_responses(project: Project) -> None:
+    for name in ("layered_app", "tdd_loop"):
+        init(project, name, "--data", "name=mine")
+        assert project.build(f"pipelines/{name}.yaml").code == 0
+
+
+EXAMPLES = [(one.name, number) for one in descriptions(HERE) for number in range(len(one.examples))]
+
+
+@pytest.mark.parametrize(("name", "number"), EXAMPLES)
+def test_the_edits_that_its_responses_were_written_for_build(
+    initialized: Initialized, tmp_path: Path, name: str, number: int
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
+    options: list[str] = []
+    for edit in describe(HERE, name).examples[number]:
+        if "set" in edit:
+            options += ["--set", edit["set"]]
+        elif "text" in edit:
+            project.write({edit["file"]: edit["text"]})
+        else:
+            project.replace(edit["file"], edit["find"], edit["with"])
+    built = project.build(f"pipelines/{name}.yaml", *options)
+    assert built.code == 0, built.err
 
 
 @pytest.mark.parametrize("name", NAMES)
