@@ -26,6 +26,8 @@ ENVOPS = {
 }
 _KEYS = frozenset({"summary", "files", "questions", "replace", "examples", "next"})
 _OPENS = re.compile(r"\[[\[%#]")
+# A link from a page of docs to another, which a project does not have.
+_LINK = re.compile(rb"\[([^]]+)\]\(\.\./[^)]*\)")
 _LEFT_OUT = ("__pycache__", ".pytest_cache", "*.pyc", "*.lock", ".DS_Store")
 # An answer goes into YAML as it is, so it must be a plain word there: no quote, no space, nothing that YAML reads as
 # anything but text, and no way up the folders.
@@ -110,11 +112,14 @@ def describe(root: Path, name: str) -> Description:
 
 
 def project_files(root: Path, description: Description) -> dict[str, Blob]:
-    """Return the files that the template brings, as they stand at the top level."""
+    """Return the files that the template brings, as they stand at the top level; pages without links to other pages."""
     found = {}
     for named in description.files:
         for path in _paths(root, named):
-            found[path.relative_to(root).as_posix()] = Blob(path.read_bytes(), bool(path.stat().st_mode & 0o100))
+            data = path.read_bytes()
+            if path.suffix == ".md":
+                data = _LINK.sub(rb"\1", data)
+            found[path.relative_to(root).as_posix()] = Blob(data, bool(path.stat().st_mode & 0o100))
     return dict(sorted(found.items()))
 
 

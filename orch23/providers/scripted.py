@@ -63,7 +63,7 @@ class ScriptedProvider(Struct, frozen=True):
         return not case.requests or self.attempt > 1 or request_digest(request) in case.requests
 
     def _outdated(self, request: Request) -> Diagnostic:
-        message = "the scripted responses were written for other requests: the prompt or an input was edited"
+        message = "the scripted responses were written for other requests: the prompt, an input or a test was edited"
         hint = (
             "undo the edit, or set a model: `provider: anthropic` and `model: claude-opus-4-8` instead of `scripted`, "
             "without `answers` (in a project of `orch23 init`: `orch23 template update --data provider=anthropic "

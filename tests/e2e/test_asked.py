@@ -174,6 +174,14 @@ def test_what_is_at_a_port_and_is_no_server_of_models_is_not_offered(tmp_path: P
     assert "found:" not in screen
 
 
+def test_an_earlier_version_without_servers_can_be_asked_for(tmp_path: Path) -> None:
+    with loopback(rule=served) as server:
+        argv = ("init", "quickstart", "--ref", "v3")
+        code, screen = on_a_terminal(tmp_path, *argv, answers=SERVER, env={}, ports={port(server): "Ollama"})
+    assert code == 0, screen
+    assert "provider: local\n" in (tmp_path / ".orch23-quickstart.answers.yml").read_text()
+
+
 def test_no_port_is_tried_unless_a_question_is_asked(tmp_path: Path) -> None:
     with loopback(rule=served) as server:
         ports = {port(server): "Ollama"}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orch23.templates.source import builtin_templates
 from scripts.copier_template import describe, descriptions
@@ -65,9 +66,26 @@ def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_leve
     files = project.files()
     for path in builtin_templates()[name].files:
         first = SCHEMA_LINE.match(files[path])
-        assert files[path].removeprefix(first.group() if first else b"") == (HERE / path).read_bytes(), path
+        # A project does not have the other pages.
+        there = re.sub(rb"\[([^]]+)\]\(\.\./[^)]+\)", rb"\1", (HERE / path).read_bytes())
+        assert files[path].removeprefix(first.group() if first else b"") == there, path
     assert files.keys() - set(builtin_templates()[name].files) == {"orch23.toml", f".orch23-{name}.answers.yml"}
     assert made.err.startswith("next: ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_path_that_the_head_of_the_pipeline_names_is_created(
+    initialized: Initialized, tmp_path: Path, name: str
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
+    head = project.read(f"pipelines/{name}.yaml").partition("version: 1")[0].partition("\n")[2]
+    named = set(re.findall(r"(?:pipelines|prompts|specs|docs)/[\w./-]*\w/?", head))
+    added = {"specs/layered_app/todo/feedback/0001-due-date.md", "specs/layered_app/APP_ID/"}  # by the user
+    assert [path for path in sorted(named - added) if not project.exists(path)] == []
+    pages = {path for path in project.files() if path.startswith("docs/")}
+    assert pages == ({f"docs/templates/{name}.md"} if (HERE / f"docs/templates/{name}.md").exists() else set())
+    assert pages <= named
+    assert not any("](../" in project.read(path) for path in pages)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,6 +124,23 @@ def test_the_answers_hold_an_address_that_is_the_same_on_every_machine(project: 
 
 ADDRESS = "http://127.0.0.1:9/v1"  # no server listens at the port of discard
 SERVER = ("--data", f"base_url={ADDRESS}", "--data", "model=qwen2.5:7b")
+
+
+def test_blank_is_the_smallest_pipeline_a_stage_with_a_model_and_a_test(
+    initialized: Initialized, tmp_path: Path
+) -> None:
+    project, _ = initialized.copy("blank", tmp_path / "project")
+    (stage,) = yaml.safe_load(project.read("pipelines/blank.yaml"))["stages"].values()
+    assert stage.keys() == {"desc", "inputs", "outputs", "llm", "verify", "retry"}
+    assert [next(iter(step)) for step in stage["verify"]["steps"]] == ["check", "pytest"]
+    assert project.build("pipelines/blank.yaml").code == 0
+    test = "from slugify import slugify\n\n\ndef test_it():\n    assert not slugify('a')\n"
+    project.edit("specs/blank/test_slugify.py", test)
+    refused = project.build("pipelines/blank.yaml")
+    assert refused.code == 5
+    assert "error[E404]" in refused.err  # the failure of the new test is in the request
+
+
 OFFERED = [(name, choice) for name in NAMES for choice in builtin_templates()[name].questions["provider"]["choices"]]
 
 
@@ -122,6 +157,7 @@ def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project,
 
 # What a user edits first in each template, and a text in it.
 SPECS = {
+    "blank": ("specs/blank/spec.md", "one hyphen"),
     "layered_app": ("specs/layered_app/todo/request.md", "to-do"),
     "planner_coder_tester": ("specs/planner_coder_tester/goal.md", "mean number of logins"),
     "quickstart": ("specs/quickstart.md", "counts the vowels"),
@@ -164,7 +200,7 @@ def test_an_edit_of_a_prompt_makes_scripted_responses_meaningless_too(
     initialized: Initialized, tmp_path: Path, name: str
 ) -> None:
     project, _ = initialized.copy(name, tmp_path / "project")
-    prompt = next(path for path in sorted(project.files("prompts")) if re.search(r"plan|intent|_tests", path))
+    prompt = next(path for path in sorted(project.files("prompts")) if re.search(r"plan|intent|_tests|module", path))
     project.edit(prompt, "Write it in verse.\n" + project.read(prompt))
     built = project.build(f"pipelines/{name}.yaml")
     assert "error[E404]" in built.err

@@ -263,7 +263,8 @@ def create_project(
     source = find_source(template or _choose(console), console.here)
     answers = parse_data(data)
     asking = console.is_interactive and not defaults
-    choices = _provider_choices(source)
+    # The catalogue is of the newest version; an earlier one may have other choices.
+    choices = _provider_choices(source) if ref is None else ()
     found = _usable_providers(console.environ, choices)
     # A parent with only a git repository is not the root: the project may be meant to be a part of it.
     marked = is_project_root(find_project(console.here).root)
