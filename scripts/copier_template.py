@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,8 +24,10 @@ ENVOPS = {
     "comment_end_string": "#]",
     "undefined": "jinja2.StrictUndefined",
 }
-_KEYS = frozenset({"summary", "files", "questions", "replace", "next"})
+_KEYS = frozenset({"summary", "files", "questions", "replace", "examples", "next"})
 _OPENS = re.compile(r"\[[\[%#]")
+# A link from a page of docs to another, which a project does not have.
+_LINK = re.compile(rb"\[([^]]+)\]\(\.\./[^)]*\)")
 _LEFT_OUT = ("__pycache__", ".pytest_cache", "*.pyc", "*.lock", ".DS_Store")
 # An answer goes into YAML as it is, so it must be a plain word there: no quote, no space, nothing that YAML reads as
 # anything but text, and no way up the folders.
@@ -33,6 +35,27 @@ _NO_TEXT = "(?!(?i:true|false|yes|no|on|off|null|y|n)\\\\Z)"
 _WORD = "[A-Za-z0-9._/+@-]"
 _TEXT = f"\\\\A{_NO_TEXT}(?!.*(?:[.][.]|//))[A-Za-z]{_WORD}*(?::{_WORD}+)*\\\\Z"
 _NAME = f"\\\\A{_NO_TEXT}[A-Za-z][A-Za-z0-9._-]{{0,63}}\\\\Z"
+_URL = "\\\\Ahttps?://[][A-Za-z0-9._:-]+(/[A-Za-z0-9._/-]*)?\\\\Z"
+# The choice of `provider` that is rendered as `openai` with a `base_url`.
+SERVER = "server"
+_NOTES = {SERVER: "OpenAI-compatible: Ollama, LM Studio, llama.cpp, vLLM"}
+# Of the variables that `init` may have on a terminal: `found` is what makes a provider usable here, `served` is the
+# model of a server by its address.
+_SERVED = f"[% if provider == '{SERVER}' %][[ (served | default({{}})).get(base_url) or UNSET ]][% else %]"
+_BASE_URL = {
+    "help": "Address of the server, such as http://127.0.0.1:11434/v1",
+    "when": f"[[ provider == '{SERVER}' ]]",
+    "default": f"[% if provider == '{SERVER}' %][[ UNSET ]][% endif %]",
+    "validator": f"[% if provider != '{SERVER}' and base_url %]only `provider={SERVER}` has it"
+    f"[% elif provider == '{SERVER}' and not (base_url | regex_search('{_URL}')) %]must be an http(s) URL[% endif %]",
+}
+_FREE = {
+    "help": "Does it cost nothing? A proxy may forward to a model that costs money",
+    "type": "bool",
+    "when": f"[[ provider == '{SERVER}' ]]",
+    "default": False,
+    "validator": f"[% if free and provider != '{SERVER}' %]only `provider={SERVER}` has it[% endif %]",
+}
 
 
 class TemplateError(Exception):
@@ -48,6 +71,7 @@ class Description:
     files: tuple[str, ...]
     questions: Mapping[str, Mapping[str, Any]]
     replace: tuple[Mapping[str, str], ...]
+    examples: tuple[tuple[Mapping[str, str], ...], ...]
     next: str
 
 
@@ -82,16 +106,20 @@ def describe(root: Path, name: str) -> Description:
         files=tuple(reported["files"]),
         questions=reported.get("questions") or {},
         replace=tuple(reported.get("replace") or ()),
+        examples=tuple(tuple(one) if isinstance(one, list) else (one,) for one in reported.get("examples") or ()),
         next=reported["next"],
     )
 
 
 def project_files(root: Path, description: Description) -> dict[str, Blob]:
-    """Return the files that the template brings, as they stand at the top level."""
+    """Return the files that the template brings, as they stand at the top level; pages without links to other pages."""
     found = {}
     for named in description.files:
         for path in _paths(root, named):
-            found[path.relative_to(root).as_posix()] = Blob(path.read_bytes(), bool(path.stat().st_mode & 0o100))
+            data = path.read_bytes()
+            if path.suffix == ".md":
+                data = _LINK.sub(rb"\1", data)
+            found[path.relative_to(root).as_posix()] = Blob(data, bool(path.stat().st_mode & 0o100))
     return dict(sorted(found.items()))
 
 
@@ -124,7 +152,7 @@ def catalogue_entry(description: Description, files: Mapping[str, Blob], version
     """Return what `orch23 template list` and `show` tell of the template."""
     asked = {
         name: {key: reported[key] for key in ("help", "default", "choices") if key in reported}
-        for name, reported in description.questions.items()
+        for name, reported in _questions(description).items()
     }
     return {
         "name": description.name,
@@ -160,13 +188,36 @@ def _settings(description: Description) -> dict[str, Any]:
         "_answers_file": f".orch23-{description.name}.answers.yml",
         "_envops": ENVOPS,
         "_message_after_copy": f"next: {description.next}",
-        **{name: _question(name, reported) for name, reported in description.questions.items()},
+        **{name: _question(name, reported) for name, reported in _questions(description).items()},
     }
+
+
+def _questions(description: Description) -> dict[str, Mapping[str, Any]]:
+    """Return the questions in their order. A provider that can be a server adds those about the server."""
+    stated = dict(description.questions)
+    if SERVER not in stated.get("provider", {}).get("choices", ()):
+        return stated
+    provider, model = stated.pop("provider"), stated.pop("model")
+    model = {**model, "default": f"{_SERVED}{model['default']}[% endif %]"}
+    return {"provider": provider, "base_url": _BASE_URL, "model": model, "free": _FREE, **stated}
+
+
+def _found_first(choices: Sequence[str]) -> str:
+    """Return choices for copier, as YAML: first those that were found on this machine, marked as found."""
+    # A label ends up in a mapping of YAML, so it is written as JSON.
+    labelled = [[one, f"{one}  ({_NOTES[one]})" if one in _NOTES else one] for one in choices]
+    return (
+        f"[% set found = found | default({{}}) %][% set all = {json.dumps(labelled)} %]{{"
+        "[% for one in found %][[ (one ~ '  (found: ' ~ found[one] ~ ')') | tojson ]]: [[ one ]], "
+        "[% endfor %][% for one, label in all if one not in found %][[ label | tojson ]]: [[ one ]], [% endfor %]}"
+    )
 
 
 def _question(name: str, reported: Mapping[str, Any]) -> dict[str, Any]:
     """Return a question of copier's: text that is free gets a validator, unless it has one of its own."""
     question = {"type": "str", "qmark": "?", **reported}
+    if name == "provider" and "choices" in question:
+        question["choices"] = _found_first(question["choices"])
     if question["type"] == "str" and "choices" not in question and "validator" not in question:
         pattern = _NAME if name == "name" else _TEXT
         what = "a letter, then letters, digits and . _ -" if name == "name" else "a plain word: no spaces, no quotes"

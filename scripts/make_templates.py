@@ -1,5 +1,7 @@
 """Write the git bundles of orch23/templates from the runnable pipelines: `make templates`.
 
+First, each template is built, to note in its scripted responses for which requests they were written.
+
 A template whose files differ from the last version in its bundle gets a next version there; all others stay as they
 are. So every version that was ever shipped stays in the bundle, and an update can be merged three-way.
 """
@@ -24,6 +26,7 @@ from scripts.copier_template import (
     project_files,
     template_files,
 )
+from scripts.scripted_requests import write_requests
 
 ROOT = Path(__file__).parents[1]
 TEMPLATES = ROOT / "orch23" / "templates"
@@ -34,6 +37,8 @@ _AUTHOR = {"NAME": "The orch23 authors", "EMAIL": "authors@orch23.invalid", "DAT
 def main() -> int:
     """Make all templates and say which have a new version."""
     try:
+        for one in descriptions(ROOT):
+            write_requests(ROOT, one)
         made = make_all(ROOT, TEMPLATES)
     except TemplateError as wrong:
         print(f"error: {wrong}", file=sys.stderr)

@@ -43,7 +43,10 @@ def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponse
 
 def _wrong_form(parsed: "ParsedText", path: str, names: Sequence[str]) -> Diagnostic:
     wrong = f"; wrong: {', '.join(f'`{name}`' for name in names)}" if names else ""
-    hint = "write stage names, each with a list of responses (text), or of cases `{when: TEXT, answers: [...]}`"
+    hint = (
+        "write stage names, each with a list of responses (text), or of cases "
+        "`{when: TEXT, requests: [DIGEST], answers: [...]}`"
+    )
     location = parsed.location_of("", names[0] if names else None) or Location(path, 1, 1)
     message = f"`{path}` must map stage names to lists of responses{wrong}"
     return Diagnostic(NO_SCRIPTED_RESPONSE, message, location, hint)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -36,7 +37,7 @@ class CopierCall(Struct, frozen=True, kw_only=True):
     answers_file: str
     ref: str | None = None
     data: Mapping[str, str] = field(default_factory=dict)
-    suggested: Mapping[str, str] = field(default_factory=dict)
+    suggested: Mapping[str, Any] = field(default_factory=dict)
     ask: bool = False
 
 

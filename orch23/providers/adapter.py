@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 
 
 class ScriptedCase(Struct, frozen=True, forbid_unknown_fields=True):
-    """Scripted responses by attempt, for requests that contain the text `when`; by default for every request."""
+    """Scripted responses by attempt, for requests that contain the text `when`; by default for every request.
+
+    `requests` are digests of the first requests that they were written for; empty for any (ADR 47).
+    """
 
     texts: tuple[str, ...] = field(name="answers")
     when: str = ""
+    requests: tuple[str, ...] = ()
 
 
 # The origin of a scripted response, in its record.

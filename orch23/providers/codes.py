@@ -48,8 +48,10 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     NO_SCRIPTED_RESPONSE: (
         "no scripted response",
         "The provider `scripted` reads responses from the file in `llm.answers`. It maps `stage` or `stage@item` to "
-        "a list of texts, one for each attempt, or to a list of cases `{when: TEXT, answers: [...]}`; the first case "
-        "whose text is in the request is used. Add the missing response.",
+        "a list of texts, one for each attempt, or to a list of cases `{when: TEXT, requests: [DIGEST], answers: "
+        "[...]}`; the first case whose text is in the request is used. A case with `requests` is only for these "
+        "requests: after an edit of the prompt or an input, it would be meaningless. Set another provider and a "
+        "model, undo the edit, or add the missing response.",
     ),
     UNKNOWN_PROVIDER: (
         "unknown provider",

@@ -18,6 +18,9 @@ from orch23.providers.adapter import (
 )
 from orch23.steps.llm.spec import LLMStep
 
+# Hex digits of the digest of a request. No one gains from a collision, so a short one is enough.
+_DIGITS = 16
+
 
 class ScriptedProvider(Struct, frozen=True):
     """The scripted responses of one attempt (from 1) of one stage."""
@@ -27,7 +30,7 @@ class ScriptedProvider(Struct, frozen=True):
     attempt: int
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Return the response of the first case whose `when` the request contains.
+        """Return the response of the first case whose `when` the request contains, and which is for this request.
 
         Raises:
             ProviderError: no case matches the request, or its list is too short.
@@ -36,7 +39,10 @@ class ScriptedProvider(Struct, frozen=True):
         del deadline_s
         cases = _cases(self.answers, self.stage)
         said = "\n".join((request.system, *(message.content for message in request.messages)))
-        case = next((one for one in cases if one.when in said), None)
+        matching = [one for one in cases if one.when in said]
+        case = next((one for one in matching if self._is_for(one, request)), None)
+        if case is None and matching:
+            raise ProviderError(self._outdated(request))
         text = None if case is None else _text(case, self.attempt)
         if text is None:
             raise ProviderError(self._missing(cases, case))
@@ -52,6 +58,20 @@ class ScriptedProvider(Struct, frozen=True):
             return digest_json([[case.when, text] for case, text in zip(cases, texts, strict=True)])
         return digest_bytes(texts[0].encode()).sha256 if texts and texts[0] is not None else None
 
+    def _is_for(self, case: ScriptedCase, request: Request) -> bool:
+        # Further attempts have feedback, which may differ between machines; the first request was compared.
+        return not case.requests or self.attempt > 1 or request_digest(request) in case.requests
+
+    def _outdated(self, request: Request) -> Diagnostic:
+        message = "the scripted responses were written for other requests: the prompt, an input or a test was edited"
+        hint = (
+            "undo the edit, or set a model: `provider: anthropic` and `model: claude-opus-4-8` instead of `scripted`, "
+            "without `answers` (in a project of `orch23 init`: `orch23 template update --data provider=anthropic "
+            "--data model=claude-opus-4-8`); or write a response, for `requests: "
+            f'["{request_digest(request)}"]`, under `{self.stage}` in the file that `llm.answers` names'
+        )
+        return Diagnostic(codes.NO_SCRIPTED_RESPONSE, message, subject=self.stage, hint=hint)
+
     def _missing(self, cases: Sequence[ScriptedCase], case: ScriptedCase | None) -> Diagnostic:
         message = f"there is no scripted response for attempt {self.attempt}"
         if case is not None:
@@ -60,6 +80,12 @@ class ScriptedProvider(Struct, frozen=True):
             message += ": the request contains the text of no `when`" if cases else ", nor any for this stage"
         hint = f"add it under `{self.stage}` in the file that `llm.answers` names"
         return Diagnostic(codes.NO_SCRIPTED_RESPONSE, message, subject=self.stage, hint=hint)
+
+
+def request_digest(request: Request) -> str:
+    """Return a digest of the texts of a request: what recordings compare, without model and parameters."""
+    parts = request.parts()
+    return digest_json({"system": parts["system"], "messages": parts["messages"]})[:_DIGITS]
 
 
 def _cases(answers: ScriptedResponses, stage: str) -> Sequence[ScriptedCase]:

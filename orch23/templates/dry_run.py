@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,7 +46,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
     """How the questions of a template are answered: by `data`, then on the terminal (`ask`) or by the `defaults`."""
 
     data: Mapping[str, str]
-    suggested: Mapping[str, str]
+    suggested: Mapping[str, Any]
     ask: bool
     defaults: bool
 

@@ -34,7 +34,7 @@ class RenderRequest(Struct, frozen=True, kw_only=True):
 
     ref: str | None = None
     data: Mapping[str, str] = field(default_factory=dict)
-    suggested: Mapping[str, str] = field(default_factory=dict)
+    suggested: Mapping[str, Any] = field(default_factory=dict)
     last: bytes | None = None
     ask: bool = False
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.e2e import templates
 from tests.project import Project
 
 HERE = Path(__file__).parents[2]
@@ -23,12 +24,7 @@ STOP = json.dumps({"status": "error", "reason": "tax.py is not in artifacts"})
 
 def placed(project: Project) -> Project:
     """Copy the template's files into a project."""
-    for place in (PIPELINE, ANSWERS, "prompts/planner_coder_tester", "specs/planner_coder_tester", "specs/schemas"):
-        source, target = HERE / place, project.root / place
-        target.parent.mkdir(parents=True, exist_ok=True)
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, target, ignore=ignored) if source.is_dir() else shutil.copy(source, target)
-    return project
+    return templates.copied(project, "planner_coder_tester")
 
 
 def answered(project: Project, answers: Mapping[str, str], *, tests: Mapping[str, str] | None = None) -> Project:

@@ -8,13 +8,14 @@ from typing import Any
 
 import yaml
 
+from scripts.scripted_requests import without_requests
 from tests.project import Project
 
 HERE = Path(__file__).parents[2]
 
 
 def copied(project: Project, name: str) -> Project:
-    """Copy the files of a template, as its `.template.yaml` lists them, into a project."""
+    """Copy the files of a template, as its `.template.yaml` lists them. Its responses are for any request."""
     listed = yaml.safe_load((HERE / f"pipelines/{name}.template.yaml").read_text())["files"]
     for path in listed:
         target = project.root / path
@@ -23,6 +24,9 @@ def copied(project: Project, name: str) -> Project:
             shutil.copytree(HERE / path, target)
         else:
             shutil.copyfile(HERE / path, target)
+    answers = f"pipelines/{name}.answers.yaml"
+    if project.exists(answers):
+        project.write({answers: without_requests(project.read(answers))})
     return project
 
 

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orch23.templates.source import builtin_templates
+from scripts.copier_template import describe, descriptions
 from tests.project import Outcome, Project
 from tests.sandbox.users import ROOT
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
@@ -64,9 +66,26 @@ def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_leve
     files = project.files()
     for path in builtin_templates()[name].files:
         first = SCHEMA_LINE.match(files[path])
-        assert files[path].removeprefix(first.group() if first else b"") == (HERE / path).read_bytes(), path
+        # A project does not have the other pages.
+        there = re.sub(rb"\[([^]]+)\]\(\.\./[^)]+\)", rb"\1", (HERE / path).read_bytes())
+        assert files[path].removeprefix(first.group() if first else b"") == there, path
     assert files.keys() - set(builtin_templates()[name].files) == {"orch23.toml", f".orch23-{name}.answers.yml"}
     assert made.err.startswith("next: ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_path_that_the_head_of_the_pipeline_names_is_created(
+    initialized: Initialized, tmp_path: Path, name: str
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
+    head = project.read(f"pipelines/{name}.yaml").partition("version: 1")[0].partition("\n")[2]
+    named = set(re.findall(r"(?:pipelines|prompts|specs|docs)/[\w./-]*\w/?", head))
+    added = {"specs/layered_app/todo/feedback/0001-due-date.md", "specs/layered_app/APP_ID/"}  # by the user
+    assert [path for path in sorted(named - added) if not project.exists(path)] == []
+    pages = {path for path in project.files() if path.startswith("docs/")}
+    assert pages == ({f"docs/templates/{name}.md"} if (HERE / f"docs/templates/{name}.md").exists() else set())
+    assert pages <= named
+    assert not any("](../" in project.read(path) for path in pages)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,16 +122,170 @@ def test_the_answers_hold_an_address_that_is_the_same_on_every_machine(project: 
     assert "name: four\n" in project.read("pipelines/quickstart.yaml")
 
 
+ADDRESS = "http://127.0.0.1:9/v1"  # no server listens at the port of discard
+SERVER = ("--data", f"base_url={ADDRESS}", "--data", "model=qwen2.5:7b")
+
+
+def test_blank_is_the_smallest_pipeline_a_stage_with_a_model_and_a_test(
+    initialized: Initialized, tmp_path: Path
+) -> None:
+    project, _ = initialized.copy("blank", tmp_path / "project")
+    (stage,) = yaml.safe_load(project.read("pipelines/blank.yaml"))["stages"].values()
+    assert stage.keys() == {"desc", "inputs", "outputs", "llm", "verify", "retry"}
+    assert [next(iter(step)) for step in stage["verify"]["steps"]] == ["check", "pytest"]
+    assert project.build("pipelines/blank.yaml").code == 0
+    test = "from slugify import slugify\n\n\ndef test_it():\n    assert not slugify('a')\n"
+    project.edit("specs/blank/test_slugify.py", test)
+    refused = project.build("pipelines/blank.yaml")
+    assert refused.code == 5
+    assert "error[E404]" in refused.err  # the failure of the new test is in the request
+
+
 OFFERED = [(name, choice) for name in NAMES for choice in builtin_templates()[name].questions["provider"]["choices"]]
 
 
 @pytest.mark.stride(4)
 @pytest.mark.parametrize(("name", "provider"), OFFERED)
 def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project, name: str, provider: str) -> None:
-    init(project, name, "--data", f"provider={provider}")
+    init(project, name, "--data", f"provider={provider}", *(SERVER if provider == "server" else ()))
     valid = project.run("validate", f"pipelines/{name}.yaml")
     assert valid.code == 0, valid.err
-    assert f"provider: {provider}\n" in project.read(f"pipelines/{name}.yaml")
+    stated = f"openai\n    base_url: {ADDRESS}\n" if provider == "server" else f"{provider}\n"
+    assert f"    provider: {stated}" in project.read(f"pipelines/{name}.yaml")
+    assert f"provider: {provider}\n" in project.read(f".orch23-{name}.answers.yml")
+
+
+# What a user edits first in each template, and a text in it.
+SPECS = {
+    "blank": ("specs/blank/spec.md", "one hyphen"),
+    "layered_app": ("specs/layered_app/todo/request.md", "to-do"),
+    "planner_coder_tester": ("specs/planner_coder_tester/goal.md", "mean number of logins"),
+    "quickstart": ("specs/quickstart.md", "counts the vowels"),
+    "tdd_loop": ("specs/tdd_loop/spec.yaml", "in lower case"),
+    "work_orders": ("specs/work_orders/spec.md", "two decimals"),
+}
+
+
+def test_every_template_has_a_spec_to_edit() -> None:
+    assert list(SPECS) == NAMES
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_after_an_edit_of_the_spec_no_scripted_or_recorded_response_is_used(
+    initialized: Initialized, tmp_path: Path, name: str, is_built: bool
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
+    pipeline, (spec, text) = f"pipelines/{name}.yaml", SPECS[name]
+    if is_built:
+        assert project.build(pipeline, env=NOBODY).code == 0
+    before = project.files("workspace")
+    project.replace(spec, text, "another thing")
+    built = project.build(pipeline, env=NOBODY)
+    assert built.code not in {0, 6}, built.err
+    if name == "quickstart":
+        assert "orch23 model install smollm2" in built.err
+    else:
+        assert "error[E404]" in built.err
+        assert "were written for other requests" in built.err
+        assert "orch23 template update --data provider=anthropic" in built.err
+    if is_built:
+        assert project.files("workspace") == before
+        project.replace(spec, "another thing", text)
+        assert project.build(pipeline, env=NOBODY).code == 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "quickstart"])
+def test_an_edit_of_a_prompt_makes_scripted_responses_meaningless_too(
+    initialized: Initialized, tmp_path: Path, name: str
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
+    prompt = next(path for path in sorted(project.files("prompts")) if re.search(r"plan|intent|_tests|module", path))
+    project.edit(prompt, "Write it in verse.\n" + project.read(prompt))
+    built = project.build(f"pipelines/{name}.yaml")
+    assert "error[E404]" in built.err
+    assert built.code != 0
+
+
+def test_the_way_out_is_one_command(initialized: Initialized, tmp_path: Path) -> None:
+    project, _ = initialized.copy("layered_app", tmp_path / "project")
+    project.replace("specs/layered_app/todo/request.md", "to-do", "shopping")
+    refused = project.build("pipelines/layered_app.yaml")
+    found = re.search(r"`orch23 (template update --data provider=\S+ --data model=\S+)`", refused.err)
+    assert found is not None, refused.err
+    assert project.run(*found[1].split()).code == 0
+    pipeline = project.read("pipelines/layered_app.yaml")
+    assert "    provider: anthropic\n    model: claude-opus-4-8\n" in pipeline
+    assert "answers:" not in pipeline
+    assert project.run("validate", "pipelines/layered_app.yaml").code == 0
+
+
+def test_another_name_of_the_pipeline_leaves_its_responses(project: Project) -> None:
+    for name in ("layered_app", "tdd_loop"):
+        init(project, name, "--data", "name=mine")
+        assert project.build(f"pipelines/{name}.yaml").code == 0
+
+
+EXAMPLES = [(one.name, number) for one in descriptions(HERE) for number in range(len(one.examples))]
+
+
+@pytest.mark.parametrize(("name", "number"), EXAMPLES)
+def test_the_edits_that_its_responses_were_written_for_build(
+    initialized: Initialized, tmp_path: Path, name: str, number: int
+) -> None:
+    project, _ = initialized.copy(name, tmp_path / "project")
+    options: list[str] = []
+    for edit in describe(HERE, name).examples[number]:
+        if "set" in edit:
+            options += ["--set", edit["set"]]
+        elif "text" in edit:
+            project.write({edit["file"]: edit["text"]})
+        else:
+            project.replace(edit["file"], edit["find"], edit["with"])
+    built = project.build(f"pipelines/{name}.yaml", *options)
+    assert built.code == 0, built.err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_of_a_server_is_free_only_if_the_answer_says_so(project: Project, name: str) -> None:
+    pipeline = f"pipelines/{name}.yaml"
+    server = ("--data", "provider=server", *SERVER)
+    assert init(project, name, *server).code == 0
+    assert "prices:" not in project.read(pipeline)
+    refused = project.build(pipeline, "--budget", "1")
+    assert "error[E424]" in refused.err  # nothing is sent: a proxy on loopback may cost money
+    changed = project.run("template", "update", name, "--data", "free=true")
+    assert changed.code == 0, changed.err
+    assert "prices:\n  qwen2.5:7b: 0\n" in project.read(pipeline)
+    built = project.build(pipeline, "--budget", "1", env={"OPENAI_API_KEY": ""})
+    assert "E424" not in built.err
+    before = everything(project)
+    again = project.run("template", "update", name)
+    assert (again.code, again.out) == (0, ""), again.err
+    assert everything(project).keys() == before.keys()
+    assert f"base_url: {ADDRESS}\n" in project.read(f".orch23-{name}.answers.yml")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (("provider=server",), "E674"),
+        (("provider=server", "model=m"), "E674"),
+        (("provider=server", f"base_url={ADDRESS}"), "E674"),
+        (("provider=server", "model=m", "base_url=127.0.0.1:9"), "E675"),
+        (("provider=server", "model=m", "base_url=http://127.0.0.1:9/v1 #"), "E675"),
+        (("provider=server", "model=m", "base_url=http://127.0.0.1:9/v1\n    effort: high"), "E675"),
+        (("provider=openai", f"base_url={ADDRESS}"), "E675"),
+        (("provider=openai", "free=true"), "E675"),
+    ],
+)
+def test_answers_about_a_server_are_complete_valid_and_only_for_a_server(
+    project: Project, data: tuple[str, ...], code: str
+) -> None:
+    refused = init(project, "quickstart", *(part for one in data for part in ("--data", one)))
+    assert refused.code == 64
+    assert f"error[{code}]" in refused.err
+    assert everything(project) == {}
 
 
 def test_a_key_that_is_there_is_reported_and_decides_nothing(project: Project) -> None:

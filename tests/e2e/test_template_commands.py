@@ -335,3 +335,27 @@ def test_a_company_template_is_shown_by_its_url(project: Project, tmp_path: Path
     assert "  name: The name  default: house\n" in shown.out
     assert "  pipelines/house.yaml\n" in shown.out
     assert project.files() == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("layered_app", "v5"),
+        ("planner_coder_tester", "v3"),
+        ("quickstart", "v3"),
+        ("tdd_loop", "v6"),
+        ("work_orders", "v5"),
+    ],
+)
+def test_a_version_without_the_questions_about_a_server_is_updated_unattended(
+    project: Project, name: str, version: str
+) -> None:
+    made = project.run("init", name, "--ref", version, "--defaults", "--data", "provider=anthropic")
+    assert made.code == 0, made.err
+    updated = project.run("template", "update")
+    assert updated.code == 0, updated.err
+    assert "provider: anthropic\n" in project.read(f"pipelines/{name}.yaml")
+    assert project.run("validate", f"pipelines/{name}.yaml").code == 0
+    server = ("--data", "provider=server", "--data", "base_url=http://127.0.0.1:9/v1", "--data", "model=m")
+    assert project.run("template", "update", name, *server).code == 0
+    assert "    base_url: http://127.0.0.1:9/v1\n" in project.read(f"pipelines/{name}.yaml")

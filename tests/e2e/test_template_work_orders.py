@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.pipelines import ends, green
+from tests.e2e.templates import HERE
 from tests.e2e.work_order_template import (
     ANSWERS,
-    HERE,
     PIPELINE,
     PLACE,
     REPO,

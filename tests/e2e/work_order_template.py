@@ -1,16 +1,12 @@
 """The template work_orders in a project of its own, with the answers that a test gives it."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests.e2e import templates
 from tests.project import Project, files_answer
 
-HERE = Path(__file__).parents[2]
 PIPELINE = "pipelines/work_orders.yaml"
 ANSWERS = "pipelines/work_orders.answers.yaml"
 SPEC = "specs/work_orders/spec.md"
@@ -20,12 +16,8 @@ VERIFY = f"{REPO}/scripts/verify.sh"
 
 
 def copied(project: Project) -> Project:
-    """Copy the files of the template, as its `.template.yaml` lists them, into a project."""
-    for name in yaml.safe_load((HERE / "pipelines/work_orders.template.yaml").read_text())["files"]:
-        source, target = HERE / name, project.root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
-    return project
+    """Copy the files of the template."""
+    return templates.copied(project, "work_orders")
 
 
 def answered(project: Project, plans: Sequence[Any], orders: Mapping[str, Sequence[str]] | None = None) -> Project:

@@ -19,6 +19,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, Orch23Error
 from orch23.model.step import Grant
 from orch23.providers.local_model import installed_weights, known_models, user_data_dir
+from orch23.providers.loopback_servers import find_servers
 from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 from orch23.resolve.schema import published_schema
@@ -35,9 +36,11 @@ from orch23.templates.dry_run import (
     no_template_error,
     project_templates,
 )
-from orch23.templates.source import builtin_templates, find_source
+from orch23.templates.source import TemplateSource, builtin_templates, find_source
 
 SCHEMA_FILE = ".orch23/pipeline.schema.json"
+# The provider of a built-in template that stands for `openai` with a `base_url`.
+SERVER = "server"
 
 
 def parse_data(data: tuple[str, ...]) -> dict[str, str]:
@@ -260,11 +263,14 @@ def create_project(
     source = find_source(template or _choose(console), console.here)
     answers = parse_data(data)
     asking = console.is_interactive and not defaults
-    suggested = _suggested(console.environ, source.name) if source.bundle is not None else {}
+    # The catalogue is of the newest version; an earlier one may have other choices.
+    choices = _provider_choices(source) if ref is None else ()
+    found = _usable_providers(console.environ, choices)
     # A parent with only a git repository is not the root: the project may be meant to be a part of it.
     marked = is_project_root(find_project(console.here).root)
     root = project_root(console) if marked else console.here.resolve()
-    answering = AnswerOptions(data=answers, suggested=suggested if asking else {}, ask=asking, defaults=defaults)
+    suggested = _suggested(found, choices, answers) if asking else {}
+    answering = AnswerOptions(data=answers, suggested=suggested, ask=asking, defaults=defaults)
     planned = dry_run_init(source, root, answering, ref=ref, existing=existing, environ=console.environ)
     if not write_template(console, planned, root, dry_run=dry_run, first=True):
         return report_conflicts(console, planned, root)
@@ -272,8 +278,8 @@ def create_project(
         _allow(console, planned.changes, root)
     if planned.rendered.message:
         console.write_err(f"{visible(planned.rendered.message)}\n")
-    provider = suggested.get("provider")
-    if provider is not None and planned.rendered.answers.get("provider") != provider and "provider" not in answers:
+    provider = next(iter(found), None)
+    if not asking and provider is not None and "provider" not in answers:
         console.write_err(f"{provider} is available here: `--data provider={provider}` uses it\n")
     return ExitCode.OK
 
@@ -325,14 +331,33 @@ def _choose(console: Console) -> str:
     return chosen
 
 
-def _suggested(environ: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the first available provider that the template knows, as the default of its question."""
-    choices = builtin_templates()[name].questions.get("provider", {}).get("choices", ())
-    # Only a default: the user may choose another provider.
-    available = {
-        "anthropic": bool(environ.get("ANTHROPIC_API_KEY")),
-        "openai": bool(environ.get("OPENAI_API_KEY")),
-        "local": any(installed_weights(one.name, user_data_dir(environ)) for one in known_models()),
-    }
-    found = next((provider for provider, ready in available.items() if ready and provider in choices), None)
-    return {} if found is None else {"provider": found}
+def _provider_choices(source: TemplateSource) -> Sequence[str]:
+    """Return the providers that a built-in template can have; none for other templates, whose questions are unknown."""
+    if source.bundle is None:
+        return ()
+    choices: Sequence[str] = builtin_templates()[source.name].questions.get("provider", {}).get("choices", ())
+    return choices
+
+
+def _usable_providers(environ: Mapping[str, str], choices: Sequence[str]) -> dict[str, str]:
+    """Return the providers that can be called on this machine, each with what was found for it."""
+    keys = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+    found = {provider: key for provider, key in keys.items() if environ.get(key)}
+    weights = [one.name for one in known_models() if installed_weights(one.name, user_data_dir(environ))]
+    found |= {"local": ", ".join(weights)} if weights else {}
+    return {provider: what for provider, what in found.items() if provider in choices}
+
+
+def _suggested(found: Mapping[str, str], choices: Sequence[str], answers: Mapping[str, str]) -> dict[str, Any]:
+    """Return defaults of the questions, and what templates use to mark choices: `found`, and `served` models by URL."""
+    # Only a terminal is asked, so only there a port is tried: the same command writes the same files everywhere.
+    is_possible = SERVER in choices and answers.get("provider", SERVER) == SERVER
+    servers = find_servers() if is_possible else ()
+    if servers:
+        where = ", ".join(f"{one.name} at {one.base_url}" for one in servers)
+        keys = {provider: what for provider, what in found.items() if provider != "local"}
+        found = {**keys, SERVER: where, **found}
+    suggested: dict[str, Any] = {"found": dict(found)}
+    suggested |= {"provider": next(iter(found))} if found else {}
+    suggested |= {"base_url": servers[0].base_url} if servers else {}
+    return suggested | {"served": {one.base_url: one.models[0] for one in servers if one.models}}

@@ -7,7 +7,7 @@ from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request
 from orch23.providers import codes
 from orch23.providers.adapter import ScriptedCase
-from orch23.providers.scripted import ScriptedProvider
+from orch23.providers.scripted import ScriptedProvider, request_digest
 
 ANSWERS = {
     "code": [ScriptedCase(("one", "two"))],
@@ -76,3 +76,50 @@ def test_a_missing_response_names_stage_and_attempt(stage: str, attempt: int) ->
 
 def test_the_provenance_says_that_no_model_was_called() -> None:
     assert "no model" in ScriptedProvider(ANSWERS, "code", 1).complete(REQUEST, 1.0, lambda _n: None).provenance
+
+
+# ---- responses for some requests only ----------------------------------------------------------------
+
+
+def request(text: str, *, system: str = "", sent: str | None = None) -> Request:
+    messages = (Message("user", text if sent is None else sent),)
+    return replace(REQUEST, messages=messages, identity=(Message("user", text),), system=system)
+
+
+def respond(asked: Request, *cases: ScriptedCase, attempt: int = 1) -> str:
+    return ScriptedProvider({"plan": cases}, "plan", attempt).complete(asked, 1.0, lambda _n: None).text
+
+
+def test_a_case_with_requests_responds_to_these_only() -> None:
+    todo, chess = request("a to-do list"), request("a game of chess")
+    case = ScriptedCase(("todo", "todo again"), requests=(request_digest(todo), "0" * 16))
+    assert respond(todo, case) == "todo"
+    with pytest.raises(ProviderError) as caught:
+        respond(chess, case)
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, diagnostic.subject) == (codes.NO_SCRIPTED_RESPONSE, "plan")
+    assert "were written for other requests" in diagnostic.message
+    assert diagnostic.hint is not None
+    assert f'requests: ["{request_digest(chess)}"]' in diagnostic.hint
+    assert "orch23 template update --data provider=" in diagnostic.hint
+    assert respond(chess, case, ScriptedCase(("any",))) == "any"
+
+
+def test_feedback_of_further_attempts_is_not_compared() -> None:
+    case = ScriptedCase(("todo", "todo again"), requests=(request_digest(request("a to-do list")),))
+    assert respond(request("a to-do list, and the failures"), case, attempt=2) == "todo again"
+
+
+def test_the_digest_of_a_request_is_of_its_texts_as_recordings_compare_them() -> None:
+    one = request("a", system="s")
+    assert request_digest(one) != request_digest(request("b", system="s"))
+    assert request_digest(one) != request_digest(request("a", system="t"))
+    assert request_digest(one) == request_digest(request("a", system="s", sent="a, with other delimiters"))
+    assert request_digest(one) == request_digest(replace(one, model="other", params={"answer": "x"}, sample=1))
+    assert len(request_digest(one)) == 16
+
+
+def test_a_request_of_no_case_with_its_text_is_not_called_outdated() -> None:
+    case = ScriptedCase(("x",), when="due date", requests=("0" * 16,))
+    with pytest.raises(ProviderError, match="contains the text of no `when`"):
+        respond(request("a colour"), case)

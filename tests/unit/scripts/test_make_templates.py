@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orch23.templates.source import TEMPLATES_FOLDER as SHIPPED
 from scripts.copier_template import (
@@ -19,6 +20,7 @@ from scripts.copier_template import (
     template_files,
 )
 from scripts.make_templates import ROOT, git, make_all, make_bundle, opened, write_tree
+from scripts.scripted_requests import with_requests, without_requests
 
 pytestmark = pytest.mark.slow  # templates are made
 
@@ -128,7 +130,7 @@ def test_what_cannot_be_made_is_refused(source: Path, keys: dict[str, object], e
 
 
 def test_an_unknown_key_is_refused(source: Path) -> None:
-    with pytest.raises(TemplateError, match="takes files, next, questions, replace, summary"):
+    with pytest.raises(TemplateError, match="takes examples, files, next, questions, replace, summary"):
         described(source, question={})
 
 
@@ -205,3 +207,40 @@ def test_a_name_is_one_that_a_pipeline_may_have(source: Path) -> None:
     assert guard("name", source).search("my_app-2.x")
     assert not guard("name", source).search("a/b")
     assert not guard("name", source).search("x" * 65)
+
+
+# ---- for which requests scripted responses are -------------------------------------------------------
+
+RESPONSES = """# Written by hand.
+plan:
+  - when: "a date"
+    requests: ["1"]
+    answers:
+      - |
+        requests: [mine]
+  - requests: []
+    answers: [plain]
+say: [anything]
+"""
+
+
+def test_the_requests_of_each_case_are_those_that_it_responded_to() -> None:
+    seen = [("plan", "b", "plain"), ("plan", "a", "plain"), ("plan", "c", "requests: [mine]\n"), ("say", "d", "x")]
+    written = with_requests(without_requests(RESPONSES), [*seen, seen[0]])
+    assert written == RESPONSES.replace('["1"]', '["c"]').replace("requests: []", 'requests: ["a", "b"]')
+    assert without_requests(written) == RESPONSES.replace('["1"]', "[]")
+
+
+def test_a_case_that_no_example_needs_is_refused() -> None:
+    with pytest.raises(TemplateError, match="a case of `plan` responded in no example: a date"):
+        with_requests(RESPONSES, [("plan", "a", "plain")])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scripted_response_of_a_template_is_for_known_requests(name: str) -> None:
+    path = ROOT / f"pipelines/{name}.answers.yaml"
+    if path.exists():
+        cases = [one for entry in yaml.safe_load(path.read_text()).values() for one in entry]
+        # Those of the tester report on tests, which have run on what was just built.
+        assert all(one["requests"] for one in cases if isinstance(one, dict))
+        assert sum(isinstance(one, str) for one in cases) == (2 if name == "planner_coder_tester" else 0)
