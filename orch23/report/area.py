@@ -20,7 +20,7 @@ class Row(Struct, frozen=True):
 class TerminalArea(Struct, kw_only=True):
     """The lines at the bottom of a terminal. `write` writes to it, `size` returns its current size.
 
-    Whoever writes lines that stay does so within `cleared`. Safe for calls from several threads.
+    Lines that stay are written within `cleared`. Safe for calls from several threads.
     """
 
     write: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""Lay out the rows at the bottom of a terminal that show what a build is doing."""
+"""Compose the rows at the bottom of a terminal that show what a build is doing."""
 
 from collections.abc import Callable
 
@@ -44,9 +44,9 @@ class Frame(Struct, frozen=True, kw_only=True):
         """Return the rows, each of them shorter than the terminal is wide."""
         stages = [*self.running.stages.values()]
         totals = self._totals()
-        room = max(_MIN_ROWS, min(_MAX_ROWS, self.lines - 2)) - len(totals)
-        shown = stages if len(stages) <= room else stages[: room - 1]
-        spare = (room - len(shown) - (shown != stages)) // max(1, len(shown))
+        height = max(_MIN_ROWS, min(_MAX_ROWS, self.lines - 2)) - len(totals)
+        shown = stages if len(stages) <= height else stages[: height - 1]
+        spare = (height - len(shown) - (shown != stages)) // max(1, len(shown))
         names = [visible(stage.name) for stage in shown]
         width = min(max((self.width, *map(cell_len, names))), max(1, self.columns // 3))
         rows = []

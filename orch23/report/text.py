@@ -136,7 +136,7 @@ class TextScreen(Struct, kw_only=True):
     def __post_init__(self) -> None:
         """Read the kinds and names of the declared stages, and start the clock."""
         self._kinds = {stage.name: stage.kind for stage in self.pipeline.stages}
-        # The names of items are longer than that of their foreach: room for them keeps the columns in place.
+        # The names of items are longer than that of their foreach: space for them keeps the columns in place.
         names = ((len(one.name), isinstance(one, ForeachStage)) for one in self.pipeline.stages)
         self.width = max((length + _ITEM_WIDTH * is_list for length, is_list in names), default=0)
         self._started = self.clock()
