@@ -303,8 +303,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-21": (
         M(
             "orch23/engine/build.py",
-            'ExitCode(_SIGNAL_EXIT_BASE + message.signum), "interrupted"',
-            'ExitCode.FAILED, "interrupted"',
+            "ExitCode(_SIGNAL_EXIT_BASE + message.signum), self._interrupted_text()",
+            "ExitCode.FAILED, self._interrupted_text()",
         ),
     ),
     "S1-22": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""),),

@@ -135,6 +135,7 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.execute.sandbox.tier_selection": {"create_server"},  # a listener that no step may reach
         "orch23.execute.supervisor": {"socketpair"},  # to tell the supervisor what to start
         "orch23.execute.supervisor_child": set(),  # it takes orders from its parent by one, and raises a loopback
+        "orch23.report.frame": set(),  # rich, for the widths of characters
         # to the servers that a pipeline names and the user allows
         "orch23.steps.fetch.connections": {"socket", "getaddrinfo", "create_connection", "SOCK_STREAM"},
         "orch23.steps.fetch.download": set(),  # it reads what the servers send over these connections

@@ -25,7 +25,7 @@ from orch23.engine.egress import NetworkAccess
 from orch23.engine.ledger import Ledger
 from orch23.engine.preflight import CallPreflight, SandboxPreflight
 from orch23.engine.protected_files import own_file_patterns
-from orch23.engine.run_events import Reporter
+from orch23.engine.run_events import OutputWatcher, Reporter
 from orch23.engine.session import Session, lock_path
 from orch23.engine.worker import Worker
 from orch23.execute.local_executor import LocalExecutor
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 class BuildRequest(Struct, frozen=True, kw_only=True):
     """The options of `orch23 build`. `ask_consent` asks the user on the terminal to consent to some grants.
 
-    With `live`, what steps print and models write is reported while it arrives. With `wait`, the build waits for its
-    batches. With `cancels`, it only cancels them.
+    With `live`, what steps print and models write is reported while it arrives; `watcher` only shows it. With `wait`,
+    the build waits for its batches. With `cancels`, it only cancels them.
     """
 
     selection: Selection = ALL_STAGES
@@ -71,6 +71,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     budget: Decimal | None = None
     allow_unsandboxed: bool = False
     live: bool = False
+    watcher: OutputWatcher | None = None
     wait: bool = False
     cancels: bool = False
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
@@ -147,7 +148,11 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 executor=executor,
                 models=Models(
                     requests=RequestBuilder(
-                        self.secrets, sources, pipeline.vars, shared_systems(pipeline), is_live=request.live
+                        self.secrets,
+                        sources,
+                        pipeline.vars,
+                        shared_systems(pipeline),
+                        is_live=request.live or request.watcher is not None,
                     ),
                     conversations=conversations,
                     validate=partial(validate_by_schema, sources),
@@ -158,6 +163,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                     artifacts=AttemptFiles(self.folder),
                     redact=self.secrets.redact,
                     live=request.live,
+                    watcher=request.watcher,
                 ),
             ),
             committer=Committer(session),

@@ -23,6 +23,7 @@ from orch23.decide.secrets import secrets_from
 from orch23.engine.build import Build
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
+from orch23.engine.ledger import run_limits
 from orch23.engine.preflight import may_use_sandbox
 from orch23.engine.session import Session, lock_path
 from orch23.execute.launch import LANDLOCK_TIER, PlainLauncher
@@ -202,7 +203,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         tier = sandbox.tier if uses_sandbox else "unused"
         selected = request.selection.nodes(session.state.plan)
         at_rest = build.unaffected.intersection(selected)
-        build.observer.notice(run_started(_run_started(project, session, journal.run_id, jobs, tier, at_rest)))
+        began = _run_started(project, session, journal.run_id, jobs, tier, at_rest)
+        build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits))))
         _report_plan(session.state.plan, selected - at_rest, build.observer)
         if _warn_about_sandbox(build, tier) and tier == LANDLOCK_TIER:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.

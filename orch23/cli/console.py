@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from orch23.cli.found_project import FoundProject
     from orch23.decide.secrets import Secrets
     from orch23.model.diagnostic import Diagnostic
+    from orch23.report.area import TerminalArea
     from orch23.report.progress import ProgressLine
 
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
+_USUAL_SIZE = os.terminal_size((80, 24))
 
 
 class Console(Struct, frozen=True, kw_only=True, dict=True):
@@ -56,9 +58,22 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
         from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
-        terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
         write = ignore_closed_pipe(lambda text: _write(sys.stderr, self.redact(text)), sys.stderr)
-        return ProgressLine(write=write, clock=monotonic, is_terminal=terminal)
+        return ProgressLine(write=write, clock=monotonic, is_terminal=self._can_overwrite)
+
+    @property
+    def _can_overwrite(self) -> bool:
+        return sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
+
+    @cached_property
+    def area(self) -> "TerminalArea | None":
+        """The bottom of the terminal that stderr is, to be painted again and again; None if it is none, or in CI."""
+        if not self._can_overwrite or self.environ.get("CI"):
+            return None
+        from orch23.report.area import TerminalArea  # noqa: PLC0415 - only on a terminal
+
+        write = ignore_closed_pipe(lambda text: _write(sys.stderr, text), sys.stderr)
+        return TerminalArea(write=write, size=_terminal_size)
 
     def exit_number_of(self, stopped: Orch23Error) -> int:
         """Return the exit code for an error: the pipeline's own, if it sets one in `exit_codes`."""
@@ -66,15 +81,23 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
     def write_out(self, text: str) -> None:
         """Write the result of the command to stdout."""
-        self._clear()
-        _write(sys.stdout, self.redact(text))
+        with self._cleared():
+            _write(sys.stdout, self.redact(text))
 
     def write_err(self, text: str) -> None:
         """Write to stderr: progress, warnings, errors."""
-        self._clear()
         redacted = self.redact(text)
-        self.err_written.append(redacted)
-        _write(sys.stderr, redacted)
+        with self._cleared():
+            self.err_written.append(redacted)
+            _write(sys.stderr, self._fitted(redacted))
+
+    def _fitted(self, text: str) -> str:
+        """Return a text for stderr whose lines are broken between words, if it is a terminal."""
+        if not self._can_overwrite or max(map(len, text.split("\n"))) <= (columns := _terminal_size().columns):
+            return text
+        from orch23.report.fitting import fit_lines  # noqa: PLC0415 - few lines are that long
+
+        return fit_lines(text, columns)
 
     def write_diagnostics(self, diagnostics: "Sequence[Diagnostic]", sources: Mapping[str, str] | None = None) -> None:
         """Write diagnostics to stderr, with excerpts of `sources`: path -> text."""
@@ -84,10 +107,12 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         if text:
             self.write_err(text)
 
-    def _clear(self) -> None:
+    def _cleared(self) -> "contextlib.AbstractContextManager[None]":
         # `cached_property` keeps its value here: a command that shows no progress must not load it to clear it.
         if "progress" in self.__dict__:
             self.progress.clear()
+        area = self.__dict__.get("area")
+        return contextlib.nullcontext() if area is None else area.cleared()
 
     def redact(self, text: str) -> str:
         """Return a text with the secrets of the environment replaced."""
@@ -117,6 +142,15 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
     def _style(self, stream: TextIO) -> Style:
         return Style(marks=marks_for(stream.encoding), color=use_color(self.color, self.environ, stream))
+
+
+def _terminal_size() -> os.terminal_size:
+    try:
+        size = os.get_terminal_size(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return _USUAL_SIZE
+    # Some serial lines and containers report no size.
+    return size if size.columns and size.lines else _USUAL_SIZE
 
 
 def working_directory() -> Path | None:

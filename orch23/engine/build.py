@@ -43,7 +43,7 @@ from orch23.model.errors import (
     SafetyError,
     custom_exit_code,
 )
-from orch23.model.event import Observer, StagesAdded, Warned
+from orch23.model.event import Observer, StageAwaiting, StagesAdded, Warned
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.plugins import plugin_error_of
@@ -206,7 +206,7 @@ class Build(Struct, kw_only=True, dict=True):
                     self.executor.cancel()
                 continue
             if isinstance(message, _Stop):
-                self._stop(ExitCode(_SIGNAL_EXIT_BASE + message.signum), "interrupted")
+                self._stop(ExitCode(_SIGNAL_EXIT_BASE + message.signum), self._interrupted_text())
                 self._take_last()
                 break
             with TURN:
@@ -244,6 +244,12 @@ class Build(Struct, kw_only=True, dict=True):
         if stages:
             # A daemon thread: the process does not wait for an import when it exits.
             threading.Thread(target=self.worker.prepare, args=(stages,), name="orch23-prepare", daemon=True).start()
+
+    def _interrupted_text(self) -> str:
+        """Return what happens after the signal."""
+        count = len(self._running)
+        stages = "" if not count else " 1 stage is stopped," if count == 1 else f" {count:,} stages are stopped,"
+        return f"interrupted:{stages} what has ended is kept, and the next build continues (Ctrl-C again ends at once)"
 
     def _take_last(self) -> None:
         """Kill processes, cancel calls, and keep results that arrive within `_INTERRUPT_GRACE_S`."""
@@ -406,6 +412,7 @@ class Build(Struct, kw_only=True, dict=True):
             name = message.resolved.stage.name
             self._stopped_running(name)
             self._results.set_status(name, StageStatus.WAITING)
+            self._events.emit(StageAwaiting(fingerprint=awaited), "waits for a batch", name)
             self._deferred.add(message.resolved, message.decision, awaited)
         else:
             self._finish(message)

@@ -272,7 +272,7 @@ class Ledger(Struct, kw_only=True):
     def with_totals(self, ended: RunFinished) -> RunFinished:
         """Return the end of a run with its totals, those of the interrupted runs before it, and the limits."""
         with self._changed:
-            limits, own = self.limits, self._run.own
+            own = self._run.own
             before = self._run.spent.minus(own)
             # Requests in batches may be charged: the next run settles them.
             for _, reservation in self._parked.values():
@@ -292,12 +292,7 @@ class Ledger(Struct, kw_only=True):
                     before.possible_tokens,
                     decimal_text(before.possible_cost),
                 ),
-                limits=RunLimits(
-                    max_llm_calls=limits.max_llm_calls,
-                    max_tokens=limits.max_tokens,
-                    max_cost_usd=None if limits.max_cost_usd is None else decimal_text(limits.max_cost_usd),
-                    max_wall_s=limits.max_wall_s,
-                ),
+                limits=run_limits(self.limits),
             )
 
     def cost_of(self, stage: str) -> StageCost:
@@ -409,6 +404,16 @@ class Ledger(Struct, kw_only=True):
         if left_s <= 0:
             raise StageLimitError(wall_time_error(limit, stage))
         return left_s
+
+
+def run_limits(limits: StopConditions) -> RunLimits:
+    """Return the limits of a run as its events report them."""
+    return RunLimits(
+        max_llm_calls=limits.max_llm_calls,
+        max_tokens=limits.max_tokens,
+        max_cost_usd=None if limits.max_cost_usd is None else decimal_text(limits.max_cost_usd),
+        max_wall_s=limits.max_wall_s,
+    )
 
 
 def wall_time_error(limit_s: float, stage: str | None = None) -> Diagnostic:

@@ -1,6 +1,6 @@
 """Emit the events of a run: stages, model requests and responses, and lines of output."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -144,16 +144,27 @@ class ArtifactStore(Protocol):
         """Write one artifact of an attempt, in place of an earlier one of that name."""
 
 
+class OutputWatcher(Protocol):
+    """Shows what stages do while they run. It redacts by itself, and is called from several threads."""
+
+    def step(self, stage: str, step: str) -> None:
+        """Note that a stage runs a step."""
+
+    def print(self, stage: str, lines: Iterable[str], line: str) -> None:
+        """Note the complete lines that a step printed or a model wrote, and the beginning of the next one."""
+
+
 class Reporter(Struct, frozen=True, kw_only=True):
     """Reports for all stages of a build. Artifacts are redacted here; `observer` redacts by itself.
 
-    With `live`, lines that steps print and models write are events too.
+    With `live`, lines that steps print and models write are events too. `watcher` gets them in any case.
     """
 
     observer: Observer
     artifacts: ArtifactStore
     redact: Callable[[str], str] = str
     live: bool = False
+    watcher: OutputWatcher | None = None
 
     def of_stage(self, name: str) -> "StageReporter":
         """Return the reporter of one stage."""
@@ -176,15 +187,32 @@ class StageReporter(Struct, frozen=True):
 
     def step_lines(self, step: str) -> LineListener | None:
         """Return a listener for the lines that a step prints; None if nothing is reported."""
-        if not self.reporter.live:
-            return None
-        return self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
+        if self.reporter.watcher is not None:
+            self.reporter.watcher.step(self.stage, step)
+        reported = self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
+        return self._heard(reported if self.reporter.live else None)
 
     def response_lines(self, attempt: int) -> LineSplitter:
         """Return a splitter for the parts of a response."""
-        if not self.reporter.live:
-            return LineSplitter(_ignore)
-        return LineSplitter(self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut)))
+        reported = self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut))
+        return LineSplitter(self._heard(reported if self.reporter.live else None) or _ignore)
+
+    def watch(self, line: str) -> None:
+        """Show the beginning of a line of a response, up to its last space: so no part of a secret is shown."""
+        if self.reporter.watcher is not None:
+            self.reporter.watcher.print(self.stage, (), line.rpartition(" ")[0])
+
+    def _heard(self, reported: LineListener | None) -> LineListener | None:
+        watcher = self.reporter.watcher
+        if watcher is None:
+            return reported
+
+        def listener(line: str, *, cut: bool = False) -> None:
+            watcher.print(self.stage, (line,), "")
+            if reported is not None:
+                reported(line, cut=cut)
+
+        return listener
 
     def _reported(self, event: Callable[[str, bool], EventData]) -> LineListener:
         count = 0
@@ -243,6 +271,7 @@ class LlmEvents(Struct, kw_only=True):
     def received(self, text: str) -> None:
         """Report a part of a response, if live output is enabled."""
         self.lines.feed(text)
+        self.report.watch(self.lines.rest)
 
     def responded(self, request: Request, response: Response) -> None:
         """Keep and report a response."""

@@ -57,6 +57,7 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     sandbox: str = ""
     version: str = ""
     at_rest: dict[str, int] | UnsetType = UNSET
+    limits: RunLimits = RunLimits()
 
 
 class Planned(EventData, frozen=True, kw_only=True):
@@ -150,6 +151,13 @@ class StageWithheld(EventData, frozen=True, kw_only=True):
     key: str = ""
     missing: tuple[str, ...] = field(default=(), name="for")
     waits_for: NaturalNumber = 0
+
+
+class StageAwaiting(EventData, frozen=True, kw_only=True):
+    """A stage waits until the result of its request is in a batch; it starts again then."""
+
+    kind: ClassVar[str] = "stage_awaiting"
+    fingerprint: str = ""
 
 
 class StageRestored(EventData, frozen=True, kw_only=True):
@@ -450,6 +458,7 @@ EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
         CheckResult,
         AttemptFinished,
         StageWithheld,
+        StageAwaiting,
         FilesPromoted,
         FilesReleased,
         StageFinished,

@@ -65,6 +65,11 @@ class LineSplitter:
         self._rest = ""
         self._is_cut = False
 
+    @property
+    def rest(self) -> str:
+        """The beginning of the next line."""
+        return self._rest
+
     def feed(self, text: str) -> None:
         """Process the next piece of the text."""
         *whole, rest = f"{self._rest}{text}".split("\n")

@@ -1,7 +1,8 @@
 """The interface of an output format of `build`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -9,9 +10,21 @@ from orch23.model.event import Observer
 from orch23.model.pipeline import Pipeline
 from orch23.report.marks import Style
 
+if TYPE_CHECKING:
+    from orch23.report.area import TerminalArea
+
+
+def _nothing_usual() -> Mapping[str, float]:
+    return {}
+
 
 class View(Struct, frozen=True, kw_only=True):
-    """The input of a format. `tell` writes to stderr, `answer` to stdout; `clock` is monotonic, in seconds."""
+    """The input of a format. `tell` writes to stderr, `answer` to stdout; `clock` is monotonic, in seconds.
+
+    `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `usual_s` reads the usual
+    durations of stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes
+    secrets: from `area` they are not removed again.
+    """
 
     pipeline: Pipeline
     tell: Callable[[str], None]
@@ -20,6 +33,10 @@ class View(Struct, frozen=True, kw_only=True):
     style: Style
     clock: Callable[[], float]
     verbose: bool = False
+    area: "TerminalArea | None" = None
+    usual_s: Callable[[], Mapping[str, float]] = _nothing_usual
+    at_end: Callable[[Callable[[], None]], object] = lambda _: None
+    redact: Callable[[str], str] = str
 
 
 class Format(Struct, frozen=True, kw_only=True):

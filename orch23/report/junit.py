@@ -11,8 +11,8 @@ from orch23.model.event import Event, Observer, RunFinished, RunStarted, StageFi
 from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format
+from orch23.report.live import PLAIN
 from orch23.report.stage_text import FinishedStage
-from orch23.report.text import PLAIN_TEXT
 
 # Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report.
 _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -80,4 +80,4 @@ def _legal(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", "\n".join(map(visible, text.split("\n"))))
 
 
-JUNIT = Format(make=lambda view: JUnitReport(name=view.pipeline.name, write=view.answer, beside=PLAIN_TEXT.make(view)))
+JUNIT = Format(make=lambda view: JUnitReport(name=view.pipeline.name, write=view.answer, beside=PLAIN.make(view)))

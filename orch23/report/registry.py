@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 _PLACES: Final = {
-    "auto": "text:PLAIN_TEXT",
-    "plain": "text:PLAIN_TEXT",
+    "auto": "live:AUTO",
+    "plain": "live:PLAIN",
     "quiet": "text:QUIET_TEXT",
     "jsonl": "jsonl:JSONL",
     "junit": "junit:JUNIT",

@@ -14,7 +14,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.marks import Marks, Style, Tone
 from orch23.report.plan_view import first_names, pipeline_arguments
 from orch23.report.values import money_text, parse_amount, pluralize, truncate
-from orch23.resolve.commands import shorten_command
+from orch23.resolve.commands import shorten_command, typed_command
 
 _KIND_WIDTH = 8
 _MAX_PATHS = 3
@@ -157,7 +157,7 @@ def _failed(pipeline: Pipeline, end: FinishedStage, *, is_llm: bool) -> str:
     tried = f" (attempt {attempts})" if attempts > 1 else ""
     excerpt = end.data.failure.strip("\n")
     reason = end.message.partition("\n")[0]
-    lines = [f"  $ {visible(shorten_command(command))}{tried}"] if command else []
+    lines = [f"  $ {visible(shorten_command(typed_command(command)))}{tried}"] if command else []
     lines += [f"  | {line}" for line in _cut(visible(excerpt).split("\n"))] if excerpt else []
     # The excerpt often contains the reason, which is not repeated.
     lines += [] if reason in excerpt else [f"  {visible(reason)}"]

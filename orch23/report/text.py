@@ -27,19 +27,20 @@ from orch23.model.event import (
     StageFinished,
     StageRestored,
     StagesAdded,
+    StageStarted,
     StageWithheld,
     StepOutput,
     StoreRepaired,
     Warned,
 )
 from orch23.model.event_data import EventReason
-from orch23.model.pipeline import Pipeline
+from orch23.model.pipeline import ForeachStage, Pipeline
 from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
-from orch23.report.marks import MAX_IDLE_LINES, Style, Tone
+from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Style, Tone
 from orch23.report.plan_view import reason_text
 from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, stage_line
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize
@@ -67,6 +68,10 @@ _HOW_TO_GO_ON = (
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 # The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000.
 _IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
+# Items of a foreach that have a line of their own even if there are many.
+_SHOWN_ITEMS = frozenset({StageStatus.FAILED, StageStatus.EDITED})
+_ITEM_WIDTH = 8
+_MAX_WIDTH = 32
 
 
 class _Sums(Struct):
@@ -96,7 +101,8 @@ class TextScreen(Struct, kw_only=True):
     """An observer that writes a build as text.
 
     It writes nothing before something happens, so that a build with nothing to do is one line. `quiet` leaves only
-    warnings and failures; `verbose` adds why each stage runs, and its attempts.
+    warnings and failures; `verbose` adds why each stage runs, and its attempts. With `folds`, idle stages are only
+    counted. `width` is that of the column of names.
     """
 
     pipeline: Pipeline
@@ -105,6 +111,8 @@ class TextScreen(Struct, kw_only=True):
     style: Style
     quiet: bool = False
     verbose: bool = False
+    folds: bool = False
+    width: int = 0
     _started: float = 0.0
     _head: str = ""
     _log: str = ""
@@ -114,15 +122,17 @@ class TextScreen(Struct, kw_only=True):
     _retries: dict[str, list[str]] = field(default_factory=dict)
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
-    _width: int = 0
     _is_open: bool = False
     _total: int = 0
     _idle: Counter[str] = field(default_factory=Counter)
+    _folded: dict[str, _Sums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Read the kinds and names of the declared stages, and start the clock."""
         self._kinds = {stage.name: stage.kind for stage in self.pipeline.stages}
-        self._width = max((len(name) for name in self._kinds), default=0)
+        # The names of items are longer than that of their foreach: space for them keeps the columns in place.
+        names = ((len(one.name), isinstance(one, ForeachStage)) for one in self.pipeline.stages)
+        self.width = max((length + _ITEM_WIDTH * is_list for length, is_list in names), default=0)
         self._started = self.clock()
 
     def notice(self, event: Event) -> None:
@@ -131,7 +141,7 @@ class TextScreen(Struct, kw_only=True):
             case RunStarted():
                 self._start(event.data)
             case StagesAdded(items=items, at_rest=at_rest):
-                self._width = max([self._width, *map(len, items)])
+                self._add_items(event.role, items)
                 self._idle.update(at_rest or {})
             case FilesPromoted(removed=removed) if event.role == ORCH23_ROLE:
                 self._note("removed, since no stage makes it any more", removed)
@@ -148,6 +158,8 @@ class TextScreen(Struct, kw_only=True):
 
     def _notice_stage(self, event: Event) -> None:
         match event.data:
+            case StageStarted():
+                self._open()
             case StageDecided(decision=decision) if decision not in _IDLE_DECISIONS:
                 why = ", ".join(map(_reason, event.data.reasons)) if self.verbose else ""
                 self._attempt(event.role, f"{decision}: {why}".rstrip(": "))
@@ -183,7 +195,7 @@ class TextScreen(Struct, kw_only=True):
 
     def _stage_line(self, stage: str, text: str) -> None:
         self._open()
-        self._line(f"   {visible(stage):<{self._width}}  {text}")
+        self._line(f"   {visible(stage):<{self.width}}  {text}")
 
     def _note(self, action: str, files: tuple[str, ...]) -> None:
         if files and not self.quiet:
@@ -201,10 +213,13 @@ class TextScreen(Struct, kw_only=True):
         self._failures.pop(ended.name, None)
         if ended.status in _IN_FAILURES:
             self._failures[ended.name] = ended
-        self._width = max(self._width, len(ended.name))
+        self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
         is_idle = ended.status.is_idle and not self.verbose
         # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
-        if is_idle and self._total > MAX_IDLE_LINES:
+        if is_idle and (self.folds or self._total > MAX_IDLE_LINES):
+            return
+        if (folded := self._folded.get(ended.name.partition("@")[0])) is not None and ended.status not in _SHOWN_ITEMS:
+            folded.add(ended.data)
             return
         # Kept back, so that a build with nothing to do is one line.
         if is_idle and not self._is_open:
@@ -213,10 +228,29 @@ class TextScreen(Struct, kw_only=True):
         self._open()
         self._stage(ended)
 
+    def _add_items(self, foreach: str, items: tuple[str, ...]) -> None:
+        self.width = max([self.width, *(min(len(item), _MAX_WIDTH) for item in items)])
+        if len(items) > MAX_ITEM_LINES and not self.verbose:
+            self._folded[foreach] = _Sums()
+
+    def _fold(self) -> None:
+        """Write a line for each foreach of many items: how many of them ended how, and what they cost."""
+        for name, sums in self._folded.items():
+            if ended := sums.statuses.total():
+                counts = format_counts({one.value: sums.statuses[one] for one in _ORDER})
+                facts = [pluralize(ended, "item"), counts, ", ".join(self._used(sums))]
+                mark = self.style.paint(self.style.marks.done, "good")
+                self._line(f" {mark} {visible(name):<{self.width}}  {'   '.join(filter(None, facts))}")
+
+    @property
+    def is_folding(self) -> bool:
+        """Whether items end without a line of their own."""
+        return bool(self._folded)
+
     def _stage(self, ended: FinishedStage) -> None:
         kind = self._kinds.get(ended.name.partition("@")[0], "")
         retries, restored = self._retries.pop(ended.name, ()), self._restored.get(ended.name, ())
-        self._line(stage_line(ended, kind, self._width, self.style, retries=retries, restored=restored))
+        self._line(stage_line(ended, kind, self.width, self.style, retries=retries, restored=restored))
 
     def _warn(self, event: Event) -> None:
         # A warning about the sandbox matters only if a step runs: a build with nothing to do does not show it.
@@ -238,6 +272,11 @@ class TextScreen(Struct, kw_only=True):
             show()
         self._pending.clear()
 
+    def aside(self, text: str) -> None:
+        """Write a line about the build while no event reports anything."""
+        self._open()
+        self._line(f"   {text}")
+
     def _line(self, text: str) -> None:
         if not self.quiet:
             self.write(f"{text}\n")
@@ -253,6 +292,7 @@ class TextScreen(Struct, kw_only=True):
             self._line(f"{visible(self.pipeline.name)}: up to date ({stages}{skipped})")
             return
         self._open()
+        self._fold()
         self._line(self._summary(statuses, run))
         failures = failure_text(self.pipeline, [*self._failures.values()], self._kinds, self.style)
         self.write(failures)
@@ -267,16 +307,20 @@ class TextScreen(Struct, kw_only=True):
         sums = self._sums
         counts = format_counts({name.value: statuses[name] for name in _ORDER})
         facts = [f" {pluralize(statuses.total(), 'stage')}: {counts}", format_duration(self.clock() - self._started)]
-        spent = [pluralize(sums.calls, "call")] if sums.calls else []
-        # Some providers report no tokens: `0+0 tokens` would be wrong.
-        if sums.calls and (sums.input_tokens or sums.output_tokens):
-            spent += [f"{sums.input_tokens:,}+{sums.output_tokens:,} tokens"]
-        spent += self._money(run)
+        spent = [*self._used(sums), *self._money(run)]
         facts += [", ".join(spent)] if spent else []
         if sums.recorded:
             saved = f", {format_money(sums.saved)}" if sums.saved else ""
             facts += [f"saved {pluralize(sums.recorded, 'call')}{saved}"]
         return "   ".join(facts)
+
+    def _used(self, sums: _Sums) -> list[str]:
+        """Return the calls and tokens of stages."""
+        used = [pluralize(sums.calls, "call")] if sums.calls else []
+        # Some providers report no tokens: `0+0 tokens` would be wrong.
+        if sums.calls and (sums.input_tokens or sums.output_tokens):
+            used += [f"{sums.input_tokens:,}+{sums.output_tokens:,} tokens"]
+        return used
 
     def _money(self, run: RunFinished) -> list[str]:
         """Return the cost, what may have been charged besides, and the limit.
@@ -303,7 +347,8 @@ def _reason(reason: EventReason) -> str:
     return reason_text(Reason(cast("ReasonCode", reason.code), reason.subject))
 
 
-def _screen(view: View, *, quiet: bool) -> TextScreen:
+def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> TextScreen:
+    """Return the screen for a view."""
     return TextScreen(
         pipeline=view.pipeline,
         write=view.tell,
@@ -311,8 +356,8 @@ def _screen(view: View, *, quiet: bool) -> TextScreen:
         style=view.style,
         quiet=quiet,
         verbose=view.verbose,
+        folds=folds,
     )
 
 
-PLAIN_TEXT = Format(make=partial(_screen, quiet=False), in_a_line=True)
-QUIET_TEXT = Format(make=partial(_screen, quiet=True), in_a_line=True, is_alone=True)
+QUIET_TEXT = Format(make=partial(text_screen, quiet=True), in_a_line=True, is_alone=True)

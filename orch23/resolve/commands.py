@@ -38,6 +38,18 @@ def display_command(argv: tuple[str, ...]) -> str:
     return shlex.join(argv)
 
 
+def typed_command(command: str) -> str:
+    """Return a command as its author wrote it: for a text that bash runs, the text alone."""
+    before = f"{shlex.join(SHELL_COMMAND)} "
+    if not command.startswith(before):
+        return command
+    try:
+        words = shlex.split(command.removeprefix(before))
+    except ValueError:  # it was shortened
+        return command
+    return words[0] if len(words) == 1 else command
+
+
 def shorten_command(command: str) -> str:
     """Return a command for messages: of a long command only the beginning and the end."""
     if len(command) <= _MOST_SHOWN:

@@ -1,7 +1,7 @@
 """Run `build`: all stages, or only those that an edit reaches. Run `accept`: verify what the user edited."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
 from time import monotonic
@@ -31,6 +31,7 @@ from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.plan.planner import Selection, build_plan
 from orch23.report.formats import Format, View
+from orch23.report.live import LiveScreen
 from orch23.report.observers import Guarded
 from orch23.report.registry import FORMATS, format_of
 from orch23.report.values import money_text, pluralize
@@ -162,6 +163,10 @@ def _run(
     """Run a build and show it. An error in the format of a plugin stops neither the build nor its journal."""
     view = build_view(console, project, verbose=verbose)
     screen: Observer = form.make(view)
+    if isinstance(screen, LiveScreen) and screen.paints:
+        # The frame shows what runs, and is painted over the line of progress.
+        console.progress.is_quiet = True
+        request = replace(request, watcher=screen)
     guarded = Guarded(screen) if of_plugin else None
     screen = guarded or screen
     idle_screen = None if verbose else lambda write: form.make(replace(view, tell=write))
@@ -226,7 +231,22 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
         style=console.err_style,
         clock=monotonic,
         verbose=verbose,
+        area=console.area,
+        usual_s=partial(_usual_durations, project),
+        at_end=console.resources.callback,
+        redact=console.redact,
     )
+
+
+def _usual_durations(project: Project) -> Mapping[str, float]:
+    """Return the median durations of stages in the last runs, by name; for items also by that of their foreach."""
+    from statistics import median  # noqa: PLC0415 - only for builds that take long
+
+    from orch23.store.run_statistics import read_statistics  # noqa: PLC0415 - as above
+
+    names = [stage.name for stage in project.pipeline.stages]
+    past = read_statistics(project.store.logs, project.pipeline.file, names)
+    return {name: median(one.durations_s) for name, one in past.items() if one.durations_s}
 
 
 def accept_edits(

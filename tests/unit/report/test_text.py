@@ -6,7 +6,7 @@ from typing import Any
 from orch23.model.diagnostic import Location
 from orch23.model.event import Event, parse_event
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.report.marks import ASCII, Style
+from orch23.report.marks import ASCII, MAX_ITEM_LINES, Style
 from orch23.report.text import TextScreen
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
@@ -236,3 +236,43 @@ def test_verbose_shows_each_retry() -> None:
 
 def test_quiet_does_not_show_costs() -> None:
     assert screen(again(429), paid(), over(0, "ok"), quiet=True) == ""
+
+
+def test_the_header_comes_with_the_first_stage_that_starts() -> None:
+    assert screen(parse_event("stage_started", "started", role="a")) == (
+        "demo: 2 stages   provider scripted model m   sandbox: none\n"
+    )
+
+
+def test_a_screen_that_folds_counts_idle_stages_only() -> None:
+    ends = (finished("a", "fresh"), finished("code", "built", outputs=["x.py"]), over(0, "ok"))
+    assert " = a " in screen(*ends)
+    folded = screen(*ends, folds=True)
+    assert " = a " not in folded
+    assert " 2 stages: 1 built, 1 fresh " in folded
+
+
+def test_many_items_share_a_line_and_those_that_failed_have_their_own() -> None:
+    names = tuple(f"code@{n}" for n in range(MAX_ITEM_LINES + 1))
+    ends = [finished(one, "built", calls=1, input_tokens=10, output_tokens=2) for one in names[2:]]
+    events = (
+        parse_event("stages_added", "", role="code", data={"items": names}),
+        finished(names[0], "fresh"),
+        finished(names[1], "failed", "no"),
+        *ends,
+        over(1, "failed"),
+    )
+    reported = screen(*events)
+    lines = [line for line in reported.split("\n") if "code" in line]
+    assert lines[0].startswith(" ✘ code@1 ")
+    assert lines[1] == " ✔ code     64 items   63 built, 1 fresh   63 calls, 630+126 tokens"
+    assert "65 stages: 63 built, 1 fresh, 1 failed" in reported
+    listed = screen(*events, verbose=True)
+    assert all(f" {name} " in listed for name in names)
+
+
+def test_a_few_items_have_a_line_each() -> None:
+    names = tuple(f"code@{n}" for n in range(MAX_ITEM_LINES))
+    added = parse_event("stages_added", "", role="code", data={"items": names})
+    reported = screen(added, *(finished(one, "built") for one in names), over(0, "ok"))
+    assert all(f" ✔ {name} " in reported for name in names)

@@ -1,0 +1,129 @@
+"""Show what runs while nothing ends: at the bottom of a terminal, and as a line now and then elsewhere."""
+
+import threading
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.model.event import Event, RunFinished, StageStarted
+from orch23.report.formats import Format, View
+from orch23.report.running import RunningStages
+from orch23.report.text import TextScreen, text_screen
+
+# A build that ends sooner shows no frame and does not load what draws it.
+_PATIENCE_S = 0.15
+_FRAME_S = 0.1
+_BEAT_S = 1.0
+
+
+class LiveScreen(Struct, kw_only=True):
+    """Passes events to a screen of text, and shows meanwhile what runs. Safe for calls from several threads.
+
+    On a terminal (`View.area`) a thread paints a frame ten times a second, else it writes lines about stages that
+    run for long. It starts with the first stage: a build with nothing to do has none.
+    """
+
+    view: View
+    screen: TextScreen
+    _running: RunningStages = field(default_factory=RunningStages)
+    _since: float = 0.0
+    _is_watched: bool = False
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        """Start the clock."""
+        self._since = self.view.clock()
+
+    @property
+    def paints(self) -> bool:
+        """Whether it paints frames on a terminal."""
+        return self.view.area is not None
+
+    def notice(self, event: Event) -> None:
+        """Show one event."""
+        with self._lock:
+            self._running.notice(event, self.view.clock())
+            if isinstance(event.data, RunFinished):
+                self.close()
+            self.screen.notice(event)
+            if isinstance(event.data, StageStarted) and not self._is_watched:
+                self._is_watched = True
+                self.view.at_end(self.close)
+                watch = self._beat_on if self.view.area is None else self._paint_on
+                threading.Thread(target=watch, name="orch23-screen", daemon=True).start()
+
+    def step(self, stage: str, step: str) -> None:
+        """Note that a stage runs a step."""
+        with self._lock:
+            self._running.step(stage, step)
+
+    def print(self, stage: str, lines: Iterable[str], line: str) -> None:
+        """Note the complete lines that a step printed or a model wrote, and the beginning of the next one."""
+        with self._lock:
+            self._running.print(stage, lines, line)
+
+    def close(self) -> None:
+        """Show no more frames."""
+        self._ended.set()
+        with self._lock:
+            if self.view.area is not None:
+                self.view.area.clear()
+
+    # ---- on a terminal ----------------------------------------------------------------------
+
+    def _paint_on(self) -> None:
+        area = self.view.area
+        if area is None or self._ended.wait(_PATIENCE_S):
+            return
+        from orch23.report.frame import Frame  # noqa: PLC0415 - loads rich
+
+        usual_s: Mapping[str, float] | None = None
+        while True:
+            with self._lock:
+                if self._ended.is_set():
+                    return
+                now, size = self.view.clock(), area.size()
+                frame = Frame(
+                    running=self._running,
+                    now=now,
+                    since=self._since,
+                    columns=size.columns,
+                    lines=size.lines,
+                    style=self.view.style,
+                    width=self.screen.width,
+                    redact=self.view.redact,
+                    left_s=self._running.left_s(usual_s, now) if usual_s else None,
+                )
+                area.show(frame.rows())
+            # After the first frame, because it reads the journals of earlier runs.
+            if usual_s is None:
+                usual_s = self.view.usual_s()
+            if self._ended.wait(_FRAME_S):
+                return
+
+    # ---- elsewhere --------------------------------------------------------------------------
+
+    def _beat_on(self) -> None:
+        from orch23.report.heartbeat import Heartbeat  # noqa: PLC0415 - for builds that take long
+
+        heartbeat = Heartbeat()
+        while not self._ended.wait(_BEAT_S):
+            with self._lock:
+                if self._ended.is_set():
+                    return
+                for line in heartbeat.lines(self._running, self.view.clock(), counts=self.screen.is_folding):
+                    self.screen.aside(line)
+
+
+def _auto(view: View) -> LiveScreen:
+    return LiveScreen(view=view, screen=text_screen(view, folds=view.area is not None))
+
+
+def _plain(view: View) -> LiveScreen:
+    return LiveScreen(view=replace(view, area=None), screen=text_screen(view))
+
+
+AUTO = Format(make=_auto, in_a_line=True)
+PLAIN = Format(make=_plain, in_a_line=True)

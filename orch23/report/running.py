@@ -1,0 +1,199 @@
+"""Follow which stages of a build run, what each of them does, and what the build has cost so far."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+
+from msgspec import Struct, field
+
+from orch23.model.event import (
+    AttemptStarted,
+    CallReserved,
+    CallSettled,
+    Event,
+    HttpRetry,
+    LlmRequest,
+    LlmResponse,
+    Planned,
+    RateLimitWait,
+    RunStarted,
+    StageAwaiting,
+    StageDecided,
+    StageFinished,
+    StagesAdded,
+    StageStarted,
+    StageWithheld,
+)
+from orch23.model.event_data import EventData
+from orch23.model.text import format_duration
+from orch23.report.values import parse_amount
+
+_KEPT_LINES = 2
+_WAITING = "waiting for "
+_ZERO = Decimal(0)
+_MAX_SIMULATED = 2_000
+
+
+class RunningStage(Struct, kw_only=True):
+    """A stage that runs. `since` is a time of the clock, `doing` what it does or waits for.
+
+    `lines` are the last ones that its step printed or its model wrote, as they came, and `line` the one that is not
+    complete yet.
+    """
+
+    name: str
+    since: float
+    attempt: int = 1
+    attempts: int = 1
+    doing: str = ""
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
+    line: str = ""
+
+    def last_lines(self, count: int) -> list[str]:
+        """Return at most `count` of the last lines, the oldest first."""
+        lines = [*self.lines, self.line] if self.line else [*self.lines]
+        return lines[-count:] if count else []
+
+
+class RunningStages(Struct, kw_only=True):
+    """The running stages of a build by name, in the order in which they started. Not safe for several threads.
+
+    `names` are the stages of the build that are known, in the order of the plan, `done` those that ended.
+    """
+
+    stages: dict[str, RunningStage] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    failed: int = 0
+    calls: int = 0
+    cost: Decimal = _ZERO
+    limit: Decimal | None = None
+    jobs: int = 1
+    needs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    items: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _forfeited: Decimal = _ZERO
+    _reserved: dict[tuple[str, str], Decimal] = field(default_factory=dict)
+
+    @property
+    def possible_cost(self) -> Decimal:
+        """What calls in progress, and calls without a known outcome, may cost besides."""
+        return sum(self._reserved.values(), self._forfeited)
+
+    def kind_of(self, name: str) -> str:
+        """Return the kind of a stage, or of the `foreach` that it is an item of."""
+        return self.kinds.get(name) or self.kinds.get(name.partition("@")[0], "")
+
+    def notice(self, event: Event, now: float) -> None:
+        """Follow one event."""
+        name, data = event.role, event.data
+        match data:
+            case RunStarted(limits=limits, jobs=jobs):
+                self.limit, self.jobs = parse_amount(limits.max_cost_usd), jobs
+            case Planned(stages=stages, needs=needs):
+                self.kinds |= stages
+                self.names |= dict.fromkeys(stages)
+                self.needs |= needs
+            case StagesAdded(items=items):
+                # The items take the place of their foreach.
+                self.items[name] = items
+                before = [one for one in self.names if one != name]
+                at = [*self.names].index(name) if name in self.names else len(before)
+                self.names = dict.fromkeys((*before[:at], *items, *before[at:]))
+            case StageStarted():
+                self.stages[name] = RunningStage(name=name, since=now, doing="starting")
+            case StageFinished(status=status):
+                self.stages.pop(name, None)
+                self.done.add(name)
+                self.failed += status == "failed"
+            case StageDecided() | StageWithheld() | StageAwaiting():
+                self.stages.pop(name, None)
+            case CallReserved() | CallSettled():
+                self._pay(name, data)
+            case _:
+                self._follow(self.stages.get(name), data)
+
+    def _pay(self, name: str, data: CallReserved | CallSettled) -> None:
+        reserved = self._reserved.pop((name, data.fingerprint), _ZERO)
+        amount = parse_amount(data.cost) or _ZERO
+        if isinstance(data, CallReserved):
+            self._reserved[name, data.fingerprint] = amount
+            if name in self.stages and self.stages[name].doing.startswith("waiting for a rate limit"):
+                self.stages[name].doing = "sending the request"
+        elif data.forfeited:
+            self._forfeited += amount or reserved
+            self.calls += data.calls
+        elif not data.released:
+            self.cost += amount
+            self.calls += data.calls
+
+    def _follow(self, stage: RunningStage | None, data: EventData) -> None:
+        if stage is None:
+            return
+        match data:
+            case AttemptStarted(attempt=attempt, max_attempts=most):
+                stage.attempt, stage.attempts = attempt, most
+                stage.lines.clear()
+                stage.line = ""
+            case LlmRequest(recorded=True):
+                stage.doing = "reading the recorded response"
+            case LlmRequest(provider=provider, model=model):
+                stage.doing = f"{_WAITING}{provider} {model}"
+            case RateLimitWait(provider=provider, wait_s=wait_s):
+                about = f", about {format_duration(wait_s)}" if wait_s else ""
+                stage.doing = f"waiting for a rate limit of {provider}{about}"
+            case HttpRetry(status=status, code=code, delay_s=delay_s):
+                stage.doing = f"sending the request again in {format_duration(delay_s)} ({status or code})"
+            case LlmResponse():
+                stage.doing = "checking the response"
+                stage.lines.clear()
+                stage.line = ""
+            case _:
+                pass
+
+    # ---- how long the rest takes --------------------------------------------------------------
+
+    def left_s(self, usual_s: Mapping[str, float], now: float) -> float | None:
+        """Return how long the rest of the build takes if every stage runs, and takes as long as before.
+
+        `usual_s` has the usual duration of stages by name, and of all items of a `foreach` by its name. None if that of
+        a stage is not known, or there are too many stages to look at.
+        """
+        left = [name for name in self.names if name not in self.done]
+        if len(left) > _MAX_SIMULATED:
+            return None
+        workers, ends = [0.0] * max(1, self.jobs), dict[str, float]()
+        # Those that run come first: they have their workers already.
+        for name in sorted(left, key=lambda one: one not in self.stages):
+            usual = usual_s.get(name, usual_s.get(name.partition("@")[0]))
+            if usual is None:
+                return None
+            running = self.stages.get(name)
+            free = workers.index(min(workers))
+            begins = max(workers[free], *(self._end_of(up, ends) for up in self._needs_of(name)), 0.0)
+            took = 0.0 if running is None else now - running.since
+            ends[name] = workers[free] = begins + max(0.0, usual - took)
+        return max(ends.values(), default=0.0)
+
+    def _needs_of(self, name: str) -> tuple[str, ...]:
+        return self.needs.get(name) or self.needs.get(name.partition("@")[0], ())
+
+    def _end_of(self, name: str, ends: Mapping[str, float]) -> float:
+        return max((ends.get(one, 0.0) for one in self.items.get(name, (name,))), default=0.0)
+
+    # ---- what steps print and models write ----------------------------------------------------
+
+    def step(self, name: str, step: str) -> None:
+        """Note that a stage runs a step."""
+        if (stage := self.stages.get(name)) is not None:
+            stage.doing = step
+            stage.lines.clear()
+            stage.line = ""
+
+    def print(self, name: str, lines: Iterable[str], line: str) -> None:
+        """Note the complete lines that a step of a stage printed or a model wrote, and the one that is not complete."""
+        if (stage := self.stages.get(name)) is not None:
+            stage.lines.extend(one for one in lines if one.strip())
+            stage.line = line.rstrip()
+            if stage.doing.startswith(_WAITING):
+                stage.doing = f"receiving from {stage.doing.removeprefix(_WAITING)}"

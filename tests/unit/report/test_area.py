@@ -1,0 +1,86 @@
+"""Rows that are painted again and again, on a simulated terminal."""
+
+import os
+
+import pytest
+
+from orch23.report.area import Row, TerminalArea
+
+
+class Terminal:
+    """The lines of a terminal that understands what an area writes; a line that is too long is broken."""
+
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        while text:
+            if text.startswith("\x1b["):
+                end = 2 + len(text[2:]) - len(text[2:].lstrip("0123456789"))
+                number, letter, text = int(text[2:end] or 1), text[end], text[end + 1 :]
+                self._move(number) if letter == "A" else self._clear()
+            elif text[0] == "\r":
+                self.text, text = self.text[: self.text.rfind("\n") + 1], text[1:]
+            else:
+                self.text, text = self.text + text[0], text[1:]
+
+    def _move(self, lines: int) -> None:
+        """Move up: the area always clears all that is below."""
+        shown = self.shown()
+        self.text = "\n".join(shown[: len(shown) - lines])
+
+    def _clear(self) -> None:
+        assert self.text == "" or self.text.endswith("\n") or "\n" not in self.text
+
+    def shown(self) -> list[str]:
+        broken = []
+        for line in self.text.split("\n"):
+            broken += [line[at : at + self.columns] for at in range(0, max(1, len(line)), self.columns)]
+        return broken
+
+    def size(self) -> os.terminal_size:
+        return os.terminal_size((self.columns, 24))
+
+
+def area_of(terminal: Terminal) -> TerminalArea:
+    return TerminalArea(write=terminal.write, size=terminal.size)
+
+
+def rows(*texts: str) -> list[Row]:
+    return [Row(text, len(text)) for text in texts]
+
+
+def test_rows_replace_those_before() -> None:
+    terminal = Terminal(40)
+    area = area_of(terminal)
+    area.show(rows("one", "two", "three"))
+    area.show(rows("four"))
+    assert terminal.shown() == ["four"]
+    area.show(rows("five", "six"))
+    area.clear()
+    assert terminal.shown() == [""]
+    area.clear()
+
+
+def test_lines_that_stay_are_above_the_rows() -> None:
+    terminal = Terminal(40)
+    area = area_of(terminal)
+    for number in range(3):
+        area.show(rows("running", f"{number} of 3"))
+        with area.cleared():
+            terminal.write(f"done {number}\n")
+    area.show(rows("running"))
+    assert terminal.shown() == ["done 0", "done 1", "done 2", "running"]
+
+
+@pytest.mark.parametrize("narrow", [10, 17, 39])
+def test_a_terminal_that_became_narrower_is_cleared_as_well(narrow: int) -> None:
+    terminal = Terminal(80)
+    area = area_of(terminal)
+    with area.cleared():
+        terminal.write("stays\n")
+    area.show(rows("x" * 40, "y" * 55))
+    terminal.columns = narrow
+    area.show(rows("z"))
+    assert terminal.shown() == ["stays", "z"]
