@@ -15,7 +15,10 @@ CHANGING = frozenset(
 OF_THE_WIRE = frozenset({"array_like", "forbid_unknown_fields", "omit_defaults", "rename", "tag", "tag_field"})
 """Options of a Struct that is stored or sent."""
 
-CHANGED_ELSEWHERE = {"orch23/engine/attempt.py": ("Calls",)}  # the step of a model notes what it has spent
+CHANGED_ELSEWHERE = {
+    "orch23/engine/attempt.py": ("Calls",),  # the step of a model notes what it has spent
+    "orch23/engine/batch_submission.py": ("BatchLimiter", "Submission"),  # a limiter, and counts of the batch calls
+}
 
 
 @cache

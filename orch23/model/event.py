@@ -57,7 +57,7 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     sandbox: str = ""
     version: str = ""
     at_rest: dict[str, int] | UnsetType = UNSET
-    limits: RunLimits = RunLimits()
+    limits: RunLimits | UnsetType = UNSET
 
 
 class Planned(EventData, frozen=True, kw_only=True):

@@ -89,7 +89,8 @@ class RunningStages(Struct, kw_only=True):
         name, data = event.role, event.data
         match data:
             case RunStarted(limits=limits, jobs=jobs):
-                self.limit, self.jobs = parse_amount(limits.max_cost_usd), jobs
+                self.limit = parse_amount(limits.max_cost_usd) if limits else None
+                self.jobs = jobs
             case Planned(stages=stages, needs=needs):
                 self.kinds |= stages
                 self.names |= dict.fromkeys(stages)
