@@ -260,6 +260,13 @@ def _named(flag: str, name: str | None) -> str | None:
     return name
 
 
+def texts_of(project: Project, diagnostics: Sequence[Diagnostic]) -> dict[str, str]:
+    """Return the texts by path that excerpts of diagnostics need: of the pipeline, and of prompts and templates."""
+    files = {one.location.file for one in diagnostics if one.location is not None}
+    found = {path: text for path in files if (text := project.tools.sources.text(path)[0]) is not None}
+    return {**found, **project.loaded.sources}
+
+
 def selection_of(args: PipelineArguments, stages: tuple[str, ...]) -> Selection:
     """Return the selection of stages and options.
 

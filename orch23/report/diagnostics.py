@@ -140,10 +140,11 @@ def _concise(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _json(diagnostics: Sequence[Diagnostic]) -> str:
-    return json.dumps([_document(one) for one in diagnostics], indent=2) + "\n"
+    return json.dumps([diagnostic_document(one) for one in diagnostics], indent=2) + "\n"
 
 
-def _document(one: Diagnostic) -> dict[str, Json]:
+def diagnostic_document(one: Diagnostic) -> dict[str, Json]:
+    """Return a diagnostic as plain values."""
     # Keys without a value are null, so that every object has the same keys.
     return {
         "code": one.code,

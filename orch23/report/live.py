@@ -2,14 +2,17 @@
 
 import threading
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.event import Event, RunFinished, StageStarted
 from orch23.report.formats import Format, View
-from orch23.report.running import RunningStages
 from orch23.report.text import TextScreen, text_screen
+
+if TYPE_CHECKING:
+    from orch23.report.running import RunningStages
 
 # A build that ends sooner shows no frame and does not load what draws it.
 _PATIENCE_S = 0.15
@@ -26,7 +29,8 @@ class LiveScreen(Struct, kw_only=True):
 
     view: View
     screen: TextScreen
-    _running: RunningStages = field(default_factory=RunningStages)
+    _running: "RunningStages | None" = None
+    _early: list[tuple[Event, float]] = field(default_factory=list)
     _since: float = 0.0
     _is_watched: bool = False
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -35,6 +39,8 @@ class LiveScreen(Struct, kw_only=True):
     def __post_init__(self) -> None:
         """Start the clock."""
         self._since = self.view.clock()
+        if self.paints:  # what steps print from the beginning on is shown
+            self._catch_up()
 
     @property
     def paints(self) -> bool:
@@ -44,7 +50,10 @@ class LiveScreen(Struct, kw_only=True):
     def notice(self, event: Event) -> None:
         """Show one event."""
         with self._lock:
-            self._running.notice(event, self.view.clock())
+            if self._running is None:
+                self._early.append((event, self.view.clock()))
+            else:
+                self._running.notice(event, self.view.clock())
             if isinstance(event.data, RunFinished):
                 self.close()
             self.screen.notice(event)
@@ -57,12 +66,14 @@ class LiveScreen(Struct, kw_only=True):
     def step(self, stage: str, step: str) -> None:
         """Note that a stage runs a step."""
         with self._lock:
-            self._running.step(stage, step)
+            if self._running is not None:
+                self._running.step(stage, step)
 
     def print(self, stage: str, lines: Iterable[str], line: str) -> None:
         """Note the complete lines that a step printed or a model wrote, and the beginning of the next one."""
         with self._lock:
-            self._running.print(stage, lines, line)
+            if self._running is not None:
+                self._running.print(stage, lines, line)
 
     def close(self) -> None:
         """Show no more frames."""
@@ -70,6 +81,18 @@ class LiveScreen(Struct, kw_only=True):
         with self._lock:
             if self.view.area is not None:
                 self.view.area.clear()
+
+    def _catch_up(self) -> "RunningStages":
+        """Follow what runs from now on. A short build does not load what that needs."""
+        from orch23.report.running import RunningStages  # noqa: PLC0415 - for builds that take longer
+
+        with self._lock:
+            running = RunningStages()
+            for event, at in self._early:
+                running.notice(event, at)
+            self._early.clear()
+            self._running = running
+            return running
 
     # ---- on a terminal ----------------------------------------------------------------------
 
@@ -79,6 +102,7 @@ class LiveScreen(Struct, kw_only=True):
             return
         from orch23.report.frame import Frame  # noqa: PLC0415 - loads rich
 
+        running = self._running or self._catch_up()
         usual_s: Mapping[str, float] | None = None
         while True:
             with self._lock:
@@ -86,7 +110,7 @@ class LiveScreen(Struct, kw_only=True):
                     return
                 now, size = self.view.clock(), area.size()
                 frame = Frame(
-                    running=self._running,
+                    running=running,
                     now=now,
                     since=self._since,
                     columns=size.columns,
@@ -94,7 +118,7 @@ class LiveScreen(Struct, kw_only=True):
                     style=self.view.style,
                     width=self.screen.width,
                     redact=self.view.redact,
-                    left_s=self._running.left_s(usual_s, now) if usual_s else None,
+                    left_s=running.left_s(usual_s, now) if usual_s else None,
                 )
                 area.show(frame.rows())
             # After the first frame, because it reads the journals of earlier runs.
@@ -106,14 +130,16 @@ class LiveScreen(Struct, kw_only=True):
     # ---- elsewhere --------------------------------------------------------------------------
 
     def _beat_on(self) -> None:
+        if self._ended.wait(_BEAT_S):
+            return
         from orch23.report.heartbeat import Heartbeat  # noqa: PLC0415 - for builds that take long
 
-        heartbeat = Heartbeat()
+        running, heartbeat = self._catch_up(), Heartbeat()
         while not self._ended.wait(_BEAT_S):
             with self._lock:
                 if self._ended.is_set():
                     return
-                for line in heartbeat.lines(self._running, self.view.clock(), counts=self.screen.is_folding):
+                for line in heartbeat.lines(running, self.view.clock(), counts=self.screen.is_folding):
                     self.screen.aside(line)
 
 

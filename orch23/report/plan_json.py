@@ -7,6 +7,7 @@ from orch23.model.digest import Json
 from orch23.model.parsing import from_struct
 from orch23.model.plan import CallRange, Estimate, Expand, Maybe
 from orch23.model.record import Reason
+from orch23.report.diagnostics import diagnostic_document
 from orch23.report.plan_view import PlanLine, PlanView, reason_text, reason_texts
 from orch23.report.values import json_document
 
@@ -29,6 +30,7 @@ def plan_json(view: PlanView) -> str:
         "released_files": dict(view.released),
         "groups": {group: list(names) for group, names in view.groups.items()},
         "waiting": [from_struct(one) for one in view.waiting],
+        "errors": [diagnostic_document(one) for one in view.errors],
         "stages": [stage_document(line) for line in view.lines],
     }
     return json_document(document)

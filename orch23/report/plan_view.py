@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
-from orch23.model.diagnostic import Location
+from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, json_builtin
 from orch23.model.event import BatchWaiting
 from orch23.model.parsing import as_mapping, json_at
@@ -96,7 +96,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
 
     `dead` are files of removed stages that a successful build deletes; `released` are those that stay as source files,
     with their stages. A plan of what an edit reaches has no `lines` for the other stages: `fresh_besides` and
-    `skipped_besides` count them. `waiting` are the batches that the last build waits for.
+    `skipped_besides` count them. `waiting` are the batches that the last build waits for, `errors` those that
+    a build would find at the stages that run, `sources` the texts that they are in.
     """
 
     name: str
@@ -111,6 +112,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     skipped_besides: int = 0
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     waiting: tuple[BatchWaiting, ...] = ()
+    errors: tuple[Diagnostic, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def skip_count(self) -> int:

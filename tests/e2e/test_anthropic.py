@@ -185,7 +185,7 @@ def test_a_wait_of_an_hour_is_not_slept(tmp_path: Path) -> None:
         outcome = project(tmp_path / "p", server).build(env=KEY)
         assert (outcome.code, len(server.asked)) == (ExitCode.PROVIDER, 1)
     assert "E418" in outcome.err + outcome.out
-    assert "3600 s" in outcome.err + outcome.out
+    assert "1h 00m" in outcome.err + outcome.out
 
 
 def test_a_refusal_is_not_asked_again(tmp_path: Path) -> None:

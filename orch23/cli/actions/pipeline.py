@@ -18,6 +18,7 @@ from orch23.cli.opening import (
     open_with_exit_codes,
     project_root,
     settings_of,
+    texts_of,
 )
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
@@ -81,10 +82,8 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
         except InvalidInputError as invalid:
             problems += invalid.diagnostics
     if problems:
-        raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=project.loaded.sources)
-    prompts = {one.location.file for one in notes if one.location is not None}
-    texts = {path: text for path in prompts if (text := project.tools.sources.text(path)[0]) is not None}
-    return len(project.pipeline.stages), (*project.loaded.warnings, *notes), {**project.loaded.sources, **texts}
+        raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=texts_of(project, problems))
+    return len(project.pipeline.stages), (*project.loaded.warnings, *notes), texts_of(project, notes)
 
 
 def _check_stages(project: Project, notes: list[Diagnostic]) -> None:
@@ -97,8 +96,11 @@ def _check_stages(project: Project, notes: list[Diagnostic]) -> None:
     plan = check_plan(project.pipeline, project.store, project.tools)
     decider = check_items(plan, project.store, project.tools)
     from orch23.engine.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
+    from orch23.engine.stage_errors import errors_of_all_stages  # noqa: PLC0415 - as above
 
     notes += early_end_notes(decider)
+    if errors := errors_of_all_stages(decider):
+        raise InvalidInputError(*errors)
 
 
 def _write_errors(

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
-from orch23.cli.opening import check_forced, open_for_command, open_partial_project, parse_budget, selection_of
+from orch23.cli.opening import (
+    check_forced,
+    open_for_command,
+    open_partial_project,
+    parse_budget,
+    selection_of,
+    texts_of,
+)
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.secrets import secrets_from
@@ -18,11 +25,12 @@ from orch23.engine.decisions import DecidedStage
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.engine.dry_run import Preview, preview
 from orch23.engine.estimate import EstimateBasis, estimate
-from orch23.model.errors import ExitCode, MissingBytesError, Orch23Error
+from orch23.engine.stage_errors import lasting_errors
+from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
 from orch23.model.pipeline import Stage
-from orch23.model.plan import Estimate, Expand, Maybe, Run, VerifyOnly
+from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Run, VerifyOnly
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED
 from orch23.providers.prices import Prices
@@ -207,6 +215,10 @@ def show_plan(
     if limit is not None:
         view = replace(view, max_cost=limit)  # replaces the pipeline's, as in a build
     console.write_out(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
+    if view.errors:
+        if not as_json:
+            console.write_diagnostics(view.errors, view.sources)
+        return console.exit_number_of(InvalidInputError(*view.errors))
     return plan_exit_code(view, exit_code=exit_code)
 
 
@@ -237,7 +249,15 @@ def whole_view(
         project = replace(project, earlier=None)
         seen = preview(open_read_session(project, forced=forced, overwrite_edited=overwrite_edited), selection)
     view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
-    return replace(view, waiting=_waiting(project))
+    return replace(_with_errors(view, project, seen), waiting=_waiting(project))
+
+
+def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
+    """Add the errors that a build would find at the stages that run."""
+    running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
+    sources = project.tools.sources
+    errors = lasting_errors(seen.plan, running, sources, lambda up: isinstance(seen.decisions.get(up), Fresh))
+    return replace(view, errors=errors, sources=texts_of(project, errors)) if errors else view
 
 
 def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
@@ -259,7 +279,7 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         session = open_read_session(project)
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
-        view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
+        view = _with_errors(plan_view_of(seen, estimates_of(project, seen) if estimated else None), project, seen)
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
         part.last.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # the whole plan reports all errors

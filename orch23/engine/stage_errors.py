@@ -1,0 +1,117 @@
+"""Find errors of stages that a build would find only when it reaches them: undefined names, missing slices.
+
+Only what no stage upstream can change is reported. Files that stages make may not exist yet, or change.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec.structs import replace
+
+from orch23.engine.decisions import StageDecider
+from orch23.engine.stage_view import StageView
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import MissingBytesError, Orch23Error
+from orch23.model.pipeline import SliceInput, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import Facts
+from orch23.resolve.prompt_inputs import AuthorTexts
+from orch23.resolve.resolution import ResolvedStage, resolve_stage
+from orch23.steps.registry import is_llm
+
+_MISSING_SLICE = "E833"
+# Of a prompt whose inputs are all known: it is rendered as for a request, or it is refused before.
+_OF_PROMPTS = frozenset({"E831", "E832", "E834", "E837", _MISSING_SLICE})
+
+
+def lasting_errors(
+    plan: Plan, resolved: Iterable[ResolvedStage], sources: AuthorTexts, is_settled: Callable[[str], bool]
+) -> tuple[Diagnostic, ...]:
+    """Return the errors of these stages, each once, with their locations.
+
+    `is_settled` returns whether the files of a stage upstream are known and do not change.
+    """
+    found: dict[tuple[str, str, str], Diagnostic] = {}
+    for one in resolved:
+        for problem in _errors(plan, one, sources, is_settled):
+            placed = _located(plan, one.stage, problem)
+            found.setdefault((placed.code, placed.message, str(placed.location)), placed)
+    return tuple(found.values())
+
+
+def _errors(
+    plan: Plan, resolved: ResolvedStage, sources: AuthorTexts, is_settled: Callable[[str], bool]
+) -> Iterator[Diagnostic]:
+    stage = resolved.stage
+    named = [*_undefined(stage, sources)]
+    yield from named
+    places = {(one.location.file, one.location.line) for one in named if one.location}
+    waits_for = {edge.why for edge in plan.edges if edge.reader == stage.name and not is_settled(edge.producer)}
+    for problem in resolved.broken:
+        is_certain = not waits_for and not any(not is_settled(up) for up in plan.upstream.get(stage.name, ()))
+        missing = _slice_of(stage, problem)
+        at = problem.location
+        if (at is None or (at.file, at.line) not in places) and (
+            (is_certain and problem.code in _OF_PROMPTS) or (missing is not None and missing[1].path not in waits_for)
+        ):
+            yield problem
+
+
+def _undefined(stage: Stage, sources: AuthorTexts) -> Iterator[Diagnostic]:
+    """Yield the undefined names of the files that a stage renders, also those that only a retry renders."""
+    step = stage.step
+    paths = [step.system, step.prompt, stage.retry.prompt] if is_llm(step) else []
+    paths += [getattr(step, step.renders)] if step.renders else []
+    if not any(paths):
+        return
+    from orch23.resolve.prompt_files import prompt_names  # noqa: PLC0415 - only for stages that render
+    from orch23.resolve.undefined_names import undefined_names  # noqa: PLC0415 - it loads jinja2
+
+    names = prompt_names(stage, (), {}, schema=None).keys()
+    for path in filter(None, paths):
+        text, _ = sources.text(path)
+        if text is not None:
+            yield from undefined_names(path, text, names)
+
+
+def _slice_of(stage: Stage, problem: Diagnostic) -> tuple[tuple[str | int, ...], SliceInput] | None:
+    """Return the slice that an error is about, with its path in the stage; None if it is about something else."""
+    if problem.code != _MISSING_SLICE:
+        return None
+    for where, inputs in ((("inputs",), stage.inputs), (("verify", "inputs"), stage.verify.inputs)):
+        for number, one in enumerate(inputs):
+            if isinstance(one, SliceInput) and problem.message.startswith(f"`{one.text}`: "):
+                return (*where, number), one
+    return None
+
+
+def _located(plan: Plan, stage: Stage, problem: Diagnostic) -> Diagnostic:
+    if problem.location is not None:
+        return problem
+    missing = _slice_of(stage, problem)
+    place = plan.pipeline.locate("stages", stage.family, *(missing[0] if missing else ()))
+    return replace(problem, location=place, subject=None if missing else stage.name)
+
+
+def errors_of_all_stages(decider: StageDecider) -> tuple[Diagnostic, ...]:
+    """Return the errors of all stages of a plan, without any result of an earlier build."""
+    plan = decider.state.plan
+    return lasting_errors(plan, _resolved(decider), decider.sources, lambda _: False)
+
+
+def _resolved(decider: StageDecider) -> Iterator[ResolvedStage]:
+    state = decider.state
+    for node in state.plan.nodes.values():
+        if isinstance(node, Stage) and _has_texts(node):
+            # Without facts about the machine: no tool is looked up and no plugin is called.
+            tree, variables = StageView(state, node.name), state.plan.pipeline.vars
+            # Files that cannot be read are reported by the stage when it is built.
+            with contextlib.suppress(Orch23Error, MissingBytesError):
+                yield resolve_stage(
+                    node, tree, Facts(), decider.sources, variables=variables, read_yaml=decider.read_yaml
+                )
+
+
+def _has_texts(stage: Stage) -> bool:
+    inputs = (*stage.inputs, *stage.verify.inputs)
+    return stage.step.asks_model or bool(stage.step.renders) or any(isinstance(one, SliceInput) for one in inputs)
