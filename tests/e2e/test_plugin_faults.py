@@ -173,5 +173,5 @@ def test_an_error_in_orch23_names_the_plugins_that_it_uses(project: Project, ins
     project_with(project, name, SHELL).replace("pipeline.yaml", "executor: local", "executor: pretend")
     outcome = project.build()
     assert outcome.code == 70
-    assert outcome.err.startswith("error: this is a bug in orch23 or in a plugin that it uses, acme_")
+    assert "\nerror: this is a bug in orch23 or in a plugin that it uses, acme_" in outcome.err
     assert f"{name} 1.0 (AssertionError: " in outcome.err
