@@ -1,5 +1,6 @@
 """Submitting a batch while the vendor refuses it, or when its reply does not come: waiting, searching, giving up."""
 
+import re
 import signal
 import socket
 import subprocess
