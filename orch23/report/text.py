@@ -1,7 +1,7 @@
 """The output formats `plain` and `quiet`: show a build on a terminal, one line per stage."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import cast, get_args
@@ -20,6 +20,7 @@ from orch23.model.event import (
     FilesReleased,
     HttpRetry,
     LlmText,
+    Planned,
     RateLimitWait,
     RunFinished,
     RunStarted,
@@ -34,7 +35,7 @@ from orch23.model.event import (
     Warned,
 )
 from orch23.model.event_data import EventReason
-from orch23.model.pipeline import ForeachStage, Pipeline
+from orch23.model.pipeline import ForeachStage, Pipeline, family_of
 from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
@@ -140,6 +141,8 @@ class TextScreen(Struct, kw_only=True):
         match event.data:
             case RunStarted():
                 self._start(event.data)
+            case Planned(stages=stages):
+                self._add_planned(stages)
             case StagesAdded(items=items, at_rest=at_rest):
                 self._add_items(event.role, items)
                 self._idle.update(at_rest or {})
@@ -228,7 +231,16 @@ class TextScreen(Struct, kw_only=True):
         self._open()
         self._stage(ended)
 
-    def _add_items(self, foreach: str, items: tuple[str, ...]) -> None:
+    def _add_planned(self, stages: Iterable[str]) -> None:
+        # The items of a list that no stage makes are known from the beginning.
+        families: dict[str, list[str]] = {}
+        for name in stages:
+            if "@" in name:
+                families.setdefault(family_of(name), []).append(name)
+        for foreach, names in families.items():
+            self._add_items(foreach, names)
+
+    def _add_items(self, foreach: str, items: Sequence[str]) -> None:
         self.width = max([self.width, *(min(len(item), _MAX_WIDTH) for item in items)])
         if len(items) > MAX_ITEM_LINES and not self.verbose:
             self._folded[foreach] = _Sums()

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from orch23.model.diagnostic import Location
 from orch23.model.event import Event, parse_event
 from orch23.model.pipeline import Pipeline, Stage
@@ -252,11 +254,14 @@ def test_a_screen_that_folds_counts_idle_stages_only() -> None:
     assert " 2 stages: 1 built, 1 fresh " in folded
 
 
-def test_many_items_share_a_line_and_those_that_failed_have_their_own() -> None:
+@pytest.mark.parametrize("are_planned", [True, False])
+def test_many_items_share_a_line_and_those_that_failed_have_their_own(are_planned: bool) -> None:
     names = tuple(f"code@{n}" for n in range(MAX_ITEM_LINES + 1))
+    added = parse_event("stages_added", "", role="code", data={"items": names})
+    planned = parse_event("plan", "", data={"stages": {"a": "shell", **dict.fromkeys(names, "llm")}})
     ends = [finished(one, "built", calls=1, input_tokens=10, output_tokens=2) for one in names[2:]]
     events = (
-        parse_event("stages_added", "", role="code", data={"items": names}),
+        planned if are_planned else added,
         finished(names[0], "fresh"),
         finished(names[1], "failed", "no"),
         *ends,
