@@ -1,6 +1,7 @@
 """Write lists of runs, lines of a journal, and what runs paid for a stage."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime, tzinfo
 from decimal import Decimal
 
 from msgspec import Struct, field
@@ -26,17 +27,33 @@ _TIME = slice(11, 23)
 _MAX_TEXT = 160
 
 
-def runs_text(runs: Iterable[RunSummary]) -> str:
-    """Return a line for each run: its id, status, pipeline, duration, and what its stages and model calls were."""
+def runs_text(runs: Iterable[RunSummary], zone: tzinfo | None = None) -> str:
+    """Return a line for each run: its id, start, status, pipeline, duration, and what its stages and model calls were.
+
+    The start is a time of `zone`; None: of this machine's zone.
+    """
     rows = [
-        (*map(visible, (one.run_id, one.status, one.pipeline)), _duration(one), ", ".join(_run_facts(one)))
+        (
+            visible(one.run_id),
+            _started(one, zone),
+            *map(visible, (one.status, one.pipeline)),
+            _duration(one),
+            ", ".join(_run_facts(one)),
+        )
         for one in runs
     ]
     if not rows:
         return "there are no runs\n"
-    widths = [*(max(len(row[column]) for row in rows) for column in range(4)), 0]
+    widths = [*(max(len(row[column]) for row in rows) for column in range(5)), 0]
     cells = ([f"{text:<{width}}" for text, width in zip(row, widths, strict=True)] for row in rows)
     return "".join("  ".join(row).rstrip() + "\n" for row in cells)
+
+
+def _started(run: RunSummary, zone: tzinfo | None) -> str:
+    try:
+        return f"{datetime.fromisoformat(run.started).astimezone(zone):%Y-%m-%d %H:%M}" if run.started else ""
+    except ValueError:
+        return ""
 
 
 def _duration(run: RunSummary) -> str:

@@ -1,6 +1,7 @@
 """Graphs in four formats, runs and journals as lines."""
 
 import json
+from datetime import timedelta, timezone
 
 from orch23.cli.actions.pipeline import graph_dot, graph_json, graph_mermaid, graph_text
 from orch23.model.event import parse_event
@@ -49,17 +50,25 @@ def test_runs_are_one_line_each() -> None:
     assert runs_text([]) == "there are no runs\n"
     reported = runs_text(
         [
-            RunSummary(run_id="r4", status="ok", pipeline="p.yaml", counts={"fresh": 2}, duration_s=0.25),
+            RunSummary(
+                run_id="r4",
+                status="ok",
+                pipeline="p.yaml",
+                started="2026-11-21T23:48:16.048Z",
+                counts={"fresh": 2},
+                duration_s=0.25,
+            ),
             RunSummary(run_id="r3", status="failed", duration_s=65, calls=3, cost="0.005", possible_cost="0.16"),
             RunSummary(run_id="r2", status="ok", counts={"built": 1}, duration_s=2, calls=1, unpriced=1),
-            RunSummary(run_id="r1", status="damaged"),
-        ]
+            RunSummary(run_id="r1", status="damaged", started="not a time"),
+        ],
+        timezone(timedelta(hours=2)),
     )
     assert reported == (
-        "r4  ok       p.yaml  0.2s    2 fresh\n"
-        "r3  failed           1m 05s  3 calls, $0.005, at most $0.16 more\n"
-        "r2  ok               2.0s    1 built, 1 call, price of 1 call unknown\n"
-        "r1  damaged\n"
+        "r4  2026-11-22 01:48  ok       p.yaml  0.2s    2 fresh\n"
+        "r3                    failed           1m 05s  3 calls, $0.005, at most $0.16 more\n"
+        "r2                    ok               2.0s    1 built, 1 call, price of 1 call unknown\n"
+        "r1                    damaged\n"
     )
 
 
