@@ -82,7 +82,7 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     NO_LOCAL_MODEL: (
         "the local model is not installed",
-        "Install llama.cpp (`pip install 'orch23[local]'`) and the weights (`orch23 model install smollm2`). "
+        "Install llama.cpp with the command in the message, and the weights with `orch23 model install smollm2`. "
         "Recorded responses need neither.",
     ),
     INSTALL_FAILED: (
@@ -98,8 +98,8 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     NO_LIBRARY: (
         "the provider's client library is not installed",
-        "Install the package in the message into the Python that runs orch23: `pip install orch23` includes "
-        "`anthropic`, `pip install 'orch23[openai]'` adds `openai`. Recorded responses need neither.",
+        "Install the library into the Python that runs orch23 with the command in the message; it fits how orch23 was "
+        "installed. Recorded responses do not need it.",
     ),
     REJECTED_KEY: (
         "the provider refuses the key",

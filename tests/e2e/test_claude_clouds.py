@@ -104,7 +104,7 @@ def test_a_stream_of_bedrock_that_breaks_off_is_called_again(tmp_path: Path) -> 
 def test_bedrock_without_its_library_is_refused_before_anything_starts(tmp_path: Path) -> None:
     outcome = story(tmp_path, BEDROCK).build(env=AWS)
     assert outcome.code == 78
-    assert "pip install 'orch23[bedrock]'" in outcome.err
+    assert "pip install 'boto3" in outcome.err
 
 
 def in_own_process(project: Project, env: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
@@ -203,7 +203,7 @@ def test_vertex_without_a_region_is_refused_before_anything_starts(tmp_path: Pat
     outcome = story(tmp_path, VERTEX).build()
     assert outcome.code == 78
     assert "set CLOUD_ML_REGION" in outcome.err
-    assert HAS_GOOGLE or "pip install 'orch23[vertex]'" in outcome.err
+    assert HAS_GOOGLE or "pip install 'google-auth[requests]" in outcome.err
 
 
 @pytest.mark.parametrize("provider", [BEDROCK, VERTEX])
