@@ -15,6 +15,7 @@ from orch23.model.errors import ConfigurationError
 from orch23.providers.codes import INSTALL_FAILED
 
 PYPI = "https://pypi.org/simple"
+_ETC = Path("/etc")
 
 
 class IndexSettings(Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ def _pip_environment(environ: Mapping[str, str]) -> _Source:
         links=_words(environ, "PIP_FIND_LINKS"),
         no_index=_flag(environ.get("PIP_NO_INDEX")),
         proxy=environ.get("PIP_PROXY"),
-        cert=environ.get("PIP_CERT"),
+        cert=environ.get("PIP_CERT") or environ.get("SSL_CERT_FILE"),
     )
 
 
@@ -100,7 +101,7 @@ def _user_config(environ: Mapping[str, str]) -> Path:
 
 
 def _system_configs(environ: Mapping[str, str]) -> list[Path]:
-    return [Path(one) for one in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":") if one]
+    return [Path(one) for one in (environ.get("XDG_CONFIG_DIRS") or str(_ETC / "xdg")).split(":") if one]
 
 
 def _uv_files(environ: Mapping[str, str]) -> Iterator[_Source]:
@@ -108,7 +109,7 @@ def _uv_files(environ: Mapping[str, str]) -> Iterator[_Source]:
         return
     named = environ.get("UV_CONFIG_FILE")
     usual = [one / "uv" / "uv.toml" for one in (_user_config(environ), *_system_configs(environ))]
-    for path in [Path(named)] if named else [*usual, Path("/etc/uv/uv.toml")]:
+    for path in [Path(named)] if named else [*usual, _ETC / "uv" / "uv.toml"]:
         text = _text(path)
         if text is None:
             continue
@@ -138,7 +139,7 @@ def _pip_files(environ: Mapping[str, str], prefix: str) -> Iterator[_Source]:
         return
     places = [Path(named)] if named else []
     places += [Path(prefix) / "pip.conf", _user_config(environ) / "pip" / "pip.conf", _home(environ) / ".pip/pip.conf"]
-    places += [Path("/etc/pip.conf"), *(one / "pip" / "pip.conf" for one in _system_configs(environ))]
+    places += [_ETC / "pip.conf", *(one / "pip" / "pip.conf" for one in _system_configs(environ))]
     for path in places:
         text = _text(path)
         if text is None:

