@@ -71,6 +71,8 @@ def main(argv: list[str]) -> int:
     # Answered without the command line: it needs no import.
     if argv == ["--version"]:
         return _version()
+    if sys.platform not in _SYSTEMS:
+        return _refuse_system(sys.platform)
     try:
         from orch23.snapshot.fast_path import answer_from_snapshot  # noqa: PLC0415 - a signal may interrupt the import
 
@@ -92,6 +94,35 @@ def main(argv: list[str]) -> int:
         return _INTERRUPTED
     finally:
         _running.clear()
+
+
+_SYSTEMS = ("linux",)
+_UNSUPPORTED = 78
+_CONTAINER = """in a container, from the directory of your project; CHECKOUT is the directory of orch23's source code:
+
+    docker run --rm -it -v "$PWD:/project" -v "CHECKOUT:/orch23" -w /project python:3.13 bash
+    pip install /orch23
+    orch23 build
+"""
+_WSL = """in WSL2:
+
+    wsl --install
+    wsl
+    sudo apt install --yes pipx
+    pipx install CHECKOUT
+    orch23 build
+
+CHECKOUT is the directory of orch23's source code, as WSL2 sees it. Or run it in a container, such as `python:3.13`.
+"""
+
+
+def _refuse_system(system: str) -> int:
+    """Report that orch23 does not run on this system. Imports nothing: modules of Linux are missing here."""
+    name = {"darwin": "macOS", "win32": "Windows", "cygwin": "Cygwin"}.get(system, system)
+    way = _WSL if system in ("win32", "cygwin") else _CONTAINER
+    sys.stderr.write(f"error: orch23 runs on Linux, and this is {name}: its sandbox and locks need the Linux kernel\n")
+    sys.stderr.write(f"  = help: run it {way}")
+    return _UNSUPPORTED
 
 
 def _import_msgspec() -> None:

@@ -76,7 +76,8 @@ def required_pipeline(found: FoundProject) -> Path:
 
     context = click.get_current_context(silent=True)
     command = "orch23 build" if context is None else context.command_path
-    hint = f"name a pipeline: `{command} {_a_pipeline(found.start)}`"
+    existing = _a_pipeline(found.start)
+    hint = f"name a pipeline: `{command} {existing}`" if existing else "create one with `orch23 init`"
     raise NotFoundError(Diagnostic("E661", message, hint=hint), *found.warnings)
 
 
@@ -169,10 +170,10 @@ def _not_own(path: Path) -> NotOwn | None:
     return None if folder == user else NotOwn(path, folder, is_file=False)
 
 
-def _a_pipeline(here: Path) -> str:
-    """Return the path of a pipeline for a hint: one that exists in `pipelines`, else an example."""
+def _a_pipeline(here: Path) -> str | None:
+    """Return the path of a pipeline in `pipelines`, for a hint; None if there is none."""
     found = sorted(path.name for path in here.glob("pipelines/*.yaml") if path.name.count(".") == 1)
-    return f"pipelines/{found[0] if found else 'quickstart.yaml'}"
+    return f"pipelines/{found[0]}" if found else None
 
 
 def _is_file(path: Path) -> bool:

@@ -11,10 +11,22 @@ from msgspec import NODEFAULT, UNSET, Struct, inspect, to_builtins
 from orch23.cli.group import PROGRAM_NAME, orch23
 from orch23.model.event import EVENT_KINDS
 
-_COMMANDS_HEAD = """# Commands
+_COMMANDS_HEAD = r"""# Commands
 
 The commands of `orch23`, generated from the code (`make docs`); do not edit this page by hand. Results go to stdout;
 progress, warnings and errors go to stderr. Exit codes: exit-codes.md.
+
+## Shell completion
+
+Completes commands, options, files, stages and templates. Add the line for your shell to its file:
+
+| shell | file | line |
+|---|---|---|
+| bash | `~/.bashrc` | `eval "$(_ORCH23_COMPLETE=bash_source orch23)"` |
+| zsh | `~/.zshrc`, after `compinit` | `eval "$(_ORCH23_COMPLETE=zsh_source orch23)"` |
+| fish | `~/.config/fish/completions/orch23.fish` | `_ORCH23_COMPLETE=fish_source orch23 \| source` |
+
+## orch23
 """
 
 

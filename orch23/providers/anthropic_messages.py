@@ -465,7 +465,9 @@ def missing_requirements(key: str) -> tuple[Diagnostic, ...]:
         hint = "set it to the key and nothing else"
         found.append(Diagnostic(codes.NO_KEY, f"{ANTHROPIC_KEY} has a character that no key has", hint=hint))
     if importlib.util.find_spec("anthropic") is None:
-        hint = "`pip install 'anthropic>=2,<3'` into the Python that runs orch23"
+        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
+
+        hint = install_command("anthropic")
         found.append(Diagnostic(codes.NO_LIBRARY, "the library `anthropic` is not installed", hint=hint))
     return tuple(found)
 

@@ -121,7 +121,9 @@ def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tup
     found = []
     address = _address(step, environ)
     if importlib.util.find_spec("openai") is None:
-        hint = "pip install 'orch23[openai]'"
+        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
+
+        hint = install_command("openai")
         found.append(Diagnostic(codes.NO_LIBRARY, "the library `openai` is not installed", hint=hint))
     if not address:
         hint = f"write `base_url: https://NAME.openai.azure.com`, or set {AZURE_ENDPOINT}"

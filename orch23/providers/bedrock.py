@@ -157,7 +157,9 @@ def _missing() -> tuple[Diagnostic, ...]:
     # Also with a bearer token: the library reads the stream.
     if importlib.util.find_spec("boto3") is not None:
         return ()
-    hint = "pip install 'orch23[bedrock]'"
+    from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
+
+    hint = install_command("boto3")
     return (Diagnostic(codes.NO_LIBRARY, "the library `boto3` is not installed", hint=hint),)
 
 

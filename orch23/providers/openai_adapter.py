@@ -152,7 +152,9 @@ def _stored_at(step: LLMStep) -> str:
 def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     found = []
     if importlib.util.find_spec("openai") is None:
-        hint = "pip install 'orch23[openai]'"
+        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
+
+        hint = install_command("openai")
         found.append(Diagnostic(codes.NO_LIBRARY, "the library `openai` is not installed", hint=hint))
     if not _key(environ) and not is_loopback(server_url(step)):
         hint = f"set {OPENAI_KEY}" + (" (to any text, if the server needs none)" if step.base_url else "")

@@ -154,7 +154,9 @@ def _region(environ: Mapping[str, str]) -> str:
 def _missing(environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     found = []
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
-        hint = "pip install 'orch23[vertex]'"
+        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
+
+        hint = install_command("google-auth")
         found.append(Diagnostic(codes.NO_LIBRARY, "the library `google-auth` is not installed", hint=hint))
     if not _region(environ):
         hint = f"set {REGION}, for example to `global`"

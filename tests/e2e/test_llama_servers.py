@@ -27,7 +27,7 @@ SCHEMA = {
 
 def _reason_to_skip() -> str | None:
     if importlib.util.find_spec("xllamacpp") is None:
-        return "xllamacpp is not installed (pip install 'orch23[local]')"
+        return "xllamacpp is not installed (pip install xllamacpp)"
     if local_model.installed_weights("smollm2", local_model.user_data_dir(os.environ)) is None:
         return "the weights are not installed (orch23 model install smollm2)"
     return None

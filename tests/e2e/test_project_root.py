@@ -62,6 +62,14 @@ def test_the_hint_of_a_missing_pipeline_names_the_command(tmp_path: Path, comman
     assert f"name a pipeline: `orch23 {command} pipelines/other.yaml`" in ended.err
 
 
+@pytest.mark.parametrize("command", ["build", "plan", "trust", "status", "explain"])
+def test_without_any_pipeline_the_hint_is_to_create_one(tmp_path: Path, command: str) -> None:
+    ended = Here(tmp_path).run(command)
+    assert ended.code == 66
+    assert "create one with `orch23 init`" in ended.err
+    assert "quickstart" not in ended.err
+
+
 # ---- directories of other users ------------------------------------------------------------------
 
 

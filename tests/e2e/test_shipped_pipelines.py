@@ -1,12 +1,14 @@
 """The pipelines that are shipped, built as they stand: from recordings, from archives, offline."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.project import Project
 
@@ -88,6 +90,29 @@ def test_each_is_a_valid_pipeline(shipped: Project, name: str) -> None:
     inputs = {"vendor/idna-3.10.tar.gz": "", "vendor/flit_core-3.10.1-py3-none-any.whl": "", "pyproject.toml": ""}
     shipped.write({**inputs, "orch23/py.typed": "", "orch23/__init__.py": ""})
     assert shipped.run("validate", f"pipelines/{name}").code == 0
+
+
+# What YAML 1.1 reads as a number or a boolean, and YAML 1.2 as a string; some editors read YAML 1.1.
+_OTHER_IN_YAML_1_1 = re.compile(
+    r"[-+]?([0-9][0-9_]*)?\.[0-9._]*([eE][-+][0-9]+)?|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"
+    r"|[-+]?0[0-7_]+|[-+]?[0-9]+_[0-9_]*|y|Y|n|N|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|True|TRUE|False|FALSE"
+)
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in (HERE / "pipelines").glob("*.yaml") if "." not in p.stem))
+def test_editors_that_read_yaml_1_1_read_the_same(name: str) -> None:
+    """`cwd: .` is the number 0 there, and was underlined as an error."""
+    scalars = [
+        one
+        for one in yaml.parse((HERE / "pipelines" / name).read_text())
+        if isinstance(one, yaml.ScalarEvent) and one.style is None
+    ]
+    assert len(scalars) > 20
+    assert [one.value for one in scalars if _OTHER_IN_YAML_1_1.fullmatch(one.value) and not _is_number(one.value)] == []
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", text) is not None
 
 
 @pytest.mark.slow

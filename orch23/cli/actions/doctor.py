@@ -29,6 +29,7 @@ from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
+from orch23.providers.installation import install_command
 from orch23.providers.local_model import installed_weights, known_models, user_data_dir
 from orch23.providers.model_lookup import can_find_models, find_model
 from orch23.providers.registry import adapter_of, not_granted_error, readiness_errors, step_errors
@@ -62,8 +63,8 @@ def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFind
         DoctorFinding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
-        _vendor("anthropic", "ANTHROPIC_API_KEY", "pip install 'anthropic>=2,<3'", environ),
-        _vendor("openai", "OPENAI_API_KEY", "pip install 'orch23[openai]'", environ),
+        _vendor("anthropic", "ANTHROPIC_API_KEY", environ),
+        _vendor("openai", "OPENAI_API_KEY", environ),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
         *_local(environ),
@@ -94,13 +95,13 @@ def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
     return [*found, DoctorFinding("pytest", f"version {facts.pytest_major}")]
 
 
-def _vendor(name: str, variable: str, install: str, environ: Mapping[str, str]) -> DoctorFinding:
+def _vendor(name: str, variable: str, environ: Mapping[str, str]) -> DoctorFinding:
     """Look for the library and the key. The key is not shown."""
     # The version is read without an import: `import anthropic` loads 2,900 modules, in over a second.
     try:
         library, hints = f"library {importlib.metadata.version(name)}", []
     except importlib.metadata.PackageNotFoundError:
-        library, hints = "its library is not installed", [install]
+        library, hints = "its library is not installed", [install_command(name)]
     key = f"{variable} is set"
     if not environ.get(variable, "").strip():
         key = f"{variable} is not set"
@@ -111,7 +112,7 @@ def _vendor(name: str, variable: str, install: str, environ: Mapping[str, str]) 
 def _local(environ: Mapping[str, str]) -> list[DoctorFinding]:
     found = [DoctorFinding("provider local", "its server is installed")]
     if importlib.util.find_spec("xllamacpp") is None:
-        found = [_failed("provider local", "its server is not installed", "pip install 'orch23[local]'")]
+        found = [_failed("provider local", "its server is not installed", install_command("xllamacpp"))]
     for model in known_models():
         path = installed_weights(model.name, user_data_dir(environ))
         hint = f"orch23 model install {model.name}; recorded responses work without it"

