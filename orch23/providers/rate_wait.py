@@ -16,7 +16,6 @@ from orch23.providers.faults import TransportError
 from orch23.providers.rate_limiter import Permit, RateLimiter
 
 MAX_IDLE_S = 600.0
-_IDLE = format_duration(MAX_IDLE_S)
 """How long a request waits while the model sends no response, unless `max_wall` limits the stage or the run."""
 _VISIBLE_S = 3.0
 
@@ -157,8 +156,8 @@ class RateWait(Struct, kw_only=True):
         said = self.permit.queue.said
         who = f"the limit {label}," if label or said is None else f"{said.message}; it"
         wait = format_duration(certain_s)
-        longest = f"{format_duration(left_s)} that `max_wall` leaves" if has_wall else f"{_IDLE} that a build waits"
-        message = f"{who} requires a wait of {wait}, longer than the {longest}"
+        longest_s, why = (left_s, "`max_wall` leaves") if has_wall else (self._longest_s, "a build waits")
+        message = f"{who} requires a wait of {wait}, longer than the {format_duration(longest_s)} that {why}"
         hint = f"build again in {wait}: recorded responses are reused; or set stop_conditions.max_wall to more"
         return Diagnostic(codes.WAIT_TOO_LONG, message, hint=hint)
 
