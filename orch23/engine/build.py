@@ -252,15 +252,21 @@ class Build(Struct, kw_only=True, dict=True):
         return f"interrupted:{stages} what has ended is kept, and the next build continues (Ctrl-C again ends at once)"
 
     def _take_last(self) -> None:
-        """Kill processes, cancel calls, and keep results that arrive within `_INTERRUPT_GRACE_S`."""
+        """Kill processes, cancel calls, and keep results that arrive within `_INTERRUPT_GRACE_S`.
+
+        A look at the batches ends too: it releases what was reserved for requests that were not sent.
+        """
         self.executor.cancel()
         self.cancel_calls()
         until = self.clock() + _INTERRUPT_GRACE_S
-        while self._running and (left := until - self.clock()) > 0:
+        while (self._running or self._is_looking) and (left := until - self.clock()) > 0:
             try:
                 message = self._messages.get(timeout=left)
             except queue.Empty:
                 return
+            if isinstance(message, _Looked) and self._deferred is not None:
+                self._deferred.is_looking = False
+                continue
             if not isinstance(message, _Finished):
                 return
             # A cancelled call ends with a transport error: the provider did not fail.
