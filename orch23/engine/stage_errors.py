@@ -4,7 +4,8 @@ Only what no stage upstream can change is reported. Files that stages make may n
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 
 from msgspec.structs import replace
 
@@ -32,23 +33,25 @@ def lasting_errors(
     `is_settled` returns whether the files of a stage upstream are known and do not change.
     """
     found: dict[tuple[str, str, str], Diagnostic] = {}
+    # All items of a foreach render the same files, and all files may use the same names.
+    undefined = cache(partial(_undefined, sources))
     for one in resolved:
-        for problem in _errors(plan, one, sources, is_settled):
+        named = [problem for path in _rendered_files(one.stage) for problem in undefined(path)]
+        for problem in (*named, *(_errors(plan, one, named, is_settled) if one.broken else ())):
             placed = _located(plan, one.stage, problem)
             found.setdefault((placed.code, placed.message, str(placed.location)), placed)
     return tuple(found.values())
 
 
 def _errors(
-    plan: Plan, resolved: ResolvedStage, sources: AuthorTexts, is_settled: Callable[[str], bool]
+    plan: Plan, resolved: ResolvedStage, named: Sequence[Diagnostic], is_settled: Callable[[str], bool]
 ) -> Iterator[Diagnostic]:
+    """Yield the errors of a stage that are certain. `named` are those about names, which are not repeated."""
     stage = resolved.stage
-    named = [*_undefined(stage, sources)]
-    yield from named
     places = {(one.location.file, one.location.line) for one in named if one.location}
     waits_for = {edge.why for edge in plan.edges if edge.reader == stage.name and not is_settled(edge.producer)}
+    is_certain = not waits_for and all(map(is_settled, plan.upstream.get(stage.name, ())))
     for problem in resolved.broken:
-        is_certain = not waits_for and not any(not is_settled(up) for up in plan.upstream.get(stage.name, ()))
         missing = _slice_of(stage, problem)
         at = problem.location
         if (at is None or (at.file, at.line) not in places) and (
@@ -57,21 +60,20 @@ def _errors(
             yield problem
 
 
-def _undefined(stage: Stage, sources: AuthorTexts) -> Iterator[Diagnostic]:
-    """Yield the undefined names of the files that a stage renders, also those that only a retry renders."""
+def _rendered_files(stage: Stage) -> Iterator[str]:
+    """Yield the files that a stage renders, also those that only a retry renders."""
     step = stage.step
     paths = [step.system, step.prompt, stage.retry.prompt] if is_llm(step) else []
-    paths += [getattr(step, step.renders)] if step.renders else []
-    if not any(paths):
-        return
-    from orch23.resolve.prompt_files import prompt_names  # noqa: PLC0415 - only for stages that render
+    yield from filter(None, [*paths, getattr(step, step.renders) if step.renders else None])
+
+
+def _undefined(sources: AuthorTexts, path: str) -> tuple[Diagnostic, ...]:
+    """Return an error for each undefined name of a prompt or template."""
+    from orch23.resolve.prompt_files import PROMPT_NAMES  # noqa: PLC0415 - only for stages that render
     from orch23.resolve.undefined_names import undefined_names  # noqa: PLC0415 - it loads jinja2
 
-    names = prompt_names(stage, (), {}, schema=None).keys()
-    for path in filter(None, paths):
-        text, _ = sources.text(path)
-        if text is not None:
-            yield from undefined_names(path, text, names)
+    text, _ = sources.text(path)
+    return () if text is None else tuple(undefined_names(path, text, PROMPT_NAMES))
 
 
 def _slice_of(stage: Stage, problem: Diagnostic) -> tuple[tuple[str | int, ...], SliceInput] | None:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
+PROMPT_NAMES = ("vars", "item", "inputs", "own", "previous", "brief", "attempt", "schema")
+"""The names that `prompt_names` returns."""
+
+
 def prompt_names(
     stage: Stage, given: tuple[PromptInput, ...], variables: Mapping[str, Json], *, schema: str | None
 ) -> dict[str, object]:

@@ -2,7 +2,10 @@
 
 import pytest
 
+from orch23.model.pipeline import Stage
+from orch23.resolve.prompt_files import PROMPT_NAMES, prompt_names
 from orch23.resolve.undefined_names import undefined_names
+from orch23.steps.shell.spec import ShellStep
 
 NAMES = ("inputs", "item", "brief", "vars")
 
@@ -38,3 +41,8 @@ def test_a_name_like_no_other_gets_the_known_ones() -> None:
 )
 def test_names_that_a_template_sets_or_asks_for_are_no_errors(text: str) -> None:
     assert found(text) == []
+
+
+def test_the_known_names_are_those_that_a_prompt_gets() -> None:
+    stage = Stage(name="a", step=ShellStep("x"))
+    assert tuple(sorted(prompt_names(stage, (), {}, schema=None))) == tuple(sorted(PROMPT_NAMES))
