@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -37,6 +37,10 @@ class View(Struct, frozen=True, kw_only=True):
     usual_s: Callable[[], Mapping[str, float]] = _nothing_usual
     at_end: Callable[[Callable[[], None]], object] = lambda _: None
     redact: Callable[[str], str] = str
+
+
+Document: TypeAlias = Callable[[View], Observer]
+"""Returns an observer that writes one text to `View.answer` when the run has ended."""
 
 
 class Format(Struct, frozen=True, kw_only=True):

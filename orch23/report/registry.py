@@ -1,4 +1,4 @@
-"""Output formats of `build` by name; each is loaded when it is used."""
+"""Output formats of `build`, and documents that it writes to files, by name; each is loaded when it is used."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -7,7 +7,7 @@ from orch23.model.errors import UsageError
 from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
 
 if TYPE_CHECKING:
-    from orch23.report.formats import Format
+    from orch23.report.formats import Document, Format
 
 
 _PLACES: Final = {
@@ -20,6 +20,16 @@ _PLACES: Final = {
 
 
 FORMATS: "LazyMapping[Format]" = LazyMapping(_PLACES, lambda name: load_object(f"orch23.report.{_PLACES[name]}"))
+_DOCUMENT_PLACES: Final = {
+    "junit": "junit:junit_document",
+    "trace": "chrome_trace:trace_document",
+}
+
+
+# For each there is an option of `build` with this name, which takes the file.
+DOCUMENTS: "LazyMapping[Document]" = LazyMapping(
+    _DOCUMENT_PLACES, lambda name: load_object(f"orch23.report.{_DOCUMENT_PLACES[name]}")
+)
 # The entry point group of output formats in plugins.
 REPORT_ENTRY_POINTS: Final = "orch23.reports"
 
