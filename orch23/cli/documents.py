@@ -1,4 +1,4 @@
-"""The files that `build` writes about itself (`--junit FILE`, `--trace FILE`)."""
+"""The files that `build` writes about itself (`--junit FILE`, `--trace FILE`), and the summary of a CI job."""
 
 import os
 from collections.abc import Mapping
@@ -30,7 +30,8 @@ class Documents(Struct):
     def beside(self, screen: Observer, view: View) -> Observer:
         """Return an observer that shows a build on a screen, and writes the documents when it has ended."""
         self._observers = tuple(
-            Guarded(DOCUMENTS[name](replace(view, answer=partial(_write, path)))) for name, path in self.paths.items()
+            Guarded(DOCUMENTS[name](replace(view, answer=partial(_WRITERS.get(name, _write), path))))
+            for name, path in self.paths.items()
         )
         # After the screen: what the user sees does not wait for a slow disk.
         return Fanout(screen, *self._observers)
@@ -57,7 +58,11 @@ def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool)
             Diagnostic("E641", f"`--dry-run` builds nothing that `--{min(files)}` could describe", hint=hint)
         )
     paths = {name: console.here / file for name, file in files.items()}
-    errors = [error for name, path in paths.items() if (error := _unwritable(f"--{name}", path)) is not None]
+    errors = [
+        error
+        for name, path in paths.items()
+        if (error := _unwritable(_SOURCES.get(name, f"--{name}"), path)) is not None
+    ]
     if errors:
         raise UsageError(*errors)
     return Documents(paths)
@@ -78,3 +83,17 @@ def _unwritable(option: str, path: Path) -> Diagnostic | None:
 
 def _write(path: Path, text: str) -> None:
     write_atomic(path, text.encode("utf-8", "backslashreplace"), durable=False)
+
+
+def _append(path: Path, text: str) -> None:
+    """Append to the summary of a job: other steps have written to it. GitHub refuses one of more than 1 MiB."""
+    with path.open("ab") as file:
+        left = _MAX_SUMMARY_BYTES - file.tell()
+        # The last lines are left out as a whole.
+        data = text.encode("utf-8", "backslashreplace")
+        file.write(data if len(data) <= left else data[: data.rfind(b"\n", 0, max(left, 0)) + 1])
+
+
+_MAX_SUMMARY_BYTES = 1_048_576
+_SOURCES = {"summary": "GITHUB_STEP_SUMMARY"}
+_WRITERS = {"summary": _append}

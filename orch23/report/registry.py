@@ -16,6 +16,7 @@ _PLACES: Final = {
     "quiet": "text:QUIET_TEXT",
     "jsonl": "jsonl:JSONL",
     "junit": "junit:JUNIT",
+    "github": "github:GITHUB",
 }
 
 
@@ -23,10 +24,10 @@ FORMATS: "LazyMapping[Format]" = LazyMapping(_PLACES, lambda name: load_object(f
 _DOCUMENT_PLACES: Final = {
     "junit": "junit:junit_document",
     "trace": "chrome_trace:trace_document",
+    "summary": "markdown_summary:summary_document",
 }
 
 
-# For each there is an option of `build` with this name, which takes the file.
 DOCUMENTS: "LazyMapping[Document]" = LazyMapping(
     _DOCUMENT_PLACES, lambda name: load_object(f"orch23.report.{_DOCUMENT_PLACES[name]}")
 )

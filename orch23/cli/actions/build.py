@@ -70,7 +70,10 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
 ) -> int:
     """Build stages that are not up to date."""
     _check_model_flags(replay=replay, offline=offline, resample=resample)
-    documents = _documents(console, {"junit": junit, "trace": trace}, dry_run=dry_run)
+    if output == "auto" and console.is_in_github_actions:
+        output = "github"
+    summary = (console.environ.get("GITHUB_STEP_SUMMARY") or None) if output == "github" and not dry_run else None
+    documents = _documents(console, {"junit": junit, "trace": trace, "summary": summary}, dry_run=dry_run)
     if dry_run:
         from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build does not need it
 
@@ -264,6 +267,7 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
         usual_s=partial(_usual_durations, project),
         at_end=console.resources.callback,
         redact=console.redact,
+        folder=console.folder_in_repository(project.settings.root),
     )
 
 
