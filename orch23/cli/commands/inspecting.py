@@ -115,6 +115,17 @@ def log_command() -> None:
     """
 
 
+@declare_command("report", "report.write_report")
+@click.argument("run", required=False)
+@option("-o", "--out", metavar="FILE", default="report.html", help="Write to this file; - is stdout.")
+def report_command() -> None:
+    """Write a page about a run.
+
+    One HTML file that loads nothing: result, totals, graph, timeline, and prompts, responses, changes and failed tests
+    of each attempt. The default is the newest run. The beginning of a run id is enough.
+    """
+
+
 @declare_command("show", "show.show_stage")
 @stage_argument
 @variable_options
