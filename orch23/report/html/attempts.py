@@ -2,26 +2,36 @@
 
 from collections.abc import Sequence
 
+from orch23.model.event import LlmResponse
 from orch23.model.text import format_duration, format_money
 from orch23.report.html.changes import text_difference
 from orch23.report.html.page import AttemptView, Badge, Row
 from orch23.report.html.run_facts import AttemptFacts, CallFacts, StageFacts
-from orch23.report.html.texts import MAX_TEXT, LongText, ShownText, TextReader
+from orch23.report.html.texts import LongText, ShownText, TextReader
 from orch23.report.values import parse_amount, pluralize
+from orch23.resolve.commands import shorten_command, typed_command
 
 _DIGITS = 16
 _MAX_FAILING = 50
 _MAX_PRINTED = 12
-_LIMIT = MAX_TEXT + 1_024
 _FIRST = (("prompt.txt", "Prompt"), ("response.txt", "Response"))
 
 
-def attempt_texts(stage: StageFacts, read: TextReader) -> dict[int, list[LongText]]:
-    """Return the texts of each attempt, not cut yet. Those whose files were deleted are left out."""
+def attempt_texts(stage: StageFacts, read: TextReader, limit: int) -> dict[int, list[LongText]]:
+    """Return the texts of each attempt, at least `limit` characters of each. Deleted files are left out."""
+
+    def kept(number: int, names: Sequence[tuple[str, str]]) -> list[LongText]:
+        files = ((title, read(stage.name, number, name, limit)) for name, title in names)
+        return [
+            LongText(title=title, text=file.text, size=file.size, path=file.path)
+            for title, file in files
+            if file is not None and file.text.strip()
+        ]
+
     found: dict[int, list[LongText]] = {}
     former = ""
     for number, attempt in sorted(stage.attempts.items()):
-        texts = [text for name, title in _FIRST if (text := _file(stage, number, name, title, read))]
+        texts = kept(number, _FIRST)
         response = next((one for one in texts if one.title == "Response"), None)
         if response is not None:
             if former:
@@ -32,18 +42,9 @@ def attempt_texts(stage: StageFacts, read: TextReader) -> dict[int, list[LongTex
         texts += [LongText(title="Failure", text=excerpt, size=len(excerpt))] if excerpt else []
         printed = [("output.txt", "Output of the step")]
         printed += [(one.printed, f"Output of {one.step}") for one in attempt.checks if one.printed]
-        texts += [text for name, title in printed[:_MAX_PRINTED] if (text := _file(stage, number, name, title, read))]
+        texts += kept(number, printed[:_MAX_PRINTED])
         found[number] = texts
     return found
-
-
-def _file(stage: StageFacts, number: int, name: str, title: str, read: TextReader) -> LongText | None:
-    kept = read(stage.name, number, name, _LIMIT)
-    return (
-        None
-        if kept is None or not kept.text.strip()
-        else LongText(title=title, text=kept.text, size=kept.size, path=kept.path)
-    )
 
 
 def attempt_view(attempt: AttemptFacts, texts: Sequence[ShownText]) -> AttemptView:
@@ -79,8 +80,13 @@ def _times(attempt: AttemptFacts) -> list[Row]:
     ended = attempt.ended
     if ended is not None and not ended.passed and ended.command:
         code = "" if ended.exit_code is None else f" (exit status {ended.exit_code})"
-        rows.append(Row("command", f"{ended.command}{code}"))
+        rows.append(Row("command", f"{shown_command(ended.command)}{code}"))
     return rows
+
+
+def shown_command(command: str) -> str:
+    """Return a command as the pipeline has it, in one line."""
+    return shorten_command(typed_command(command))
 
 
 def _checks(attempt: AttemptFacts) -> list[Row]:
@@ -92,7 +98,7 @@ def _call(call: CallFacts) -> list[Row]:
     request, response = call.request, call.response
     model = " ".join(filter(None, (request.provider, request.model)))
     files = f"{pluralize(len(request.files), 'file')}, " if request.files else ""
-    rows = [Row("model", f"{model} at {request.endpoint}" if request.endpoint else model)]
+    rows = [Row("model", f"{model} at {request.endpoint}" if request.endpoint not in ("", request.provider) else model)]
     rows.append(Row("sent", f"{files}{request.bytes + request.previous_bytes + request.brief_bytes:,} bytes"))
     if response is None:
         return [*rows, Row("response", "none"), Row("fingerprint", request.fingerprint[:_DIGITS])]
@@ -118,4 +124,12 @@ def _paid(call: CallFacts) -> str:
         return f"recorded{origin}{fallback}" + (f", was paid before: {money}" if amount else "")
     seconds = call.span.end_s
     time = "" if seconds is None else f", after {format_duration(seconds - call.span.start_s)}"
-    return f"paid in this run: {money}{origin}{fallback}{time}"
+    return f"{payment(response)}{f': {money}' if amount or amount is None else ''}{origin}{fallback}{time}"
+
+
+def payment(response: LlmResponse) -> str:
+    """Return who paid for a response."""
+    if response.replayed:
+        return "recorded"
+    amount = parse_amount(response.cost)
+    return "received in this run, free" if amount is not None and not amount else "paid in this run"

@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from orch23.model.text import format_duration, format_money
-from orch23.report.html.anchors import Anchors
+from orch23.report.html.anchors import Anchors, large_families
 from orch23.report.html.page import ComparisonRow, ComparisonView
 from orch23.report.html.run_facts import RunFacts, StageFacts
 from orch23.report.html.statuses import run_badge, stage_badge
@@ -17,10 +17,31 @@ _SHARE = 0.25
 
 
 def compare_runs(then: RunFacts, now: RunFacts, anchors: Anchors) -> ComparisonView:
-    """Return the totals of both runs, and the stages whose result, calls, attempts or time differ."""
-    stages = [row for stage in now.stages.values() if (row := _stage(then.stages.get(stage.name), stage, anchors))]
+    """Return the totals of both runs, and the stages whose result, calls, attempts or time differ.
+
+    Stages that failed or called a model come first. Of a foreach with many items only the number is given.
+    """
+    large = large_families((one.name, one.family) for one in now.stages.values())
+    single: list[tuple[int, ComparisonRow]] = []
+    folded: dict[str, int] = {}
+    for stage in now.stages.values():
+        former = then.stages.get(stage.name)
+        row = _stage(former, stage, anchors)
+        if row is None:
+            continue
+        weight = _weight(former, stage)
+        if stage.family in large and weight:
+            folded[stage.family] = folded.get(stage.family, 0) + 1
+        else:
+            single.append((weight, row))
+    single.sort(key=lambda one: one[0])
+    rows = [row for _, row in single]
+    rows += [
+        ComparisonRow(family, "", "", f"{pluralize(number, 'item')} differ", anchors.of_group(family))
+        for family, number in folded.items()
+    ]
     gone = [name for name in then.stages if name not in now.stages] if now.stages else []
-    notes = [f"{pluralize(len(stages) - _MAX_STAGES, 'more stage')} differ."] if len(stages) > _MAX_STAGES else []
+    notes = [f"{pluralize(len(rows) - _MAX_STAGES, 'more stage')} differ."] if len(rows) > _MAX_STAGES else []
     if not then.stages:
         notes.append("Nothing had changed before that run, so it names no stages.")
     elif gone:
@@ -28,9 +49,17 @@ def compare_runs(then: RunFacts, now: RunFacts, anchors: Anchors) -> ComparisonV
     return ComparisonView(
         run_id=then.run_id,
         totals=_totals(then, now),
-        stages=tuple(stages[:_MAX_STAGES]) if then.stages else (),
+        stages=tuple(rows[:_MAX_STAGES]) if then.stages else (),
         note=" ".join(notes),
     )
+
+
+def _weight(then: StageFacts | None, now: StageFacts) -> int:
+    """Return 0 for a stage that failed in one of the runs, 1 for one with model calls, else 2."""
+    both = [now, *([then] if then is not None else [])]
+    if any(stage_badge(one.status).tone == "bad" for one in both):
+        return 0
+    return 1 if any(one.cost.calls for one in both) else 2
 
 
 def _totals(then: RunFacts, now: RunFacts) -> tuple[ComparisonRow, ...]:

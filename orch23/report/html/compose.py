@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 
 from orch23.model.text import format_duration, format_money
 from orch23.report.html.anchors import Anchors, large_families
-from orch23.report.html.attempts import attempt_texts, attempt_view
+from orch23.report.html.attempts import attempt_texts, attempt_view, payment, shown_command
 from orch23.report.html.changes import Changes
 from orch23.report.html.comparison import compare_runs, cost_text
 from orch23.report.html.graph import draw_graph
@@ -15,7 +15,16 @@ from orch23.report.html.impact import describe_impact
 from orch23.report.html.page import Fact, FailureView, Row, RunPage, StageGroup, StageView
 from orch23.report.html.run_facts import RunFacts, StageFacts
 from orch23.report.html.statuses import count_words, run_badge, stage_badge, worst_badge
-from orch23.report.html.texts import LongText, ShownText, TextReader, cut_text, fair_limit, html_size
+from orch23.report.html.texts import (
+    LongText,
+    ShownText,
+    TextReader,
+    cut_text,
+    fair_limit,
+    html_size,
+    read_limit,
+    total_limit,
+)
 from orch23.report.html.timeline import draw_timeline
 from orch23.report.plan_view import event_reason_text
 from orch23.report.values import format_counts, parse_amount, pluralize, truncate
@@ -54,9 +63,11 @@ class _StageTexts(Struct):
 def compose_page(run: RunFacts, sources: PageSources, former: RunFacts | None = None) -> RunPage:
     """Return the page of a run, compared with a former run if there is one."""
     anchors = Anchors()
-    texts = {one.name: _texts(one, sources) for one in run.stages.values() if one.has_run}
+    attempts = sum(len(one.attempts) for one in run.stages.values())
+    longest_read = read_limit(attempts)
+    texts = {one.name: _texts(one, sources, longest_read) for one in run.stages.values() if one.has_run}
     every = [text for one in texts.values() for group in (*one.attempts.values(), one.changes) for text in group]
-    limit = fair_limit([html_size(one.text) for one in every])
+    limit = fair_limit([html_size(one.text) for one in every], total_limit(attempts))
     longest = max((one.duration_s or 0.0 for one in run.stages.values()), default=0.0)
     views = {
         one.name: _stage_view(one, texts.get(one.name), limit, longest, sources, anchors) for one in run.stages.values()
@@ -115,7 +126,7 @@ def _totals(run: RunFacts) -> tuple[Fact, ...]:
     facts = [
         Fact("Time", format_duration(run.last_s), jobs),
         Fact("Model calls", f"{cost.calls:,}", of_calls or _unanswered(run)),
-        Fact("Tokens", f"{cost.input_tokens:,} + {cost.output_tokens:,}", of_tokens or "input + output"),
+        _tokens(run, of_tokens),
         Fact("Cost", cost_text(cost), of_cost),
         Fact("Recorded responses", f"{cost.recorded:,}", _saved(run)),
         Fact("Stages reused", f"{reused:,}", "fresh or restored, nothing ran"),
@@ -125,6 +136,13 @@ def _totals(run: RunFacts) -> tuple[Fact, ...]:
         note = f"{effect} {format_money(abs(cost.cache_saved))}"
         facts.append(Fact("Prompt cache", f"{cost.cache_read_tokens:,} tokens read", note))
     return tuple(facts)
+
+
+def _tokens(run: RunFacts, limit: str) -> Fact:
+    cost = run.cost
+    if cost.calls and not cost.input_tokens and not cost.output_tokens:
+        return Fact("Tokens", "not known", limit or "the provider reports none")
+    return Fact("Tokens", f"{cost.input_tokens:,} + {cost.output_tokens:,}", limit or "input + output")
 
 
 def _unanswered(run: RunFacts) -> str:
@@ -159,7 +177,7 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
                 anchor=anchors.of_stage(stage.name),
                 name=stage.name,
                 message=first,
-                command=end.command,
+                command=shown_command(end.command) if end.command else "",
                 excerpt="" if excerpt == first else excerpt,
                 hints=_hints(stage),
             )
@@ -176,12 +194,12 @@ def _hints(stage: StageFacts) -> tuple[str, ...]:
 # ---- stages ---------------------------------------------------------------------------------------
 
 
-def _texts(stage: StageFacts, sources: PageSources) -> _StageTexts:
+def _texts(stage: StageFacts, sources: PageSources, limit: int) -> _StageTexts:
     changes = []
     for one in sources.changes(stage.name, stage.key) if stage.key and stage.has_run else ():
         text = one.diff or one.note
         changes.append(LongText(title=one.path, text=text, size=len(text), is_diff=bool(one.diff)))
-    return _StageTexts(attempt_texts(stage, sources.read), changes)
+    return _StageTexts(attempt_texts(stage, sources.read, limit), changes)
 
 
 def _stage_view(
@@ -190,7 +208,9 @@ def _stage_view(
     cost, seconds = stage.cost, stage.duration_s
     kept = texts or _StageTexts({}, [])
     has_calls = bool(cost.calls or cost.recorded)
-    message = stage.message.partition("\n")[0]
+    # Of a stage that could not run, the reason says as much.
+    is_plain = stage.message == stage.status or (stage.ended is not None and stage.ended.by)
+    message = "" if is_plain else stage.message.partition("\n")[0]
     return StageView(
         anchor=anchors.of_stage(stage.name),
         name=stage.name,
@@ -203,7 +223,7 @@ def _stage_view(
         cost=cost_text(cost) if cost.calls else ("$0" if has_calls else ""),
         time="" if seconds is None else format_duration(seconds),
         share=(seconds or 0.0) / longest if longest else 0.0,
-        message="" if message == stage.status else message,
+        message=message,
         hints=_hints(stage),
         facts=_facts(stage) if stage.has_run or stage.written or stage.removed else (),
         tries=tuple(
@@ -315,7 +335,7 @@ def _provenance(run: RunFacts) -> tuple[Row, ...]:
             if response is None:
                 continue
             who = response.provenance or " ".join((call.request.provider, response.model or call.request.model))
-            origin = f"{who}, {'recorded' if response.replayed else 'paid in this run'}"
+            origin = f"{who}: {payment(response)}"
             sources[origin] = sources.get(origin, 0) + 1
     rows = [
         Row("Run", run.run_id),

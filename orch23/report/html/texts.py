@@ -11,9 +11,14 @@ from orch23.report.diagnostics import visible
 
 MAX_TEXT = 24_000
 """The most bytes of one text on a page, as HTML."""
-MAX_TEXTS = 2_500_000
-"""The most bytes of all texts on a page, as HTML."""
-_MIN_TEXT = 240
+_MAX_TEXTS = 2_500_000
+_MIN_TEXTS = 500_000
+# A page of many attempts is to stay below 5 MB with its texts: so many bytes, and so many for the rest of an attempt.
+_PAGE = 4_300_000
+_ATTEMPT = 2_000
+_MIN_TEXT = 160
+_LEAST_READ = 3_000
+_TEXTS_OF_ATTEMPT = 3
 # A secret at the cut must be complete to be redacted.
 _LOOKAHEAD = 512
 
@@ -53,7 +58,18 @@ class LongText(Struct, frozen=True, kw_only=True):
     is_diff: bool = False
 
 
-def fair_limit(sizes: Sequence[int], total: int = MAX_TEXTS) -> int:
+def total_limit(attempts: int) -> int:
+    """Return the most bytes of all texts on a page with so many attempts, as HTML."""
+    return max(_MIN_TEXTS, min(_MAX_TEXTS, _PAGE - _ATTEMPT * attempts))
+
+
+def read_limit(attempts: int) -> int:
+    """Return how many characters of a text are worth reading, if there are so many attempts."""
+    share = 3 * total_limit(attempts) // (_TEXTS_OF_ATTEMPT * max(1, attempts))
+    return max(_LEAST_READ, min(MAX_TEXT, share)) + _LOOKAHEAD
+
+
+def fair_limit(sizes: Sequence[int], total: int) -> int:
     """Return the limit for each text with which all of them fit into the total: short ones leave space to long ones."""
     left, waiting = total, len(sizes)
     for size in sorted(sizes):
@@ -82,7 +98,7 @@ def cut_text(whole: LongText, limit: int, redact: Callable[[str], str]) -> Shown
         kept = head if newline and len(head) > len(kept) // 2 else kept
     return ShownText(
         title=whole.title,
-        text=kept,
+        text=kept.rstrip(),
         rest=max(0, whole.size - len(kept)) if len(kept) < len(text) or whole.size > len(whole.text) else 0,
         path=whole.path,
         is_diff=whole.is_diff,
