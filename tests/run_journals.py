@@ -21,7 +21,7 @@ from orch23.model.event import (
     StageFinished,
     StageStarted,
 )
-from orch23.model.event_data import EventData, EventReason, RunLimits, SentFile
+from orch23.model.event_data import EventData, EventReason, FailureName, RunLimits, SentFile
 from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import AttemptFiles, Journal
 
@@ -94,10 +94,11 @@ def _stage(name: str) -> Iterator[tuple[str, EventData]]:
         yield name, AttemptStarted(attempt=attempt, max_attempts=2, key=key)
         yield name, LlmRequest(fingerprint=mark, model="m", provider="p", attempt=attempt, files=(sent,), bytes=20)
         yield name, LlmResponse(fingerprint=mark, attempt=attempt, input_tokens=150, output_tokens=50, cost="0.0001")
-        failed = {"failure_kind": "verify_failed", "failing": ("test_a.py::test_it",), "exit_code": 1}
         yield name, CheckResult(step="pytest", passed=attempt > 1, exit_code=int(attempt == 1), attempt=attempt)
         if attempt == 1:
-            yield name, AttemptFinished(attempt=1, passed=False, excerpt="assert 1 == 2", **failed)
+            failing = ("test_a.py::test_it",)
+            kind: FailureName = "verify_failed"
+            yield name, AttemptFinished(failing=failing, excerpt="assert 1 == 2", failure_kind=kind, exit_code=1)
         else:
             yield name, AttemptFinished(attempt=attempt, passed=True, exit_code=0)
     yield name, FilesPromoted(files=(path,))

@@ -17,8 +17,11 @@ _MAX_PRINTED = 12
 _FIRST = (("prompt.txt", "Prompt"), ("response.txt", "Response"))
 
 
-def attempt_texts(stage: StageFacts, read: TextReader, limit: int) -> dict[int, list[LongText]]:
-    """Return the texts of each attempt, at least `limit` characters of each. Deleted files are left out."""
+def attempt_texts(stage: StageFacts, read: TextReader, limit: int, *, brief: bool = False) -> dict[int, list[LongText]]:
+    """Return the texts of each attempt, at least `limit` characters of each. Deleted files are left out.
+
+    With `brief`, an attempt that passed has only prompt and response.
+    """
 
     def kept(number: int, names: Sequence[tuple[str, str]]) -> list[LongText]:
         files = ((title, read(stage.name, number, name, limit)) for name, title in names)
@@ -33,8 +36,9 @@ def attempt_texts(stage: StageFacts, read: TextReader, limit: int) -> dict[int, 
     for number, attempt in sorted(stage.attempts.items()):
         texts = kept(number, _FIRST)
         response = next((one for one in texts if one.title == "Response"), None)
+        is_brief = brief and attempt.ended is not None and attempt.ended.passed
         if response is not None:
-            if former:
+            if former and not is_brief:
                 diff = text_difference(former, response.text, "attempt before", "this attempt")
                 texts.append(LongText(title="Response, compared", text=diff, size=len(diff), is_diff=True))
             former = response.text
@@ -42,7 +46,7 @@ def attempt_texts(stage: StageFacts, read: TextReader, limit: int) -> dict[int, 
         texts += [LongText(title="Failure", text=excerpt, size=len(excerpt))] if excerpt else []
         printed = [("output.txt", "Output of the step")]
         printed += [(one.printed, f"Output of {one.step}") for one in attempt.checks if one.printed]
-        texts += kept(number, printed[:_MAX_PRINTED])
+        texts += [] if is_brief else kept(number, printed[:_MAX_PRINTED])
         found[number] = texts
     return found
 

@@ -31,6 +31,8 @@ from orch23.report.values import format_counts, parse_amount, pluralize, truncat
 
 # Up to so many stages with nothing to do have a row of their own.
 _MAX_IDLE = 32
+# With more attempts than this, those that passed show prompt and response only.
+_MANY_ATTEMPTS = 600
 _MAX_FAILURES = 20
 _MAX_EXCERPT = 4_000
 _MAX_NOTES = 20
@@ -65,7 +67,8 @@ def compose_page(run: RunFacts, sources: PageSources, former: RunFacts | None = 
     anchors = Anchors()
     attempts = sum(len(one.attempts) for one in run.stages.values())
     longest_read = read_limit(attempts)
-    texts = {one.name: _texts(one, sources, longest_read) for one in run.stages.values() if one.has_run}
+    brief = attempts > _MANY_ATTEMPTS
+    texts = {one.name: _texts(one, sources, longest_read, brief=brief) for one in run.stages.values() if one.has_run}
     every = [text for one in texts.values() for group in (*one.attempts.values(), one.changes) for text in group]
     limit = fair_limit([html_size(one.text) for one in every], total_limit(attempts))
     longest = max((one.duration_s or 0.0 for one in run.stages.values()), default=0.0)
@@ -194,12 +197,12 @@ def _hints(stage: StageFacts) -> tuple[str, ...]:
 # ---- stages ---------------------------------------------------------------------------------------
 
 
-def _texts(stage: StageFacts, sources: PageSources, limit: int) -> _StageTexts:
+def _texts(stage: StageFacts, sources: PageSources, limit: int, *, brief: bool) -> _StageTexts:
     changes = []
     for one in sources.changes(stage.name, stage.key) if stage.key and stage.has_run else ():
         text = one.diff or one.note
         changes.append(LongText(title=one.path, text=text, size=len(text), is_diff=bool(one.diff)))
-    return _StageTexts(attempt_texts(stage, sources.read, limit), changes)
+    return _StageTexts(attempt_texts(stage, sources.read, limit, brief=brief), changes)
 
 
 def _stage_view(
