@@ -55,7 +55,7 @@ class PageSources(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class _StageTexts(Struct):
+class _StageTexts(Struct, frozen=True):
     """The texts of a stage before they are cut: those of its attempts, and its changes to files."""
 
     attempts: dict[int, list[LongText]]
