@@ -125,6 +125,13 @@ def test_what_was_deleted_is_said(built: Project) -> None:
     assert 'id="stage-copy"' in html
 
 
+def test_a_store_from_elsewhere_is_not_read(built: Project, tmp_path: Path) -> None:
+    html = report(built, env={"ORCH23_TRUST": "", "XDG_STATE_HOME": str(tmp_path / "of another user")})
+    assert "Changed files are not shown: .orch23 was not created by you" in html
+    assert "first spec" in html
+    assert "+a response" not in html
+
+
 def test_the_pipeline_is_not_needed(built: Project) -> None:
     html = report(built)
     built.edit("pipeline.yaml", "version: [broken\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cli.console import Console
@@ -23,6 +24,7 @@ from orch23.report.html.page import Row
 from orch23.report.html.rendering import render_page
 from orch23.report.html.run_facts import RunFacts, read_run
 from orch23.report.html.texts import KeptText
+from orch23.store.access import foreign_store_warning
 from orch23.store.project_store import open_store
 from orch23.store.run_list import run_ids
 from orch23.store.run_logs import AttemptFiles, journal_pipeline, read_journal
@@ -67,16 +69,16 @@ def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSource
         message = f"the journal of {chosen} has no events"
         raise NotFoundError(Diagnostic("E709", message, hint="`orch23 runs` lists the runs"))
     facts = read_run(chosen, lines)
+    sources = page_sources(console, root, chosen)
+    notes = (*sources.notes, *_gone(facts, KeptFiles(root, chosen)))
+    return facts, replace(sources, notes=notes), former_run(logs, known, chosen, facts.began.pipeline)
+
+
+def page_sources(console: Console, root: Path, run: str) -> PageSources:
+    """Return what the page of a run needs besides its journal."""
     changes, notes = _changes(console, root)
-    files = KeptFiles(root, chosen)
-    sources = PageSources(
-        read=files.read,
-        changes=changes,
-        redact=console.redact,
-        generated=_program(),
-        notes=(*notes, *_gone(facts, files)),
-    )
-    return facts, sources, _former(logs, known, chosen, facts.began.pipeline)
+    read = KeptFiles(root, run).read
+    return PageSources(read=read, changes=changes, redact=console.redact, generated=_program(), notes=notes)
 
 
 class KeptFiles(Struct, frozen=True):
@@ -117,6 +119,9 @@ def _changes(console: Console, root: Path) -> tuple[Changes, tuple[str, ...]]:
         first = error.diagnostics[0].message if error.diagnostics else str(error)
         return no_changes, (f"Changed files are not shown: {console.redact(first)}.",)
     console.resources.callback(store.index.close)
+    if store.is_foreign:
+        warning = foreign_store_warning(store.folder)
+        return no_changes, (f"Changed files are not shown: {warning.message}; {warning.hint}.",)
     return ChangeReader(store.records, store.contents).changes, ()
 
 
@@ -126,7 +131,7 @@ def _gone(facts: RunFacts, files: KeptFiles) -> Iterator[str]:
         yield f"Prompts and responses are not shown: {LOGS_FOLDER}/{files.run}/ was deleted."
 
 
-def _former(logs: Path, known: list[str], run: str, pipeline: str) -> RunFacts | None:
+def former_run(logs: Path, known: list[str], run: str, pipeline: str) -> RunFacts | None:
     """Return the facts of the newest run of the same pipeline before this one; a damaged journal is skipped."""
     for earlier in known[known.index(run) + 1 :]:
         path = logs / f"{earlier}.jsonl"

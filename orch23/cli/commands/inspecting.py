@@ -126,6 +126,18 @@ def report_command() -> None:
     """
 
 
+@declare_command("view", "view.view_run")
+@click.argument("run", required=False)
+@option("--port", type=click.IntRange(0, 65_535), default=0, metavar="N", help="Listen on this port of 127.0.0.1.")
+def view_command() -> None:
+    """Show a run in the browser while it runs.
+
+    Writes the address of the page of `orch23 report`, which follows the run until you press Ctrl-C. Only this machine
+    can open it, with the whole address. The default is the newest run, also one that starts later. The beginning of a
+    run id is enough. Needs the extra `view`.
+    """
+
+
 @declare_command("show", "show.show_stage")
 @stage_argument
 @variable_options

@@ -12,16 +12,32 @@ from orch23.report.html.page import RunPage, StageGroup
 
 _TEMPLATE = "page.html.j2"
 _STYLES = "page.css"
+_SCRIPT = "live.js"
 
 
-def render_page(page: RunPage) -> str:
-    """Return the page as one HTML document: no scripts, no requests, all texts escaped."""
-    styles = _file(_STYLES)
-    # The policy allows these styles by their hash, and nothing else: a text of a model that got through as HTML could
-    # neither run a script nor send a request.
-    digest = base64.b64encode(hashlib.sha256(styles.encode()).digest()).decode("ascii")
+def render_page(page: RunPage, *, nonce: str = "") -> str:
+    """Return the page as one HTML document: no requests, all texts escaped.
+
+    With a `nonce` it has one script, which replaces it when the run has gone on; else it has none.
+    """
     template = _environment().get_template(_TEMPLATE)
-    return template.render(page=page, styles=styles, digest=digest, is_group=lambda one: isinstance(one, StageGroup))
+    return template.render(
+        page=page,
+        styles=_file(_STYLES),
+        policy=page_policy(nonce),
+        is_group=lambda one: isinstance(one, StageGroup),
+        nonce=nonce,
+        script=_file(_SCRIPT) if nonce else "",
+    )
+
+
+def page_policy(nonce: str = "") -> str:
+    """Return the content security policy of a page."""
+    # It allows the styles by their hash, and nothing else: a text of a model that got through as HTML could neither
+    # run a script nor send a request.
+    digest = base64.b64encode(hashlib.sha256(_file(_STYLES).encode()).digest()).decode("ascii")
+    live = f"; script-src 'nonce-{nonce}'; connect-src 'self'" if nonce else ""
+    return f"default-src 'none'; style-src 'sha256-{digest}'{live}; base-uri 'none'; form-action 'none'"
 
 
 @cache
@@ -40,6 +56,7 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+@cache
 def _file(name: str) -> str:
     return resources.files("orch23.report.html").joinpath(name).read_text(encoding="utf-8")
 
