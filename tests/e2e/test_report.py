@@ -1,6 +1,8 @@
 """`orch23 report`: which run it takes, where it writes, what it leaves out, and what it says when it cannot."""
 
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,14 @@ def test_prompt_response_and_changes_are_shown(built: Project) -> None:
     assert "a response" in html
     assert "+a response" in html
     assert 'id="stage-copy"' in html
+
+
+def test_the_versions_are_those_of_the_run(built: Project) -> None:
+    (began,) = built.events_of("run_started")
+    system = os.uname()
+    assert began["data"]["platform"] == f"{system.sysname} {system.release} {system.machine}"
+    assert f"<dt>Python</dt><dd>{began['data']['python']}</dd>" in report(built)
+    assert began["data"]["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
 def test_the_changes_of_an_earlier_run_are_compared_with_what_was_before_it(built: Project) -> None:

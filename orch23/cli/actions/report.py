@@ -2,7 +2,6 @@
 
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,8 +144,4 @@ def former_run(logs: Path, known: list[str], run: str, pipeline: str) -> RunFact
 
 
 def _program() -> tuple[Row, ...]:
-    return (
-        Row("Page written by", f"orch23 {__version__}"),
-        Row("Python", f"{platform.python_implementation()} {platform.python_version()}"),
-        Row("Platform", f"{platform.system()} {platform.release()} {platform.machine()}, {sys.byteorder} endian"),
-    )
+    return (Row("Page written by", f"orch23 {__version__}, Python {platform.python_version()}"),)

@@ -355,5 +355,13 @@ def _provenance(run: RunFacts) -> tuple[Row, ...]:
 
 
 def _versions(run: RunFacts, sources: PageSources) -> tuple[Row, ...]:
-    rows = (Row("Built by orch23", run.began.version), Row("Sandbox", run.began.sandbox), *sources.generated)
+    began = run.began
+    rows = (
+        Row("orch23", began.version),
+        # Journals of earlier versions do not have them.
+        Row("Python", "" if began.python is UNSET else began.python),
+        Row("Platform", "" if began.platform is UNSET else began.platform),
+        Row("Sandbox", began.sandbox),
+        *sources.generated,
+    )
     return tuple(one for one in rows if one.text)
