@@ -15,6 +15,7 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.providers.installation import install_command
 from orch23.report.html.compose import compose_page
+from orch23.report.html.page import RunPage
 from orch23.report.html.rendering import page_policy, render_page
 from orch23.report.view.followed_run import FollowedRun
 from orch23.store.run_list import run_ids
@@ -62,6 +63,8 @@ class FollowedPage:
         self._run = FollowedRun(self._logs, None if run is None else newest, newest)
         self._sources = page_sources(console, root, newest)
         self._sources_of = newest
+        self._page: RunPage | None = None
+        self._version = 0
         self._lock = threading.Lock()
 
     def poll(self) -> int:
@@ -73,11 +76,15 @@ class FollowedPage:
         """Return the page, and its content security policy."""
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         with self._lock:
-            self._run.poll()
-            facts = self._run.facts
-            if facts.run_id != self._sources_of:
-                self._sources, self._sources_of = page_sources(self._console, self._root, facts.run_id), facts.run_id
-            known = run_ids(self._logs)
-            former = former_run(self._logs, known, facts.run_id, facts.began.pipeline)
-            page = compose_page(facts, self._sources, former)
+            version = self._run.poll()
+            if self._page is None or version != self._version:
+                self._page, self._version = self._compose(), version
+            page = self._page
         return render_page(page, nonce=nonce), page_policy(nonce)
+
+    def _compose(self) -> RunPage:
+        facts = self._run.facts
+        if facts.run_id != self._sources_of:
+            self._sources, self._sources_of = page_sources(self._console, self._root, facts.run_id), facts.run_id
+        former = former_run(self._logs, run_ids(self._logs), facts.run_id, facts.began.pipeline)
+        return compose_page(facts, self._sources, former)

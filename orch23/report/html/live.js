@@ -19,13 +19,18 @@
     again = busy;
     if (busy) return;
     busy = true;
+    const began = performance.now();
     try {
       const answer = await fetch(location.pathname, { cache: "no-store" });
       if (answer.ok) swap(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    } catch (error) {
+      // The server has ended, which the stream of events reports.
+      if (!(error instanceof TypeError)) throw error;
     } finally {
-      busy = false;
+      // A large page takes the server a while, and the build needs the processor too.
+      const pause = Math.max(300, 4 * (performance.now() - began));
+      setTimeout(() => { busy = false; if (again) refresh(); }, pause);
     }
-    if (again) refresh();
   }
   const state = document.getElementById("live");
   const source = new EventSource("events");
