@@ -35,7 +35,7 @@ class GitHubScreen(Struct, kw_only=True):
     """Passes events to a screen of text, and writes workflow commands around its lines.
 
     The lines of stages are in a group. At the end, each stage that failed is an annotation of its place in the
-    pipeline; stages that it blocked are not. Between these commands, GitHub is told to ignore all others (`token`):
+    pipeline; stages that it blocked are not. Between these commands, GitHub ignores all others (`token`):
     what a step prints cannot command anything.
     """
 
