@@ -65,6 +65,8 @@ def test_the_action_builds(project: Project, arguments: str, code: int, tests: s
     assert suite_of(junit) == (tests, str(code))
     assert (junit.parent / "trace.json").exists()
     assert ("::error title=b" in done.stderr) == bool(code)
+    assert run(step("Write the report")["run"], project, RUNNER_TEMP=str(project.home)).returncode == 0
+    assert "<!doctype html>" in (junit.parent / "report.html").read_text().lower()
 
 
 def test_the_action_builds_the_default_pipeline(project: Project) -> None:
@@ -77,7 +79,7 @@ def test_the_action_builds_the_default_pipeline(project: Project) -> None:
 def test_no_expression_is_part_of_a_script() -> None:
     """GitHub pastes expressions into scripts as they are: an input with a quote would be a command."""
     scripts = [one["run"] for one in yaml.safe_load(ACTION.read_text())["runs"]["steps"] if "run" in one]
-    assert len(scripts) == 2
+    assert len(scripts) == 3
     assert not any("${{" in script for script in scripts)
 
 
