@@ -69,6 +69,7 @@ def play(page: Path, folder: Path) -> list[str]:
             (where / block.path).write_text(block.body, encoding="utf-8")
             continue
         printed, where = _run(block.commands(), where, folder.parent)
+        printed = [out.replace(str(folder), "/home/me/project") for out in printed]
         for command, out in zip(block.commands(), printed, strict=True):
             if not _matches(command.shown, out):
                 wrong.append(f"$ {command.text}\n--- shown\n{command.shown}--- printed\n{out}")
