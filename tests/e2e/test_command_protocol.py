@@ -15,7 +15,9 @@ stages:
   ask:
     outputs: [out.txt]
     retry: {max: 1, style: conversation}
-    llm: {provider: command, model: m, command: [python3, model.py], prompt: p.md, system: s.md, returns: text, timeout: 5s}
+    llm:
+      {provider: command, model: m, command: [python3, model.py], prompt: p.md, system: s.md, returns: text,
+       timeout: 5s}
     verify: [{shell: "! grep bad out.txt"}]
 """
 
