@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^(`{3,})(\w+)(?: (\S+))?\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _MARK = "@@walkthrough@@"
 _DURATION = re.compile(r"\b\d+(?:\.\d+)?(?: ms| s|s|m \d+s)\b")
+_COMMIT = re.compile(r"\([0-9a-f]{12}\)")
 _RUN = re.compile(r"\b\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?\b")
 _TIME = re.compile(r"^\d\d:\d\d:\d\d\.\d{3} ", re.MULTILINE)
 _SPACES = re.compile(r"  +")
@@ -54,8 +55,8 @@ class Block:
 def blocks(page: Path) -> Iterator[Block]:
     """Yield the files and commands of a page."""
     for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-        if found[1] == "console" or found[2]:
-            yield Block(found[1], found[2] or "", found[3], found.start(3), found.end(3))
+        if found[2] == "console" or found[3]:
+            yield Block(found[2], found[3] or "", found[4], found.start(4), found.end(4))
 
 
 def play(page: Path, folder: Path) -> list[str]:
@@ -136,6 +137,8 @@ def _matches(shown: str, printed: str) -> bool:
 
 def _masked(text: str) -> str:
     """Return a text without what differs between two runs or machines."""
-    text = _TIME.sub("TIME ", _TIER.sub("sandbox: any", _RUN.sub("RUN", _DURATION.sub("0s", text))))
+    text = _COMMIT.sub(
+        "(COMMIT)", _TIME.sub("TIME ", _TIER.sub("sandbox: any", _RUN.sub("RUN", _DURATION.sub("0s", text))))
+    )
     lines = [_SPACES.sub("  ", line).rstrip() for line in _MACHINE.sub("", text).splitlines()]
     return "".join(f"{line}\n" for line in lines if line)
