@@ -17,11 +17,12 @@ export TMPDIR := /dev/shm
 endif
 endif
 # Files that are installed. An editable environment (make setup) is not changed.
-PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 -type f -not -name '*.pyc')
+PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 docs -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
 
-.PHONY: help setup demo test tests check fmt lint types contracts unit thorough cover vendor docs economy templates regold build clean
+.PHONY: help setup demo test tests check fmt lint types contracts unit thorough cover vendor docs site economy templates regold build
+.PHONY: clean
 .PHONY: bench bench-long
 
 help: ## list all targets
@@ -35,7 +36,7 @@ demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml with recorded responses
 	$(BIN)/orch23 build pipelines/quickstart.yaml
 
 # mypy takes one processor for half a minute, so the tests begin beside it. A failure of `lint` ends the run at once.
-test: $(VENV)/.orch23-test ## run everything that CI runs: format, lint, types, layers, all tests
+test: $(VENV)/.orch23-test ## run all checks and tests: format, lint, types, layers, all tests
 	$(MAKE) --no-print-directory --jobs=2 lint contracts types tests
 
 # In a new tree, one process compiles the tests. Otherwise, each worker would compile all of them.
@@ -88,14 +89,17 @@ define PAGES
 from pathlib import Path
 from orch23.cli.catalogue import diagnostics_page
 from orch23.cli.reference_pages import events_page
-from orch23.cli.reference_pages import commands_page
+from orch23.cli.reference_pages import checks_page, commands_page, expressions_page
 from orch23.resolve.schema import reference_page
 pages = {"pipeline-reference": reference_page, "commands": commands_page, "diagnostics": diagnostics_page}
-pages["events"] = events_page
+pages |= {"events": events_page, "checks": checks_page, "expressions": expressions_page}
 for name, page in pages.items():
     Path("docs", name + ".md").write_text(page(), encoding="utf-8")
 endef
 export PAGES
+
+site: $(VENV)/.orch23-docs ## build the documentation as a site in build/site, and follow all of its links
+	PYTHONPATH=. $(BIN)/python scripts/docs_site.py
 
 economy: $(VENV)/.orch23-test ## measure the model calls that edits cost; write docs/economy.md
 	PYTHONPATH=. $(BIN)/python bench/model_economy.py > docs/economy.md.new
@@ -138,6 +142,10 @@ $(VENV)/.orch23-test: $(PRODUCT) | $(BIN)/python
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check '.[test]'; \
 	fi
 	@touch $@ $(VENV)/.orch23
+
+$(VENV)/.orch23-docs: pyproject.toml $(VENV)/.orch23
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[docs]'
+	@touch $@
 
 # The interpreter: $$PYTHON, else the first on PATH that is 3.11 or newer and can create a virtual environment.
 $(BIN)/python:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from orch23.checks.check import Check, CheckInput, Codes
-from orch23.checks.check_options import OptionReader, parse_json_output, text_items
+from orch23.checks.check_options import FILE_OPTION, OptionReader, parse_json_output, text_items
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -61,6 +61,7 @@ CODES: Codes = {
 
 
 _NAME = "architecture_stability"
+_OPTIONS = FILE_OPTION | {"released": "List of the names of accepted layers that may change. Default: none."}
 _TO_RELEASE = ", or name it in the option `released` of the check"
 _TEXT_SCHEMA: Json = {"type": "string", "minLength": 1}
 _TEXT_LIST_SCHEMA: Mapping[str, Json] = {"type": "array", "items": _TEXT_SCHEMA}
@@ -91,7 +92,7 @@ ARCHITECTURE_SCHEMA: Mapping[str, Json] = {
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one architecture, and compare it with the accepted one if both fit the schema."""
-    options = OptionReader(_NAME, given, ("file", "released"))
+    options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
     released = options.text_list("released", ())
     document = options.document(file, "E313")
@@ -111,7 +112,17 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     )
 
 
-ARCHITECTURE_STABILITY = Check(_NAME, 1, _run)
+ARCHITECTURE_STABILITY = Check(
+    _NAME,
+    1,
+    _run,
+    summary="The layers of an architecture depend only on earlier ones, no file has two, and accepted layers stay. For "
+    "the template `layered_app`.",
+    options=_OPTIONS,
+    example="""- check: architecture_stability
+  with: {file: app/spec/architecture.json, released: [views]}
+""",
+)
 
 
 class _Layer(Struct, frozen=True):

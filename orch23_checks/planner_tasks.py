@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orch23.checks.check import Check, CheckInput, Codes
 from orch23.checks.check_options import PLAN_OPTIONS, OptionReader
 from orch23.checks.schema_errors import schema_errors
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
 from orch23.model.paths import match_any, unsafe_reason
 
@@ -70,9 +70,15 @@ PLAN_SCHEMA: Mapping[str, Json] = {
 }
 
 
+_OPTIONS = PLAN_OPTIONS | {
+    "plan_id": "The id that the plan must have. Default: `plan_0001`.",
+    "tests": f"List of patterns of tests, which a task must not change. Default: {quoted_names(_TESTS)}.",
+}
+
+
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one plan; its ids and artifacts only if it fits the schema."""
-    options = OptionReader(_NAME, given, (*PLAN_OPTIONS, "plan_id", "tests"))
+    options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
     present = options.project_paths()
     plan_id = options.text("plan_id", "plan_0001")
@@ -91,7 +97,16 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     )
 
 
-PLANNER_TASKS = Check(_NAME, 1, _run)
+PLANNER_TASKS = Check(
+    _NAME,
+    1,
+    _run,
+    summary="A plan has small tasks with valid ids and paths. For the template `planner_coder_tester`.",
+    options=_OPTIONS,
+    example="""- check: planner_tasks
+  with: {plan_id: plan_0001, under: project}
+""",
+)
 
 
 class _Project:

@@ -98,7 +98,12 @@ CODES: Codes = {
 
 
 _NAME = "work_orders"
-_OPTIONS = (*PLAN_OPTIONS, "verify", "verify_exempt", "installed", "pythonpath")
+_OPTIONS = PLAN_OPTIONS | {
+    "verify": "Path of the script that verifies the whole project. Default: `scripts/verify.sh`.",
+    "verify_exempt": "`optional`, or `required`: each order has the key `verify_exempt`. Default: `optional`.",
+    "installed": "List of the packages that acceptance commands may import. Default: none.",
+    "pythonpath": "List of the directories of Python modules. Default: `.`.",
+}
 _GLOB = frozenset("*?[]")
 _EXEMPT = ("optional", "required")
 
@@ -128,7 +133,17 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return (*reader.errors, *_order_errors(manifest, orders, options))
 
 
-WORK_ORDERS = Check(_NAME, 1, _run)
+WORK_ORDERS = Check(
+    _NAME,
+    1,
+    _run,
+    summary="A sequence of work orders can be carried out: each file exists when an order needs it. For the template "
+    "`work_orders`.",
+    options=_OPTIONS,
+    example="""- check: work_orders
+  with: {under: project, installed: [pytest]}
+""",
+)
 
 
 def _read_options(reader: OptionReader) -> _Options:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from orch23.cli.pages import find_page, page_names
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "seeds.md"
 SERIES = {"S0": 27, "S1": 28, "S2": 23, "S3": 26, "S4": 67}
@@ -102,8 +104,12 @@ def test_no_other_page_says_what_became_of_a_promise() -> None:
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page != PAGE]
     found = {page.name: re.findall(r"\bS[0-4]-\d\d", page.read_text()) for page in pages}
     assert {name: numbers for name, numbers in found.items() if numbers} == {}
-    for page in (ROOT / "docs" / "templates").glob("*.md"):
-        assert page.stem in {"README", "quickstart"} or "](../seeds.md)" in page.read_text(), page
+
+
+def test_pages_for_users_do_not_send_them_to_the_design_documents() -> None:
+    shown = [find_page(name) or "" for name in page_names()]
+    assert len(shown) > 30
+    assert [text.partition("\n")[0] for text in shown if "seeds.md" in text or "design document" in text] == []
 
 
 def test_no_promise_names_a_test_twice() -> None:

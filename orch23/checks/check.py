@@ -30,12 +30,16 @@ class CheckInput(Struct, frozen=True, kw_only=True):
 class Check(Struct, frozen=True):
     """A validator. `revision` is part of a stage's key: raise it when the same outputs would get another result.
 
-    `run` never raises: every error, of the outputs or of the options, is a diagnostic.
+    `run` never raises: every error, of the outputs or of the options, is a diagnostic. The rest is documentation: what
+    the check requires, its options with their meaning, and a step of `verify` (YAML) that uses them.
     """
 
     name: str
     revision: int
     run: Callable[[CheckInput], tuple[Diagnostic, ...]]
+    summary: str = ""
+    options: Mapping[str, str] = {}
+    example: str = ""
 
 
 def unknown_options(check: str, options: Mapping[str, Json], known: tuple[str, ...]) -> tuple[Diagnostic, ...]:

@@ -1,6 +1,6 @@
 """Read the options that several checks have: the JSON output, project paths, lists of text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -9,7 +9,12 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.parsing import StrictJsonError, parse_json
 
-PLAN_OPTIONS = ("file", "listing", "under")
+FILE_OPTION = {"file": "Path of the JSON output. Default: the only `.json` file among the outputs."}
+PLAN_OPTIONS = FILE_OPTION | {
+    "listing": "Pattern of a listing (`list: PATTERN`) of `inputs` or `verify.inputs`, or a list of them: which "
+    "files the project has. Default: all listings.",
+    "under": "Directory of the project that paths in the output are relative to. Default: the root.",
+}
 
 
 class OptionReader:
@@ -19,10 +24,10 @@ class OptionReader:
     returns an empty value. An unknown option is in `errors` too, but the check still runs.
     """
 
-    def __init__(self, check: str, given: CheckInput, known: tuple[str, ...]) -> None:
+    def __init__(self, check: str, given: CheckInput, known: Collection[str]) -> None:
         """Read the options of `given`; `known` are the names that the check has."""
         self._check, self._given = check, given
-        self.errors = list(unknown_options(check, given.options, known))
+        self.errors = list(unknown_options(check, given.options, tuple(known)))
         self.failed = False
 
     def fail(self, error: Diagnostic) -> None:

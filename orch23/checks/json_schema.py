@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 _NAME = "json_schema"
 _SUBJECT = f"check `{_NAME}`"
-_OPTIONS = ("schema", "files")
+_OPTIONS = {
+    "schema": "Path of a JSON schema, draft 7 (required). Declare the file in `inputs` or `verify.inputs`.",
+    "files": "Pattern, or list of patterns, of the outputs to check. Default: `**/*.json`.",
+}
 _DEFAULT_FILES = ("**/*.json",)
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge every output that `files` matches, by default every `.json` file."""
-    found = list(unknown_options(_NAME, given.options, _OPTIONS))
+    found = list(unknown_options(_NAME, given.options, tuple(_OPTIONS)))
     files = _files(given.options)
     if isinstance(files, Diagnostic):
         return (*found, files)
@@ -51,7 +54,16 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
 
 
 # Revision 2: patterns are searched for by RE2, whose classes are ASCII as in ECMA 262 (ADR 33).
-JSON_SCHEMA = Check(_NAME, 2, _run)
+JSON_SCHEMA = Check(
+    _NAME,
+    2,
+    _run,
+    summary="Each JSON output is valid by a JSON schema.",
+    options=_OPTIONS,
+    example="""- check: json_schema
+  with: {schema: specs/plan.schema.json, files: [build/*.json]}
+""",
+)
 
 
 def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from orch23.checks.check import Check, CheckInput, Codes
-from orch23.checks.check_options import OptionReader
+from orch23.checks.check_options import FILE_OPTION, OptionReader
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, json_builtin
 
@@ -23,12 +23,16 @@ CODES: Codes = {
 
 
 _NAME = "json_values"
+_OPTIONS = FILE_OPTION | {
+    "values": "Mapping of keys to the values that they must have.",
+    "order": "List of all keys, in the order in which the output must have them.",
+}
 _SHOWN = 80
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one file: every key that differs, then the order of all keys."""
-    options = OptionReader(_NAME, given, ("file", "values", "order"))
+    options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
     values = options.mapping("values", "write `values: {passed: true}`")
     order = options.text_list("order", ())
@@ -41,7 +45,16 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return (*options.errors, *_value_errors(file, found, values), *_order_errors(file, tuple(found), order))
 
 
-JSON_VALUES = Check(_NAME, 1, _run)
+JSON_VALUES = Check(
+    _NAME,
+    1,
+    _run,
+    summary="A JSON object has required values, and its keys are in a required order.",
+    options=_OPTIONS,
+    example="""- check: json_values
+  with: {file: build/report.json, values: {passed: true}, order: [passed, report]}
+""",
+)
 
 
 def _value_errors(file: str, found: Mapping[str, Json], values: Mapping[str, Json]) -> Iterator[Diagnostic]:

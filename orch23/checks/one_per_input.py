@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from orch23.checks.check import Check, CheckInput, Codes
-from orch23.checks.check_options import OptionReader
+from orch23.checks.check_options import FILE_OPTION, OptionReader
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
@@ -19,12 +19,17 @@ CODES: Codes = {
 
 
 _NAME = "one_per_input"
+_OPTIONS = FILE_OPTION | {
+    "list": "Key of the list in the JSON object. Default: `history`.",
+    "field": "Field of an entry that has the path. Default: `source`.",
+    "inputs": "List of patterns: which inputs need an entry, in this order. Default: all, sorted by name.",
+}
 _SHOWN_ENTRIES = 20
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Compare the paths in a list with those of the inputs: by the patterns of `inputs`, then by name."""
-    options = OptionReader(_NAME, given, ("file", "list", "field", "inputs"))
+    options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
     key = options.text("list", "history")
     field = options.text("field", "source")
@@ -45,7 +50,16 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return (*options.errors, error)
 
 
-ONE_PER_INPUT = Check(_NAME, 1, _run)
+ONE_PER_INPUT = Check(
+    _NAME,
+    1,
+    _run,
+    summary="A list in a JSON output has one entry for each input file, in order.",
+    options=_OPTIONS,
+    example="""- check: one_per_input
+  with: {list: history, field: source, inputs: [specs/request.md, specs/feedback/]}
+""",
+)
 
 
 def _matching_inputs(inputs: Mapping[str, bytes], patterns: Sequence[str]) -> tuple[str, ...]:

@@ -24,12 +24,12 @@ CODES: Codes = {
 
 
 _NAME = "python_syntax"
-_OPTIONS = ("defines",)
+_OPTIONS = {"defines": "Mapping of a path to the names that the file must define at its top level."}
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Check every `.py` output, and the names that the option `defines` requires."""
-    found = list(unknown_options(_NAME, given.options, _OPTIONS))
+    found = list(unknown_options(_NAME, given.options, tuple(_OPTIONS)))
     wanted, wrong = _wanted(given.options)
     found.extend(wrong)
     paths = sorted(path for path in given.outputs if path.endswith(".py"))
@@ -56,7 +56,16 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     return tuple(found)
 
 
-PYTHON_SYNTAX = Check(_NAME, 1, _run)
+PYTHON_SYNTAX = Check(
+    _NAME,
+    1,
+    _run,
+    summary="Each `.py` output parses, and defines the required names.",
+    options=_OPTIONS,
+    example="""- check: python_syntax
+  with: {defines: {src/app.py: [main, Config]}}
+""",
+)
 
 
 def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tuple[Diagnostic, ...]]:

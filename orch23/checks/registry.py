@@ -61,6 +61,12 @@ def check_codes() -> Codes:
     return {code: text for table in (SHARED_CODES, *own) for code, text in table.items()}
 
 
+def own_codes(name: str) -> Codes:
+    """Return the codes that only this check reports."""
+    codes: Codes = load_object(f"{_PLACES[name]}:CODES")
+    return codes
+
+
 @cache
 def available_checks(plugins: tuple[str, ...]) -> Registry[Check]:
     """Return the checks that a pipeline with these plugins can name."""

@@ -34,9 +34,10 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
         "`orch23 init`. A pipeline in a parent directory is used only if you own both, since it runs commands.",
     ),
     "E663": (
-        "no such code",
-        "`orch23 help` explains commands and diagnostic codes; docs/diagnostics.md lists the codes. For codes of a "
-        "plugin, install it and list it in `plugins` of the project's `pipeline.yaml`.",
+        "no such code, command or page",
+        "`orch23 help` explains commands and diagnostic codes (`orch23 help diagnostics` lists them) and shows pages "
+        "(`orch23 help pages`). For codes of a plugin, install it and list it in `plugins` of the project's "
+        "`pipeline.yaml`.",
     ),
     "E664": (
         "nothing to show",

@@ -59,7 +59,7 @@ def unknown_exit_code_prefixes(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
             "W803",
             f"no diagnostic code begins with `{prefix}`",
             pipeline.locate("exit_codes", prefix),
-            hint="docs/diagnostics.md lists them",
+            hint="`orch23 help diagnostics` lists them",
             severity=Severity.WARNING,
         )
         for prefix in pipeline.exit_codes

@@ -1,13 +1,16 @@
-"""Generate the reference pages of commands and events."""
+"""Generate the reference pages of commands, events, checks and expressions."""
 
 import inspect as python
 import json
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import click
 from msgspec import NODEFAULT, UNSET, Struct, inspect, to_builtins
 
+from orch23.checks.registry import CHECKS, own_codes
+from orch23.cli.filter_reference import BLOCK_FILTERS, FILTERS, FUNCTIONS
 from orch23.cli.group import PROGRAM_NAME, orch23
 from orch23.model.event import EVENT_KINDS
 
@@ -128,3 +131,105 @@ _WORDS: Final = {
     inspect.BoolType: "`true` or `false`",
     inspect.NoneType: "`null`",
 }
+
+
+_EXPRESSIONS_HEAD: Final = r"""# Expressions
+
+```yaml
+vars: {app: shop, layers: [model, view]}
+stages:
+  test:
+    inputs: ["${{ vars.app }}/**/*.py"]                 # in a longer text
+    outputs: ["${{ vars.layers | under(vars.app) }}"]   # a list: its values become values of `outputs`
+    if: ${{ vars.app != 'none' }}
+    shell: [echo, "$${{ not an expression }}"]          # `$${{` writes `${{`
+```
+
+An expression is one expression of [Jinja](https://jinja.palletsprojects.com/en/stable/templates/#expressions). It may
+be the value of any key that does not say "No expression" in the [pipeline reference](pipeline-reference.md). It is
+evaluated when the pipeline is loaded, so it can neither read a file nor depend on a result, except on the list of a
+`foreach`.
+
+| name | value |
+|---|---|
+| `vars` | the variables of the pipeline, with `--set` and `--vars`. In `vars`, an expression may use other vars |
+| `item`, or the name of `foreach.as` | the item, in the stage with the `foreach` |
+
+- A value that is only an expression has the value's type. In a longer text, the value must be a text, number or
+  boolean.
+- Undefined names and members are errors (E840), with the nearest name. Use `default` where one may be missing.
+- Operators: `+ - * / // %`, `**` of small numbers, `~` joins texts, `== != < <= > >=`, `and or not`, `in`, `A if B else
+  C`.
+- Tests after `is` are those of Jinja: `defined`, `odd`, `none`, `string`, `mapping`, …
+- Limits: 4,096 characters, a depth of 64, a result of 100,000 values and 4 MiB. `*` and `%` take numbers only. The
+  methods `format`, `format_map`, `center`, `ljust`, `rjust`, `zfill` and `expandtabs` are not available.
+
+This page is generated from the code (`make docs`); do not edit it by hand.
+
+## Filters
+
+They work in expressions and in [prompts](prompts.md). No other filter of Jinja is available: `random`, for example,
+would change a key with each build. Methods of texts and mappings work too, as in `vars.app.startswith('s')`.
+
+| filter | meaning | example | result |
+|---|---|---|---|
+"""
+
+
+def expressions_page() -> str:
+    """Return the reference of expressions as Markdown, with the results of the examples."""
+    parts = [_EXPRESSIONS_HEAD, *_examples(FILTERS)]
+    parts.append("\n## Functions\n\n| function | meaning | example | result |\n|---|---|---|---|\n")
+    parts += _examples(FUNCTIONS)
+    parts.append("\n## Filters of prompts and templates\n\n| filter | meaning |\n|---|---|\n")
+    parts += [f"| `{name}` | {_cell(meaning)} |\n" for name, meaning in BLOCK_FILTERS.items()]
+    parts.append("\n[Prompts](prompts.md#blocks) has examples.\n")
+    return "".join(parts)
+
+
+def _examples(table: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    from orch23.resolve.evaluation import evaluate  # noqa: PLC0415 - jinja2
+
+    for name, (meaning, example) in table.items():
+        result = json.dumps(evaluate(example, {}), ensure_ascii=False)
+        row = (f"`{name}`", meaning, f"`{example}`", f"`{result}`")
+        yield f"| {' | '.join(map(_cell, row))} |\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+_CHECKS_HEAD: Final = """# Checks
+
+```yaml
+stages:
+  plan:
+    outputs: [build/plan.json]
+    llm: {provider: anthropic, model: claude-opus-4-8, prompt: prompts/plan.md.j2, returns: json}
+    verify:
+      inputs: [specs/plan.schema.json]
+      steps:
+        - check: json_schema
+          with: {schema: specs/plan.schema.json}
+```
+
+A check of `verify` looks at the outputs of a stage and reports every error. It runs in orch23, without a program, and
+reads only the outputs, the declared inputs and its options. An unknown or wrong option is an error (E315). An output
+that a check needs and that is missing is E310. [Plugins](plugins.md) can add checks. This page is generated from the
+checks (`make docs`); do not edit it by hand.
+"""
+
+
+def checks_page() -> str:
+    """Return the reference of all checks as Markdown."""
+    parts = [_CHECKS_HEAD]
+    for name, check in CHECKS.items():
+        parts.append(
+            f"\n## `{name}`\n\n{check.summary}\n\n```yaml\nverify:\n{textwrap.indent(check.example, '  ')}```\n"
+        )
+        parts.append("\n| option | meaning |\n|---|---|\n")
+        parts += [f"| `{option}` | {_cell(meaning)} |\n" for option, meaning in check.options.items()]
+        codes = "".join(f"- {code}: {title}\n" for code, (title, _) in own_codes(name).items())
+        parts.append(f"\nErrors of its own:\n{codes}")
+    return "".join(parts)

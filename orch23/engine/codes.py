@@ -75,7 +75,7 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "the budget is spent",
         "The request was not sent: its maximum cost could exceed `stop_conditions.max_cost_usd` of the run (or "
         "`--budget`), or of the stage in the message. Raise the limit, or lower `llm.max_tokens`, which is most of "
-        "the cost, and build again. docs/budgets.md explains how cost is counted.",
+        "the cost, and build again. `orch23 help budgets` explains how cost is counted.",
     ),
     "E503": (
         "the limit of tokens is reached",
@@ -92,7 +92,7 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "the prompt would send a secret",
         "The request contains the value of a secret in your environment, or text in the format of a vendor's key. It "
         "was not sent or recorded. Remove the secret from the file, or set `llm.secrets: redact` to send `[redacted "
-        "NAME]` instead. docs/secrets.md explains what counts as a secret, and false alarms.",
+        "NAME]` instead. `orch23 help secrets` explains what counts as a secret, and false alarms.",
     ),
     "E602": (
         "a secret would be stored with the result",

@@ -77,8 +77,8 @@ E_SECRET_SENT = "E601"  # noqa: S105 - a code
 E_SECRET_STORED = "E602"  # noqa: S105 - a code
 E_SECRET_IN_RESPONSE = "E603"  # noqa: S105 - a code
 
-_TAKE_OUT = "remove it, or set `llm.secrets: redact` to send the prompt without it; see docs/secrets.md"
-_LEAVE_OUT = "make another file without it, and show that; see docs/secrets.md"
+_TAKE_OUT = "remove it, or set `llm.secrets: redact` to send the prompt without it; see `orch23 help secrets`"
+_LEAVE_OUT = "make another file without it, and show that; see `orch23 help secrets`"
 _BELONGS = "keep it in the environment: the definition of a stage is stored and committed"
 
 

@@ -11,8 +11,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E802": (
         "unknown key",
-        "The key would have no effect here. Correct its spelling, or move it to the right mapping; `orch23 schema` "
-        "and docs/pipeline-reference.md list the keys of each mapping.",
+        "The key would have no effect here. Correct its spelling, or move it to the right mapping; `orch23 help "
+        "pipeline-reference` lists the keys of each mapping.",
     ),
     "E803": (
         "a key appears twice",
@@ -36,7 +36,7 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
         "a number out of range",
         "The number does not fit in 64 bits, so some readers would change it. Put it in quotes to keep it as text.",
     ),
-    "E810": ("a required key is missing", "Add the key in the message; docs/pipeline-reference.md describes it."),
+    "E810": ("a required key is missing", "Add the key in the message; `orch23 help pipeline-reference` describes it."),
     "E811": (
         "a value of the wrong type",
         "For example, a string where a list is needed. `[x]` makes a list; quotes make a string; only `true` and "
@@ -186,7 +186,7 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     "W803": (
         "exit_codes names no diagnostic",
         "A key of `exit_codes` is a diagnostic code or its beginning, as in `{E201: 4, E2: 2}`. No code starts with "
-        "this key. docs/diagnostics.md lists the codes.",
+        "this key. `orch23 help diagnostics` lists the codes.",
     ),
     "W804": (
         "a promotion group with one stage",

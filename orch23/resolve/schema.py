@@ -14,6 +14,7 @@ import msgspec
 
 from orch23.model.diagnostic import quoted_names
 from orch23.model.language import Document, keys_of
+from orch23.resolve.key_examples import KEY_EXAMPLES
 from orch23.resolve.pipeline_document import full_form
 
 JsonSchema: TypeAlias = dict[str, Any]
@@ -247,17 +248,21 @@ def reference_page() -> str:
     """Return the reference of the pipeline language as Markdown."""
     whole = pipeline_schema()
     parts = [_HEAD]
-    for title, node in _sections(whole):
+    for title, node in reference_sections():
         parts.append(f"\n## {title}\n\n{node['description']}\n")
-        parts.append("\n| key | value | meaning |\n|---|---|---|\n")
-        parts.extend(_row(name, below, node, whole) for name, below in node["properties"].items())
+        parts.append("\n| key | value | meaning | example |\n|---|---|---|---|\n")
+        examples = KEY_EXAMPLES[title]
+        parts.extend(
+            _row(name, below, node, whole, f"{name}: {examples[name]}") for name, below in node["properties"].items()
+        )
         if "x-later" in node:
             parts.append(f"\nNot in this version yet, and refused: {quoted_names(node['x-later'])}.\n")
     return "".join(parts)
 
 
-def _sections(whole: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
+def reference_sections() -> Iterator[tuple[str, JsonSchema]]:
     """Yield every mapping of the language that has keys of its own, with its title, each once."""
+    whole = pipeline_schema()
     definitions = whole["definitions"]
     yield "The file", whole
     yield "A stage", definitions["stage"]
@@ -288,13 +293,13 @@ def _mappings(node: JsonSchema, whole: JsonSchema) -> Iterator[JsonSchema]:
             yield from _mappings(dict(branch), whole)
 
 
-def _row(name: str, node: JsonSchema, owner: JsonSchema, whole: JsonSchema) -> str:
+def _row(name: str, node: JsonSchema, owner: JsonSchema, whole: JsonSchema, example: str) -> str:
     below = dereference(node, whole)
     needed = " (required)" if name in owner.get("required", ()) else ""
     default = f" Default: `{json.dumps(below['default'])}`." if "default" in below else ""
     literal = " No expression." if "x-literal" in below else ""
     meaning = f"{below['description']}{default}{literal}".replace("|", "\\|")
-    return f"| `{name}`{needed} | {_kind(below, whole)} | {meaning} |\n"
+    return f"| `{name}`{needed} | {_kind(below, whole)} | {meaning} | `{example}` |\n"
 
 
 def _kind(node: JsonSchema, whole: JsonSchema) -> str:

@@ -1,4 +1,4 @@
-"""Run `help`: explain a diagnostic code or a command."""
+"""Run `help`: explain a diagnostic code or a command, or show a page of the documentation."""
 
 import difflib
 import textwrap
@@ -11,23 +11,31 @@ from orch23.cli.catalogue import diagnostic_codes
 from orch23.cli.console import Console
 from orch23.cli.group import COMMAND_NAMES
 from orch23.cli.opening import named_plugins
+from orch23.cli.pages import find_page, page_names, page_titles
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.plugins import plugin_codes
 
 _WIDTH = 88
 _NEAREST = 3
+_NAME_WIDTH = 32
 
 
 def show_help(console: Console, *, topic: str | None) -> None:
-    """Explain a diagnostic code or a command."""
+    """Explain a diagnostic code or a command, or show a page."""
     root = click.get_current_context().find_root()
-    # Commands first: no command looks like a code.
+    # Commands first: no command looks like a code. A page with the name of a command is shown as `docs/NAME`.
     command = root.command.get_command(root, topic) if topic and isinstance(root.command, click.Group) else None
     if topic is None:
         console.write_out(f"{root.get_help()}\n")
+    elif command is None and topic == "pages":
+        console.write_out("".join(f"{name:<{_NAME_WIDTH}}  {title}\n" for name, title in page_titles()))
     elif command is None:
-        _explain(console, topic)
+        page = find_page(topic)
+        if page is None:
+            _explain(console, topic)
+        else:
+            console.write_out(page)
     else:
         with click.Context(command, info_name=topic, parent=root) as below:
             console.write_out(f"{below.get_help()}\n")
@@ -43,7 +51,7 @@ def _explain(console: Console, topic: str) -> None:
             of_plugins = plugin_codes(named_plugins(console))
         if code not in of_plugins:
             hint = _hint(topic, [*known, *of_plugins])
-            raise NotFoundError(Diagnostic("E663", f"no code or command is named {topic}", hint=hint))
+            raise NotFoundError(Diagnostic("E663", f"no code, command or page is named {topic}", hint=hint))
         title, text, plugin = of_plugins[code]
     origin = f"\n\nIt is a code of the plugin {plugin}." if plugin else ""
     console.write_out(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}{origin}\n")
@@ -53,8 +61,10 @@ def _hint(topic: str, codes: Collection[str]) -> str:
     """Return a hint for an unknown topic: the nearest command or codes."""
     for name in () if any(map(str.isdigit, topic)) else nearest_names(topic, COMMAND_NAMES):
         return f"did you mean `orch23 help {name}`?"
+    for name in () if any(map(str.isdigit, topic)) else nearest_names(topic, page_names()):
+        return f"did you mean `orch23 help {name}`?"
     code = topic.upper()
     close = [one for one in codes if one.startswith(code)][:_NEAREST]
     close = close or difflib.get_close_matches(code, codes, n=_NEAREST)
-    hint = f"near codes: {', '.join(close)}" if close else "docs/diagnostics.md lists the codes of orch23"
+    hint = f"near codes: {', '.join(close)}" if close else "`orch23 help diagnostics` lists the codes of orch23"
     return f"{hint}; codes of a plugin need the plugin in `plugins` of pipeline.yaml"

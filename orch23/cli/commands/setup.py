@@ -142,6 +142,9 @@ def doctor_command() -> None:
 
 
 @declare_command("help", "help.show_help")
-@click.argument("topic", required=False, metavar="[CODE|COMMAND]")
+@click.argument("topic", required=False, metavar="[CODE|COMMAND|PAGE]")
 def help_command() -> None:
-    """Explain a diagnostic code or a command."""
+    """Explain a code or a command, or show a page.
+
+    PAGE is a page of the documentation: tutorial, pipeline-reference, budgets. `orch23 help pages` lists them.
+    """

@@ -4,7 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from orch23.resolve.schema import pipeline_schema, reference_page
+import pytest
+import yaml
+
+from orch23.load.pipeline import load_pipeline
+from orch23.resolve.key_examples import KEY_EXAMPLES
+from orch23.resolve.schema import pipeline_schema, reference_page, reference_sections
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,3 +36,99 @@ def test_the_page_names_every_key() -> None:
 
 def test_the_page_says_which_keys_are_of_a_later_version() -> None:
     assert "Not in this version yet, and refused: `matrix`, `approve`, `pinned`, `samples`." in reference_page()
+
+
+def test_every_key_has_an_example_and_no_example_is_of_a_key_that_is_gone() -> None:
+    keys_of = {title: tuple(node["properties"]) for title, node in reference_sections()}
+    assert {title: tuple(examples) for title, examples in KEY_EXAMPLES.items()} == keys_of
+
+
+STEPS = ("llm", "shell", "pytest", "render", "fetch")
+LLM = {"provider": "anthropic", "model": "claude-opus-4-8", "prompt": "p.md", "returns": "code"}
+# What some keys need beside them.
+BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+    ("`llm`", "schema"): {"returns": "json"},
+    ("`llm`", "only_json"): {"returns": "files"},
+    ("`llm`", "answers"): {"provider": "scripted", "model": "scripted"},
+    **{("`llm`", key): {"provider": "command", "command": ["x"]} for key in ("command", "read", "pass_env", "network")},
+    **{
+        ("`llm`", key): {"provider": "openai", "model": "m"}
+        for key in ("base_url", "api", "background", "endpoint_alias")
+    },
+    **{("`llm`", key): {"provider": "local", "model": "smollm2"} for key in ("seed", "temperature")},
+    ("`llm.on_truncated`", "factor"): {"retries": 1},
+    ("A step of `verify`", "with"): {"check": "python_syntax"},
+    ("A step of `verify`", "if"): {"shell": "x"},
+    ("A condition in a list", "kind"): {"path": "a"},
+    ("A condition in a list", "path"): {"kind": "file_exists"},
+    ("`foreach`", "in"): {},
+    ("An input", "list"): {},
+    ("`commands` of a step", "from"): {"allow": ["python"]},
+    ("`commands` of a step", "allow"): {"from": "build/plan.json#/checks"},
+    ("A model's price in `prices`", "input"): {"output": 1},
+}
+ALWAYS: dict[str, dict[str, Any]] = {
+    "`llm`": LLM,
+    "`fetch`": {"url": "https://example.org/a", "sha256": "0a" * 32},
+    "`foreach`": {"from": "l.json"},
+    "`verify`": {"steps": [{"shell": "x"}]},
+    "An input": {"path": "a.json"},
+    "A model's price in `prices`": {"input": 1, "output": 1},
+    "`llm.brief`": {"limit": 10_000},
+}
+
+
+def stage_with(title: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Return a stage with a mapping of the language at its place."""
+    name = title.strip("`")
+    item = value.get("as", "item")
+    places: dict[str, dict[str, Any]] = {
+        "A stage": value,
+        "`llm`": {"llm": value},
+        "`retry`": {"llm": LLM, "retry": value},
+        "`foreach`": {"foreach": value, "outputs": [f"src/${{{{ {item} }}}}"]},
+        "An input": {"inputs": [value]},
+        "A step of `verify`": {"verify": [value]},
+        "`commands` of a step": {"inputs": ["build/plan.json"], "verify": [{"commands": value}]},
+        "A condition in a list": {"requires": [value]},
+        "`stop_conditions` of a stage": {"stop_conditions": value},
+    }
+    placed = {"llm": LLM | {name.removeprefix("llm."): value}} if name.startswith("llm.") else {name: value}
+    stage = {"outputs": ["src/x"], "shell": "x"} | places.get(title, placed)
+    if sum(step in stage for step in STEPS) > 1:
+        del stage["shell"]
+    return stage
+
+
+def document_with(title: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Return a pipeline with a mapping of the language at its place."""
+    whole: dict[str, Any] = {"version": 1, "vars": {"docs": True, "strict": True}, "pools": {"database": 1}}
+    simple = {"a": {"outputs": ["src/x"], "shell": "x"}}
+    match title:
+        case "The file":
+            return {**whole, "stages": simple, **value}
+        case "`defaults`" | "`stop_conditions`":
+            return {**whole, "stages": simple, title.strip("`"): value}
+        case "A model's price in `prices`":
+            return {**whole, "stages": simple, "prices": {"m": value}}
+        case "The limits of a provider or model in `rates`":
+            return {**whole, "stages": simple, "rates": {"anthropic": value}}
+        case _:
+            other = {"migrate": {"outputs": ["src/y"], "shell": "x"}}
+            return {**whole, "stages": {"a": stage_with(title, value), **other}}
+
+
+@pytest.mark.parametrize(
+    ("title", "key"), [(title, key) for title, examples in KEY_EXAMPLES.items() for key in examples]
+)
+def test_every_example_is_valid(title: str, key: str, tmp_path: Path) -> None:
+    example = yaml.safe_load(f"{key}: {KEY_EXAMPLES[title][key]}".replace(": off", ": 'off'"))  # YAML 1.1 says false
+    value = {**ALWAYS.get(title, {}), **BESIDE.get((title, key), {}), **example}
+    if (title, key) in {("`foreach`", "in"), ("An input", "list")}:
+        value = example
+    if (title, key) == ("The file", "plugins"):
+        assert example == {"plugins": ["acme-tools"]}  # not installed; its kind is checked below
+        value = {"plugins": []}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(document_with(title, value)))
+    loaded = load_pipeline(tmp_path / "p.yaml", tmp_path)
+    assert loaded.pipeline.stages

@@ -1,0 +1,60 @@
+"""The pages whose commands are run print what they say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orch23.load.pipeline import load_pipeline
+from orch23.model.pipeline import Stage
+from orch23.providers.registry import ADAPTERS, step_errors
+from orch23.steps.llm.spec import LLMStep
+from tests.walkthrough import blocks, play
+
+DOCS = Path(__file__).parents[2] / "docs"
+# Page -> how many commands it has at least.
+PAGES = {
+    "tutorial.md": 15,
+    "command-protocol.md": 3,
+    "cookbook/agents.md": 3,
+    "cookbook/ci.md": 4,
+    "cookbook/monorepo.md": 6,
+    "cookbook/big-files.md": 5,
+    "cookbook/secrets.md": 4,
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
+    assert sum(len(block.commands()) for block in blocks(DOCS / name)) >= PAGES[name]
+    assert play(DOCS / name, tmp_path / "work") == []
+
+
+PIPELINES = [
+    (page.relative_to(DOCS).as_posix(), block.path, block.body)
+    for page in sorted([DOCS / "tutorial.md", *(DOCS / "cookbook").glob("*.md"), *(DOCS / "coming-from").glob("*.md")])
+    for block in blocks(page)
+    if block.language == "yaml" and block.body.startswith("version: 1\n")
+]
+
+
+@pytest.mark.parametrize(("page", "name", "text"), PIPELINES, ids=lambda value: value if "\n" not in value else "")
+def test_every_pipeline_of_the_cookbook_and_of_the_comparisons_is_valid(
+    page: str, name: str, text: str, tmp_path: Path
+) -> None:
+    for block in blocks(DOCS / page):  # what the pipeline names may be checked
+        if block.path:
+            (tmp_path / block.path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / block.path).write_text(block.body)
+    file = tmp_path / name
+    file.write_text(text)
+    loaded = load_pipeline(file, tmp_path)
+    assert loaded.warnings == (), page
+    # What a provider refuses on any machine: settings that it does not have, addresses, models.
+    steps = [one.step for one in loaded.pipeline.stages if isinstance(one, Stage) and isinstance(one.step, LLMStep)]
+    assert [error for step in steps for error in step_errors(step, {}, tmp_path)] == []
+
+
+def test_each_provider_is_in_the_cookbook() -> None:
+    used = {found for _, _, text in PIPELINES for found in re.findall(r"provider: (\w+)", text)}
+    assert used == set(ADAPTERS)
