@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^(`{3,})(\w+)(?: (\S+))?\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _MARK = "@@walkthrough@@"
+_KILOBYTES = re.compile(r"[0-9.]+ kB")
 _DURATION = re.compile(r"\b\d+(?:\.\d+)?(?: ms| s|s|m \d+s)\b")
 _COMMIT = re.compile(r"\([0-9a-f]{12}\)")
 _RUN = re.compile(r"\b\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?\b")
@@ -140,5 +141,7 @@ def _masked(text: str) -> str:
     text = _COMMIT.sub(
         "(COMMIT)", _TIME.sub("TIME ", _TIER.sub("sandbox: any", _RUN.sub("RUN", _DURATION.sub("0s", text))))
     )
+    # The size of the index depends on paths and times.
+    text = _KILOBYTES.sub("kB", text)
     lines = [_SPACES.sub("  ", line).rstrip() for line in _MACHINE.sub("", text).splitlines()]
     return "".join(f"{line}\n" for line in lines if line)
