@@ -367,6 +367,9 @@ class StageResults(Struct, kw_only=True, dict=True):
             problems=failure.diagnostics,
             kind=failure.kind,
             command=failure.feedback.command,
+            exit_code=failure.feedback.exit_code,
+            command_s=failure.took_s,
+            cause=failure.cause,
         )
         yield {name: end}
 

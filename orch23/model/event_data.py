@@ -39,6 +39,27 @@ class EventProblem(Struct, frozen=True):
     hint: str | None = None
 
 
+CauseKind: TypeAlias = Literal[
+    "undeclared_input", "python_path", "package", "program", "variable", "network", "time", "limit"
+]
+"""What a likely cause is about."""
+
+
+class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a step probably failed, from verified facts, and the change of the pipeline that helps.
+
+    `text` is one line; `hint` says what else to do. `key` is a key of the stage, such as `limits/memory`, and `value`
+    its new value; with `appends` it is a further item of the list there. Both are empty if no key helps.
+    """
+
+    kind: CauseKind
+    text: str
+    key: str = ""
+    value: str = ""
+    appends: bool = False
+    hint: str = ""
+
+
 class SentFile(Struct, frozen=True):
     """A file that a request contains as a whole or in part."""
 

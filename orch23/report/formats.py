@@ -23,7 +23,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `usual_s` reads the usual
     durations of stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes
-    secrets: from `area` they are not removed again.
+    secrets: from `area` they are not removed again. `read_source` returns the text of the pipeline, or an empty one.
     """
 
     pipeline: Pipeline
@@ -37,6 +37,7 @@ class View(Struct, frozen=True, kw_only=True):
     usual_s: Callable[[], Mapping[str, float]] = _nothing_usual
     at_end: Callable[[Callable[[], None]], object] = lambda _: None
     redact: Callable[[str], str] = str
+    read_source: Callable[[], str] = str
 
 
 class Format(Struct, frozen=True, kw_only=True):

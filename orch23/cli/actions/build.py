@@ -235,7 +235,16 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
         usual_s=partial(_usual_durations, project),
         at_end=console.resources.callback,
         redact=console.redact,
+        read_source=partial(_pipeline_text, project),
     )
+
+
+def _pipeline_text(project: Project) -> str:
+    """Return the text of the pipeline, which a failure shows; an empty one if it cannot be read."""
+    try:
+        return (project.settings.root / project.pipeline.file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _usual_durations(project: Project) -> Mapping[str, float]:
