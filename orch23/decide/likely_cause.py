@@ -74,6 +74,10 @@ class KnownFacts(Protocol):
     def interpreter(self) -> str:
         """Return the path of the interpreter of the step."""
 
+    @property
+    def is_orch23s_interpreter(self) -> bool:
+        """Return whether that is the one that orch23 is installed in, for lack of another."""
+
     def undeclared_input(self, path: str) -> str | None:
         """Return the entry of `inputs` for a file or directory of the project that the step did not get.
 
@@ -172,12 +176,13 @@ def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyC
             )
     if known.has_module(top):
         return None
-    return LikelyCause(
-        kind="package",
-        text=f"the interpreter of the stage, {known.interpreter}, has no module `{top}`",
-        hint=f"install the package that has it: `uv pip install --python {known.interpreter} PACKAGE`; or name another "
-        "interpreter in `python:`",
-    )
+    text = f"the interpreter of the stage, {known.interpreter}, has no module `{top}`"
+    hint = f"install the package that has it: `uv pip install --python {known.interpreter} PACKAGE`; or name another "
+    hint += "interpreter in `python:`"
+    if known.is_orch23s_interpreter:
+        text += "; it is that of orch23, since the project has no virtual environment"
+        hint = "make one, with the package that has the module: `uv venv && uv pip install pytest PACKAGE`"
+    return LikelyCause(kind="package", text=text, hint=hint)
 
 
 def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:

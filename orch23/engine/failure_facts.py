@@ -4,6 +4,7 @@ Nothing here is noted as an input of the stage: a build would be stale because o
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -51,6 +52,12 @@ class StepFacts(Struct, frozen=True):
     stage: Stage
     staged: Mapping[str, FileEntry]
     interpreter: str
+
+    @property
+    def is_orch23s_interpreter(self) -> bool:
+        """Return whether the interpreter is the one that orch23 is installed in, for lack of another."""
+        is_own = self.interpreter == sys.executable and not self.project.environ.get("VIRTUAL_ENV")
+        return is_own and not Path(self.interpreter).is_relative_to(self.project.root)
 
     def undeclared_input(self, path: str) -> str | None:
         """Return the entry of `inputs` for a file or directory that the step did not get, or None."""

@@ -124,7 +124,10 @@ class RunEvents(Struct):
             outputs=tuple(record.outputs) if record else (),
             unchanged=same and _result(record) == _result(former),
             failure=end.failure,
-            problems=tuple(EventProblem(one.code, one.message, one.subject, one.hint) for one in end.problems),
+            problems=tuple(
+                EventProblem(one.code, one.message, one.subject, one.hint, one.location or UNSET)
+                for one in end.problems
+            ),
             failure_kind=end.kind,
             command=end.command,
             by=end.by,

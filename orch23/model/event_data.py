@@ -2,8 +2,9 @@
 
 from typing import ClassVar, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from orch23.model.diagnostic import Location
 from orch23.model.parsing import NaturalNumber
 from orch23.model.pipeline import FailureKind
 
@@ -37,6 +38,7 @@ class EventProblem(Struct, frozen=True):
     message: str = ""
     subject: str | None = None
     hint: str | None = None
+    location: Location | UnsetType = UNSET
 
 
 CauseKind: TypeAlias = Literal[

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from orch23.report.area import TerminalArea
 
 
+ReadSource: TypeAlias = Callable[[str], str]
+"""Return the text of a file of the project, by its path; an empty one if it cannot be read."""
+
+
 def _nothing_usual() -> Mapping[str, float]:
     return {}
 
@@ -23,7 +27,8 @@ class View(Struct, frozen=True, kw_only=True):
 
     `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `usual_s` reads the usual
     durations of stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes
-    secrets: from `area` they are not removed again. `read_source` returns the text of the pipeline, or an empty one.
+    secrets: from `area` they are not removed again. `read_source` returns the text of a file of the project, or
+    an empty one.
     """
 
     pipeline: Pipeline
@@ -37,7 +42,7 @@ class View(Struct, frozen=True, kw_only=True):
     usual_s: Callable[[], Mapping[str, float]] = _nothing_usual
     at_end: Callable[[Callable[[], None]], object] = lambda _: None
     redact: Callable[[str], str] = str
-    read_source: Callable[[], str] = str
+    read_source: ReadSource = str
 
 
 class Format(Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
-from orch23.report.formats import Format, View
+from orch23.report.formats import Format, ReadSource, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Style, Tone
 from orch23.report.plan_view import reason_text
 from orch23.report.stage_text import FinishedStage, failure_text, first_cause, has_unknown_price, stage_line
@@ -105,7 +105,7 @@ class TextScreen(Struct, kw_only=True):
 
     It writes nothing before something happens, so that a build with nothing to do is one line. `quiet` leaves only
     warnings and failures; `verbose` adds why each stage runs, and its attempts. With `folds`, idle stages are only
-    counted. `width` is that of the column of names. `read_source` returns the text of the pipeline.
+    counted. `width` is that of the column of names. `read_source` returns the text of a file of the project.
     """
 
     pipeline: Pipeline
@@ -116,7 +116,7 @@ class TextScreen(Struct, kw_only=True):
     verbose: bool = False
     folds: bool = False
     width: int = 0
-    read_source: Callable[[], str] = str
+    read_source: ReadSource = str
     _started: float = 0.0
     _head: str = ""
     _log: str = ""
@@ -318,7 +318,7 @@ class TextScreen(Struct, kw_only=True):
         ends = [*self._failures.values()]
         order = {name: number for number, name in enumerate(self._order)} if ends else {}
         ends.sort(key=lambda end: order.get(end.name, len(order)))
-        failures = failure_text(self.pipeline, ends, self._kinds, self.style, self.read_source() if ends else "")
+        failures = failure_text(self.pipeline, ends, self._kinds, self.style, self.read_source)
         self.write(failures)
         if failures or run.exit_code != 0:
             tone: Tone = "notice" if run.status == "waiting" else "bad"

@@ -173,4 +173,4 @@ def test_the_last_line_is_the_first_cause_in_the_order_of_the_plan(project: Proj
     stages = "  b: {shell: exit 5}\n  c: {needs: [b], shell: 'true'}\n  a: {shell: sleep 0.3; exit 4}\n"
     project.write({"pipeline.yaml": HEAD + stages})
     last = project.build("--keep-going").err.splitlines()[-1]
-    assert last == "failed: a (pipeline.yaml:6:3): exited with 4 (and 1 more stage)"
+    assert last == "failed: a (pipeline.yaml:6:3): exited with 4 and printed nothing (and 1 more stage)"

@@ -235,14 +235,14 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
         usual_s=partial(_usual_durations, project),
         at_end=console.resources.callback,
         redact=console.redact,
-        read_source=partial(_pipeline_text, project),
+        read_source=partial(_source_text, project),
     )
 
 
-def _pipeline_text(project: Project) -> str:
-    """Return the text of the pipeline, which a failure shows; an empty one if it cannot be read."""
+def _source_text(project: Project, path: str) -> str:
+    """Return the text of a file that a failure shows, such as the pipeline; an empty one if it cannot be read."""
     try:
-        return (project.settings.root / project.pipeline.file).read_text("utf-8")
+        return (project.settings.root / path).read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
 
