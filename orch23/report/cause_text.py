@@ -9,9 +9,15 @@ from orch23.report.marks import Style
 _CERTAIN = ("time", "limit")
 
 
-def cause_lines(pipeline: Pipeline, stage: str, cause: LikelyCause, source: str, style: Style) -> list[str]:
-    """Return the lines of a cause. `source` is the text of the pipeline, or empty if it cannot be read."""
+def cause_lines(
+    pipeline: Pipeline, stage: str, cause: LikelyCause, source: str, style: Style, code: str = ""
+) -> list[str]:
+    """Return the lines of a cause. `source` is the text of the pipeline, or empty if it cannot be read.
+
+    `code` is that of the error that the cause explains, or empty.
+    """
     name = "cause" if cause.kind in _CERTAIN else "likely cause"
+    name += f"[{code}]" if code else ""
     lines = [f"  {style.paint(name, 'notice')}: {visible(cause.text)}"]
     if cause.key:
         edit = yaml_edit(source, family_of(stage), pipeline.locations, cause) if source else None

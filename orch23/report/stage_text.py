@@ -186,7 +186,7 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
         from orch23.report.cause_text import cause_lines  # noqa: PLC0415 - only for failures
 
         # Last, so that it is in sight.
-        lines += cause_lines(pipeline, end.name, end.data.cause, source(pipeline.file), style)
+        lines += cause_lines(pipeline, end.name, end.data.cause, source(pipeline.file), style, _explained(end))
     return "\n".join(lines) + "\n"
 
 
@@ -254,6 +254,11 @@ def _hints(end: FinishedStage, excerpt: str) -> list[str]:
         if one.hint and f"[{one.code}]" not in excerpt and not (end.data.cause and one.code in _EXPLAINED):
             hints.setdefault(one.code, one.hint)
     return [f"  = {visible(f'{code}: {hint}')}" for code, hint in hints.items()]
+
+
+def _explained(end: FinishedStage) -> str:
+    """Return the code of the error that the likely cause explains, or an empty text."""
+    return next((one.code for one in end.data.problems if one.code in _EXPLAINED), "")
 
 
 def _edited(pipeline: Pipeline, end: FinishedStage) -> str:

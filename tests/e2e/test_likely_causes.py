@@ -76,7 +76,7 @@ def test_a_module_below_src_needs_the_path(project: Project) -> None:
 
 def test_a_timeout_shows_a_larger_one(project: Project) -> None:
     shown = failed(project, "  a:\n    timeout: 1s  # seconds\n    shell: sleep 1.2\n").err
-    assert "\n  cause: it did not end within its `timeout` of 1s\n" in shown
+    assert "\n  cause[E304]: it did not end within its `timeout` of 1s\n" in shown
     apply_shown_change(project, shown)
     assert "    timeout: 2s  # seconds\n" in project.read("pipeline.yaml")
     assert project.build().code == 0
@@ -85,7 +85,7 @@ def test_a_timeout_shows_a_larger_one(project: Project) -> None:
 def test_a_memory_limit_shows_a_larger_one(project: Project) -> None:
     take = 'python -c "import time; x = bytearray(90 << 20); time.sleep(0.6)"'
     shown = failed(project, f"  a:\n    limits: {{memory: 64MiB}}\n    shell: {take}\n").err
-    assert "\n  cause: it needed more than its limit of 64MiB (`limits.memory`)\n" in shown
+    assert "\n  cause[E620]: it needed more than its limit of 64MiB (`limits.memory`)\n" in shown
     apply_shown_change(project, shown)
     assert "limits: {memory: 128MiB}" in project.read("pipeline.yaml")
     assert project.build().code == 0
