@@ -165,6 +165,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                     live=request.live,
                     watcher=request.watcher,
                 ),
+                is_isolated=lambda: self.sandbox.choice.launcher is not None,
             ),
             committer=Committer(session),
             executor=executor,

@@ -453,7 +453,8 @@ class Build(Struct, kw_only=True, dict=True):
             case CancelledBuildError():
                 self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
-                self._results.end(name, stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code))
+                end = stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code)
+                self._results.end(name, self._placed(name, end) if isinstance(outcome, ProviderError) else end)
             # A limit of the run: this stage did not fail, and the build stops.
             case LimitError():
                 text = "a stop condition was reached"
@@ -465,6 +466,12 @@ class Build(Struct, kw_only=True, dict=True):
                 if fault is None:
                     raise outcome
                 self._results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
+
+    def _placed(self, name: str, end: StageOutcome) -> StageOutcome:
+        """Return the outcome of a call that failed, with the location of its model."""
+        from orch23.engine.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
+
+        return replace(end, problems=provider_errors(self.session.pipeline, name, end.problems))
 
     def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
         """Decide a stage again whose inputs changed before it started, at most `_MAX_RESTARTS` times."""

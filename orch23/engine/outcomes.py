@@ -13,7 +13,7 @@ from orch23.decide.excerpt import fit_parts, normalise, shorten, shorten_tree_pa
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ExitCode, MissingBytesError
-from orch23.model.event_data import RunStatus
+from orch23.model.event_data import LikelyCause, RunStatus
 from orch23.model.llm import Response, RetryFeedback
 from orch23.model.pipeline import BriefLimits, FailureKind, Stage
 from orch23.model.record import Record
@@ -46,7 +46,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     `printed` is the whole output of a process; None if none ran. `leftover` are the files that it leaves. `reason` is a
     short reason, for failures where the first diagnostic is not one. `parts` are those of the excerpt, if several
     get a fair share of its limit, under a `headline` with the counts of tests. `failed_tests` is None if none ran.
-    `escalates`: the model refused, and the next attempt calls another one.
+    `escalates`: the model refused, and the next attempt calls another one. `took_s` is the duration of the command, in
+    seconds; None if none ran. `cause` is for the user only: a model gets the feedback, which does not have it.
     """
 
     feedback: RetryFeedback
@@ -60,6 +61,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     headline: str = ""
     failed_tests: int | None = None
     parts: tuple[str, ...] = ()
+    took_s: float | None = None
+    cause: LikelyCause | None = None
 
     @property
     def kind(self) -> FailureKind:
@@ -142,7 +145,12 @@ def joined_failure(
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
     known = [one.failed_tests for one in failed if one.failed_tests is not None]
-    joint = replace(joint, failed_tests=sum(known) if known else None)
+    joint = replace(
+        joint,
+        failed_tests=sum(known) if known else None,
+        took_s=sum(one.took_s or 0.0 for one in failed),
+        cause=next((one.cause for one in failed if one.cause is not None), None),
+    )
     if not any(one.parts for one in failed):
         return joint
     headlines = [one.headline for one in failed if one.headline]
@@ -341,6 +349,9 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
     by: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     in_place: bool = False
+    exit_code: int | None = None
+    command_s: float | None = None
+    cause: LikelyCause | None = None
 
     @property
     def is_green(self) -> bool:

@@ -104,7 +104,10 @@ def may_use_sandbox(node: Stage | ForeachStage) -> bool:
     return may_call_program(node) or (kept and may_have_process(node))
 
 
-_ANOTHER = "use another one with --provider and --model"
+_ANOTHER = (
+    "call another model with --provider and --model, such as one on this machine: `orch23 model install smollm2`, then "
+    "`orch23 build --provider local --model smollm2`"
+)
 
 
 class CallPreflight(Struct, frozen=True, kw_only=True):

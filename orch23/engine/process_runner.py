@@ -36,6 +36,7 @@ from orch23.resolve.writable_paths import writable_paths
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
+    from orch23.engine.failure_facts import ProjectFacts
     from orch23.steps.pytest.spec import PytestStep
 
 
@@ -137,7 +138,10 @@ class Trusting(Protocol):
 
 
 class ProcessRunner(Struct, frozen=True, kw_only=True):
-    """Runs the process steps of one stage. Secrets are removed from output before it is shortened."""
+    """Runs the process steps of one stage. Secrets are removed from output before it is shortened.
+
+    `project` returns the facts that may explain a failure.
+    """
 
     stage: Stage
     facts: Facts
@@ -147,6 +151,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str]
     trust: Trusting
     report: StageReporter
+    project: "Callable[[], ProjectFacts] | None" = None
 
     def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
         """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.
@@ -172,23 +177,38 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         if isinstance(judged, FinishedProcess):
             return judged
         printed = self.redact(outcome.result.output.text)
+        from orch23.engine.failure_facts import cause_of_failure  # noqa: PLC0415 - only for failures
+
+        facts = None if self.project is None else self.project()
+        cause = cause_of_failure(
+            facts, self.stage, self.facts.interpreter, step, action, judged, printed, verifies=verifies
+        )
         # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
         if action.writable is not None:
             judged = with_refused_writes(judged, printed)
-        return replace(judged, printed=printed)
+        return replace(judged, printed=printed, took_s=outcome.result.duration_s, cause=cause)
 
     def _not_completed(
         self, outcome: TimedOut | Cancelled | InputsChanged | EngineUnavailable, command: str
     ) -> Failure:
         """Return the failure of a process that did not end by itself, or raise an error that is not the stage's."""
         match outcome:
-            case TimedOut():
-                message = f"killed after {outcome.timeout_s:g} s"
+            case TimedOut(timeout_s=timeout_s):
+                from orch23.decide.likely_cause import timeout_cause  # noqa: PLC0415 - only for failures
+
+                message = f"killed after {timeout_s:g} s"
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
                 left = LeftoverFiles(outcome.written, outcome.removed)
-                return replace(failed, printed=text, leftover=left, reason=message)
+                return replace(
+                    failed,
+                    printed=text,
+                    leftover=left,
+                    reason=message,
+                    took_s=timeout_s,
+                    cause=timeout_cause(timeout_s),
+                )
             case Cancelled():
                 raise CancelledBuildError
             case InputsChanged(paths=paths):

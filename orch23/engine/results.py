@@ -13,6 +13,7 @@ from orch23.engine.outcomes import Failure, StageCost, StageOutcome, blocked_by,
 from orch23.engine.plan_walk import PlanWalk, may_access
 from orch23.engine.protected_files import undeclared_tool_files
 from orch23.engine.run_events import RunEvents
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import Warned
 from orch23.model.pipeline import ForeachStage, Stage
@@ -364,11 +365,23 @@ class StageResults(Struct, kw_only=True, dict=True):
             attempts=done.attempts,
             usage=done.usage,
             failure=failure.feedback.excerpt,
-            problems=failure.diagnostics,
+            problems=self._located(resolved.stage, failure),
             kind=failure.kind,
             command=failure.feedback.command,
+            exit_code=failure.feedback.exit_code,
+            command_s=failure.took_s,
+            cause=failure.cause,
         )
         yield {name: end}
+
+    def _located(self, stage: Stage, failure: Failure) -> tuple[Diagnostic, ...]:
+        """Return the errors of a failure; those of a stage that did not run with their locations."""
+        if failure.kind != "preflight":
+            return failure.diagnostics
+        from orch23.engine.stage_errors import located_errors  # noqa: PLC0415 - only for failures
+
+        session = self.committer.session
+        return tuple(located_errors(session.state.plan, stage, session.decider.sources, failure.diagnostics))
 
     def _completing(self) -> Iterator[Outcomes]:
         """Promote each group of which all members wait."""

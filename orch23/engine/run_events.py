@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.egress import sent_bytes, sent_files, sent_media, utf8_size
@@ -124,11 +124,17 @@ class RunEvents(Struct):
             outputs=tuple(record.outputs) if record else (),
             unchanged=same and _result(record) == _result(former),
             failure=end.failure,
-            problems=tuple(EventProblem(one.code, one.message, one.subject, one.hint) for one in end.problems),
+            problems=tuple(
+                EventProblem(one.code, one.message, one.subject, one.hint, one.location or UNSET)
+                for one in end.problems
+            ),
             failure_kind=end.kind,
             command=end.command,
             by=end.by,
             paths=end.paths,
+            exit_code=UNSET if end.exit_code is None else end.exit_code,
+            command_s=UNSET if end.command_s is None else round(end.command_s, 3),
+            cause=end.cause or UNSET,
         )
         self.observer.notice(Event(data, end.text, name, "error" if end.status is StageStatus.FAILED else "info"))
 

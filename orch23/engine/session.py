@@ -261,7 +261,10 @@ def check_plan(
     problems += found
     if plan is None:
         problems += unmade_inputs_errors(
-            pipeline, lambda path: store.workspace.input_entry(path) is not None, store.workspace.is_folder
+            pipeline,
+            lambda path: store.workspace.input_entry(path) is not None,
+            store.workspace.is_folder,
+            store.workspace.neighbours,
         )
     else:
         problems += missing_input_errors(plan, store, () if earlier is None else earlier.untouched(plan))
@@ -305,7 +308,10 @@ def errors_of_sound_stages(
             return True
         return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
 
-    return (*problems, *unmade_inputs_errors(pipeline, may_exist, store.workspace.is_folder))
+    return (
+        *problems,
+        *unmade_inputs_errors(pipeline, may_exist, store.workspace.is_folder, store.workspace.neighbours),
+    )
 
 
 def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
@@ -321,7 +327,13 @@ def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
 def missing_input_errors(plan: Plan, store: ProjectStore, known: Collection[str] = ()) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that does not exist and that no stage makes; `known` stages have all."""
     workspace = store.workspace
-    return missing_inputs_errors(plan, lambda path: workspace.input_entry(path) is not None, workspace.is_folder, known)
+    return missing_inputs_errors(
+        plan,
+        lambda path: workspace.input_entry(path) is not None,
+        workspace.is_folder,
+        known,
+        workspace.neighbours,
+    )
 
 
 def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:

@@ -13,7 +13,7 @@ from orch23.engine.decisions import StageDecider
 from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import MissingBytesError, Orch23Error
-from orch23.model.pipeline import SliceInput, Stage
+from orch23.model.pipeline import Pipeline, SliceInput, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import Facts
 from orch23.resolve.prompt_inputs import AuthorTexts
@@ -41,6 +41,29 @@ def lasting_errors(
             placed = _located(plan, one.stage, problem)
             found.setdefault((placed.code, placed.message, str(placed.location)), placed)
     return tuple(found.values())
+
+
+def located_errors(plan: Plan, stage: Stage, sources: AuthorTexts, problems: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Return errors of a stage with their locations; those about names with the exact ones."""
+    named = {
+        (one.message, one.location.file, one.location.line): one
+        for path in _rendered_files(stage)
+        for one in _undefined(sources, path)
+        if one.location
+    }
+    exact = (
+        problem
+        if problem.location is None
+        else named.get((problem.message, problem.location.file, problem.location.line), problem)
+        for problem in problems
+    )
+    return [_located(plan, stage, problem) for problem in exact]
+
+
+def provider_errors(pipeline: Pipeline, name: str, problems: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return errors of a model call with the location of the model in the pipeline."""
+    place = pipeline.locate_written(f"stages/{family_of(name)}/llm/model")
+    return tuple(problem if problem.location else replace(problem, location=place) for problem in problems)
 
 
 def _errors(

@@ -1,8 +1,9 @@
 """Do the work of one stage in a worker thread: verify a recorded result, or run its attempts."""
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,13 +28,16 @@ from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan, VerifyOnly
 from orch23.model.ports import Executor
 from orch23.model.record import Record
-from orch23.plan.nodes import writes_of
+from orch23.plan.nodes import WriterIndex, writes_of
 from orch23.plan.planner import Selection
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage
 from orch23.resolve.slices import SliceError, take_slice
 from orch23.steps.registry import is_llm
 from orch23.store.exchanges import accepted_edit_fingerprint
+
+if TYPE_CHECKING:
+    from orch23.engine.failure_facts import ProjectFacts
 
 
 def record_edit(session: Session, resolved: ResolvedStage, outputs: Files) -> str:
@@ -69,13 +73,17 @@ class InputsChangedError(Exception):
 
 
 class Worker(Struct, frozen=True, kw_only=True):
-    """Runs the attempts of stages. Called from many threads; reads the state, never changes it."""
+    """Runs the attempts of stages. Called from many threads; reads the state, never changes it.
+
+    `is_isolated` returns whether steps run in a sandbox.
+    """
 
     session: Session
     executor: Executor
     models: Models
     safeguards: Safeguards
     reporter: Reporter
+    is_isolated: Callable[[], bool] = lambda: True
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
         """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
@@ -238,6 +246,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             redact=self.safeguards.secrets.redact,
             trust=TestTrust(session.state, resolved, session.state.plan),
             report=report,
+            project=self._project_facts,
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
         previous = session.lock.records.get(stage.name)
@@ -257,6 +266,24 @@ class Worker(Struct, frozen=True, kw_only=True):
             safeguards=self.safeguards,
             report=report,
             shown=Shown(self._own(previous, tree), self._hidden(resolved)),
+        )
+
+    def _project_facts(self) -> "ProjectFacts":
+        """Return the facts that may explain a failure."""
+        from orch23.engine.failure_facts import ProjectFacts  # noqa: PLC0415 - only for failures
+
+        plan = self.session.state.plan
+
+        def may_read(name: str, path: str) -> bool:
+            # As an input, what this stage or a later one makes would be a cycle.
+            makers = WriterIndex(plan.all_nodes).writers_of(path)
+            return not any(name in Selection(targets=(maker,)).nodes(plan) for maker in makers)
+
+        return ProjectFacts(
+            root=self.session.store.root,
+            environ=self.safeguards.network.environ,
+            is_isolated=self.is_isolated,
+            may_read=may_read,
         )
 
     def _readable(self, files: Files) -> dict[str, FileEntry]:

@@ -213,6 +213,17 @@ def _system_libraries(prefix: Path, version: str) -> list[Path]:
     ]
 
 
+def has_module(path: Path, name: str) -> bool:
+    """Return whether an interpreter has a module of this name, of the standard library or installed."""
+    if name in sys.stdlib_module_names:
+        return True
+    version = _version(path, config := read_pyvenv_config(path.parent.parent / "pyvenv.cfg")) or ""
+    return any(
+        (folder / f"{name}.py").is_file() or (folder / name).is_dir() or any(folder.glob(f"{name}.*.so"))
+        for folder in _libraries(path, version, config)
+    )
+
+
 def has_installed_module(path: Path, name: str) -> bool:
     """Return whether an interpreter has a module of this name installed, but not from a folder of this machine.
 

@@ -121,7 +121,8 @@ def _read(path: Path, root: Path) -> _SourceFile:
         # One byte more than the limit, to notice a larger file.
         data = read_and_close(descriptor, PIPELINE_LIMITS.size_bytes + _MARK_BYTES + 1)
     except FileNotFoundError:
-        raise NotFoundError(Diagnostic("E862", f"the file `{path}` does not exist", hint=hint)) from None
+        near = did_you_mean(path.name, (one.name for one in path.parent.glob("*.y*ml")))
+        raise NotFoundError(Diagnostic("E862", f"the file `{path}` does not exist", hint=near or hint)) from None
     except OSError as error:
         message = f"cannot read `{path}` ({error.strerror})"
         raise NotFoundError(Diagnostic("E862", message, hint=hint)) from None

@@ -17,6 +17,7 @@ from orch23.model.event_data import (
     EventProblem,
     EventReason,
     FailureName,
+    LikelyCause,
     RequestTotals,
     RunLimits,
     RunStatus,
@@ -193,7 +194,8 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     `calls` counts responses that were paid for, `recorded` those that were replayed, `by_hand` those that a user wrote,
     `fallbacks` those of `llm.fallback`.
     With `unchanged` its outputs have the same bytes as before. `possible_cost` may have been charged besides `cost`.
-    `failure` is the excerpt of a failure, `kind` its kind.
+    `failure` is the excerpt of a failure, `kind` its kind. `exit_code` and `command_s` are those of its `command`; the
+    duration is in seconds. `cause` is missing if orch23 does not know one.
     """
 
     kind: ClassVar[str] = "stage_finished"
@@ -219,6 +221,9 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     command: str = ""
     by: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    exit_code: int | UnsetType = UNSET
+    command_s: float | UnsetType = UNSET
+    cause: LikelyCause | UnsetType = UNSET
 
 
 # ---- attempts -----------------------------------------------------------------------------------

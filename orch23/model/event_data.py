@@ -2,8 +2,9 @@
 
 from typing import ClassVar, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from orch23.model.diagnostic import Location
 from orch23.model.parsing import NaturalNumber
 from orch23.model.pipeline import FailureKind
 
@@ -37,6 +38,28 @@ class EventProblem(Struct, frozen=True):
     message: str = ""
     subject: str | None = None
     hint: str | None = None
+    location: Location | UnsetType = UNSET
+
+
+CauseKind: TypeAlias = Literal[
+    "undeclared_input", "python_path", "package", "program", "variable", "network", "time", "limit"
+]
+"""What a likely cause is about."""
+
+
+class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a step probably failed, from verified facts, and the change of the pipeline that helps.
+
+    `text` is one line; `hint` says what else to do. `key` is a key of the stage, such as `limits/memory`, and `value`
+    its new value; with `appends` it is a further item of the list there. Both are empty if no key helps.
+    """
+
+    kind: CauseKind
+    text: str
+    key: str = ""
+    value: str = ""
+    appends: bool = False
+    hint: str = ""
 
 
 class SentFile(Struct, frozen=True):

@@ -253,7 +253,9 @@ def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Wri
             "E821",
             f"stages `{one}` and `{other}` may both write `{path}`",
             pipeline.locate("stages", other, "outputs"),
-            "narrow the outputs or allowed_paths.write of one, or make them one sequential foreach",
+            "narrow the outputs or allowed_paths.write of one, or make them one sequential foreach"
+            if is_glob(path)
+            else f"choose another path for `{one}` or `{other}`, or make them one sequential foreach",
             related=(Related(f"`{one}` writes here", pipeline.locate("stages", one, "outputs")),),
         )
         for one, other, path in writers.overlaps()

@@ -1,12 +1,12 @@
 """Diagnostics of plans: missing inputs, unknown stages in `needs`, reasons of edges."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Location, Related, Suggestions
+from orch23.model.diagnostic import Diagnostic, Location, Related, Suggestions, did_you_mean
 from orch23.model.digest import Json
 from orch23.model.fields import leaves
 from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
@@ -116,6 +116,14 @@ def _no_folder(_path: str) -> bool:
     return False
 
 
+Neighbours: TypeAlias = Callable[[str], Iterable[str]]
+"""Return the files in the directory of a path, for suggestions."""
+
+
+def _no_neighbours(_path: str) -> Iterable[str]:
+    return ()
+
+
 def _literal_reads(plan: Plan) -> tuple[str, ...]:
     """Return the required literal inputs, and file names such as `a#b` or `a[1]` that an input may mean, sorted."""
     stages = [node for node in plan.nodes.values() if isinstance(node, Stage)]
@@ -131,6 +139,7 @@ def missing_inputs_errors(
     exists: Callable[[str], bool],
     is_folder: IsFolder = _no_folder,
     known: Collection[str] = (),
+    neighbours: Neighbours = _no_neighbours,
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that neither exists nor is made by a stage, or that is a folder.
 
@@ -138,7 +147,7 @@ def missing_inputs_errors(
     stages exist.
     """
     # One search for the whole plan: comparing each input with the writes of each stage upstream takes quadratic time.
-    search = _MissingInputs(plan, exists, is_folder)
+    search = _MissingInputs(plan, exists, is_folder, neighbours)
     stages = (node for name, node in plan.nodes.items() if isinstance(node, Stage) and name not in known)
     return tuple(problem for stage in stages for problem in search.errors_of(stage))
 
@@ -149,6 +158,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
     plan: Plan
     exists: Callable[[str], bool]
     is_folder: IsFolder
+    neighbours: Neighbours
 
     @cached_property
     def makers(self) -> Mapping[str, tuple[str, ...]]:
@@ -220,7 +230,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         items = self.plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
         later = next((item for item in items if item in makers), None)
         if later is None:
-            message, hint = _missing_text(self.plan.pipeline, name, path, self.known_paths)
+            message, hint = _missing_text(self.plan.pipeline, name, path, self.known_paths, self.neighbours)
         else:
             message = (
                 f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
@@ -234,7 +244,10 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 
 
 def unmade_inputs_errors(
-    pipeline: Pipeline, exists: Callable[[str], bool], is_folder: IsFolder = _no_folder
+    pipeline: Pipeline,
+    exists: Callable[[str], bool],
+    is_folder: IsFolder = _no_folder,
+    neighbours: Neighbours = _no_neighbours,
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that does not exist and that no stage at all makes. It needs no plan."""
     known = Suggestions(pattern for node in pipeline.stages for pattern in writes_of(node))
@@ -250,7 +263,7 @@ def unmade_inputs_errors(
             return _folder_error(pipeline, name, where, one)
         if not _is_required(one):
             return None
-        message, hint = _missing_text(pipeline, name, path, known)
+        message, hint = _missing_text(pipeline, name, path, known, neighbours)
         return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint)
 
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
@@ -263,14 +276,16 @@ def unmade_inputs_errors(
     return tuple(filter(None, unmade))
 
 
-def _missing_text(pipeline: Pipeline, name: str, path: str, known: Suggestions) -> tuple[str, str]:
+def _missing_text(
+    pipeline: Pipeline, name: str, path: str, known: Suggestions, neighbours: Neighbours
+) -> tuple[str, str]:
     """Return message and hint about an input that no stage makes."""
     message = f"input `{path}` of stage `{name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
     if skipped is not None:
         return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`"
     create = f"create it, or write `{path}**`, which may match no file"
-    make = "add it to the outputs of the stage that makes it"
+    make = did_you_mean(path, neighbours(path)) or "add it to the outputs of the stage that makes it"
     # The path itself may be known, as an output of a stage that runs later.
     return message, known.hint(path) or (create if path.endswith("/") else make)
 

@@ -66,7 +66,8 @@ def _look_up_at_anthropic(lookup: _Lookup) -> None:
 
 
 def _look_up_at_openai(lookup: _Lookup) -> None:
-    line = openai_client.ServerConnection(server=openai_client.ServerAccess(lookup.url, lookup.key))
+    server = openai_client.ServerAccess(lookup.url, lookup.key)
+    line = openai_client.ServerConnection(server=server, lists_models=False)
     with line.open(line.clock() + LOOKUP_TIMEOUT_S) as client:
         found = client.models.retrieve(lookup.model)
     _require_model(getattr(found, "id", None), lookup.url)

@@ -18,6 +18,7 @@ from orch23.providers.cache_marks import NO_MARKS, cache_marks, marked_content
 from orch23.providers.connections import (
     CONNECT_S,
     LEAST_S,
+    CallSockets,
     ClientConnection,
     ClientPool,
     OpenCalls,
@@ -34,6 +35,7 @@ from orch23.providers.faults import (
     timeout_error,
     unreachable_error,
 )
+from orch23.providers.known_models import is_unknown_model, with_known_models
 from orch23.providers.model_facts import facts_of
 from orch23.providers.server_replies import IDENTITY_ENCODING, MAX_REPLY_BYTES, limit_reply, text_at, token_count_at
 
@@ -121,6 +123,8 @@ OPENAI_KEY = "OPENAI_API_KEY"
 _STALL_S = 300.0
 # The library's timeout is later than the deadline: the deadline shuts the connection down, with a better message.
 _LATER_S = 5.0
+# How long a server may take to list its models, after it refused one.
+_MODELS_S = 5.0
 # After valid parts of a stream these errors mean only that this response was damaged in transit.
 BROKEN_STREAM = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})
@@ -141,7 +145,8 @@ class ServerAccess(Struct, frozen=True):
 class ServerConnection(Struct, frozen=True, kw_only=True):
     """The connection to a server: its address, the clock of all deadlines, and what the calls of a run share.
 
-    `make_client` makes the client of the library from the server; None: that of OpenAI's own interfaces.
+    `make_client` makes the client of the library from the server; None: that of OpenAI's own interfaces. With
+    `lists_models`, a second request asks a server that does not know a model for the names of those that it has.
     """
 
     server: ServerAccess
@@ -150,6 +155,7 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
     clients: ClientPool = field(default_factory=ClientPool)
     clock: Callable[[], float] = time.monotonic
     make_client: "Callable[[Any, ClientConnection, TlsContexts], OpenAI] | None" = None
+    lists_models: bool = True
 
     def seconds_left(self, until: float) -> float:
         """Return the seconds until a deadline, always more than 0."""
@@ -175,7 +181,15 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
                     )
                     yield client
             except (TransportError, openai.OpenAIError, httpx2.HTTPError, *UNEXPECTED_ERRORS) as error:
-                raise (timeout_error() if sockets.is_shut_down else transport_error(error, self.server.url)) from None
+                fault = timeout_error() if sockets.is_shut_down else transport_error(error, self.server.url)
+                if self.lists_models and is_unknown_model(fault):
+                    fault = with_known_models(fault, lambda: self._models(sockets))
+                raise fault from None
+
+    def _models(self, sockets: CallSockets) -> list[str]:
+        """Return the names of the models that the server lists."""
+        with self.clients.client_for(("openai", self.server), sockets, self._client) as client:
+            return [str(one.id) for one in client.models.list(timeout=_MODELS_S).data]
 
     def _client(self, connection: ClientConnection) -> "OpenAI":
         return (self.make_client or make_openai_client)(self.server, connection, self.trust)

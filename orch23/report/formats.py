@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from orch23.report.area import TerminalArea
 
 
+ReadSource: TypeAlias = Callable[[str], str]
+"""Return the text of a file of the project, by its path; an empty one if it cannot be read."""
+
+
 def _nothing_usual() -> Mapping[str, float]:
     return {}
 
@@ -24,6 +28,7 @@ class View(Struct, frozen=True, kw_only=True):
     `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `usual_s` reads the usual
     durations of stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes
     secrets: from `area` they are not removed again. `folder` is the place of the project in the repository.
+    `read_source` returns the text of a file of the project, or an empty one.
     """
 
     pipeline: Pipeline
@@ -38,6 +43,7 @@ class View(Struct, frozen=True, kw_only=True):
     at_end: Callable[[Callable[[], None]], object] = lambda _: None
     redact: Callable[[str], str] = str
     folder: PurePosixPath = PurePosixPath()
+    read_source: ReadSource = str
 
 
 Document: TypeAlias = Callable[[View], Observer]

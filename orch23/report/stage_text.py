@@ -4,13 +4,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import StageFinished
+from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration
-from orch23.report.diagnostics import visible
+from orch23.report.diagnostics import render_diagnostics, visible
+from orch23.report.formats import ReadSource
 from orch23.report.marks import Marks, Style, Tone
 from orch23.report.plan_view import first_names, pipeline_arguments
 from orch23.report.values import money_text, parse_amount, pluralize, truncate
@@ -23,15 +26,21 @@ _HEAD_LINES = 6
 _TAIL_LINES = 18
 _MAX_STAGES = 20
 _OF_A_RUN = (StageStatus.BUILT, StageStatus.FAILED)
+_MAX_REASON = 200
+# A likely cause says more than the hints of these: killed at the timeout or at a limit, a program is missing.
+_EXPLAINED = frozenset({"E304", "E309", "E620"})
+_TRACE = "to see which command failed, write `set -x` at the beginning of `shell`"
+_EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
 _TIMED = (*_OF_A_RUN, StageStatus.VERIFIED)
 
 
 class FinishedStage(Struct, frozen=True):
-    """How a stage ended: its name, and the message and the data of its `stage_finished`."""
+    """How a stage ended: its name, message and data of its `stage_finished`, and a line for each earlier attempt."""
 
     name: str
     message: str
     data: StageFinished
+    earlier: tuple[str, ...] = ()
 
     @property
     def status(self) -> StageStatus:
@@ -132,17 +141,20 @@ def _paths(paths: tuple[str, ...]) -> str:
 # ---- failures ---------------------------------------------------------------------------------
 
 
-def failure_text(pipeline: Pipeline, ends: Sequence[FinishedStage], kinds: Mapping[str, str], style: Style) -> str:
+def failure_text(
+    pipeline: Pipeline, ends: Sequence[FinishedStage], kinds: Mapping[str, str], style: Style, source: ReadSource = str
+) -> str:
     """Return a block for each stage that failed or waits for the user, and one for each withheld promotion group.
 
-    Only the first 20 stages are shown: so many failures mostly have the same cause.
+    Only the first 20 stages are shown: so many failures mostly have the same cause. `source` returns the
+    text of a file of the project, or an empty one.
     """
     shown = [end for end in ends if end.status in (StageStatus.FAILED, StageStatus.EDITED)]
     blocks = []
     for end in shown[:_MAX_STAGES]:
-        is_llm = kinds.get(end.name.partition("@")[0]) == "llm"
+        kind = kinds.get(end.name.partition("@")[0], "")
         is_edited = end.status is StageStatus.EDITED
-        body = _edited(pipeline, end) if is_edited else _failed(pipeline, end, is_llm=is_llm)
+        body = _edited(pipeline, end) if is_edited else _failed(pipeline, end, style, source, kind)
         blocks.append(_heading(pipeline, end, style) + body)
     if len(shown) > _MAX_STAGES:
         others = pluralize(len(shown) - _MAX_STAGES, "more stage")
@@ -157,23 +169,77 @@ def _heading(pipeline: Pipeline, end: FinishedStage, style: Style) -> str:
     return f"{style.paint(mark, tone)} {style.paint(visible(end.name), 'strong')}{where}\n"
 
 
-def _failed(pipeline: Pipeline, end: FinishedStage, *, is_llm: bool) -> str:
+def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSource, kind: str) -> str:
     command, attempts = end.data.command, end.data.attempts
     tried = f" (attempt {attempts})" if attempts > 1 else ""
     excerpt = end.data.failure.strip("\n")
-    reason = end.message.partition("\n")[0]
     lines = [f"  $ {visible(shorten_command(typed_command(command)))}{tried}"] if command else []
-    lines += [f"  | {line}" for line in _cut(visible(excerpt).split("\n"))] if excerpt else []
-    # The excerpt often contains the reason, which is not repeated.
-    lines += [] if reason in excerpt else [f"  {visible(reason)}"]
-    lines += _hints(end, excerpt)
+    if not command and any(one.location for one in end.data.problems):
+        lines += _problems(end, source)
+    else:
+        lines += [f"  | {line}" for line in _cut(visible(excerpt).split("\n"))] if excerpt else []
+        lines += _result(end, excerpt, is_shell=kind == "shell")
+        lines += _hints(end, excerpt)
+    lines += [f"  {line}" for line in end.earlier]
     lines += _recorded(pipeline, end)
     if attempts:
         show = _command(pipeline, "show", end.name)
         lines.append(
-            f"  next: `{show} --response`, `{show} --prompt`" if is_llm else f"  next: `{show}` shows its output"
+            f"  next: `{show} --response`, `{show} --prompt`" if kind == "llm" else f"  next: `{show}` shows its output"
         )
+    if end.data.cause:
+        from orch23.report.cause_text import cause_lines  # noqa: PLC0415 - only for failures
+
+        # Last, so that it is in sight.
+        lines += cause_lines(pipeline, end.name, end.data.cause, source(pipeline.file), style, _explained(end))
     return "\n".join(lines) + "\n"
+
+
+def _problems(end: FinishedStage, source: ReadSource) -> list[str]:
+    """Return the errors of a stage that started no command, with their source lines."""
+    found = [
+        Diagnostic(one.code, one.message, one.location or None, one.hint, subject=one.subject)
+        for one in end.data.problems
+    ]
+    sources = {one.location.file: source(one.location.file) for one in found if one.location}
+    return [f"  {line}" for line in render_diagnostics(found, sources).rstrip("\n").split("\n")]
+
+
+def _result(end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:
+    """Return how the command ended and why the stage failed; the excerpt often contains the reason already."""
+    reason, data = end.message.partition("\n")[0], end.data
+    reasons = [] if reason in excerpt else [f"  {visible(reason)}"]
+    if data.exit_code is UNSET:
+        return reasons
+    took = f" after {format_duration(data.command_s)}" if data.command_s is not UNSET else ""
+    nothing = "" if excerpt else "; it printed nothing"
+    silent = [] if excerpt or not is_shell else [f"  = help: {_TRACE}"]
+    if _EXITED.match(reason):
+        reason = _EXITED.sub(lambda found: f"{found.group()}{took}{nothing}", reason)
+        return [f"  {visible(reason)}", *silent]
+    return [f"  exited with {data.exit_code}{took}{nothing}", *reasons, *silent]
+
+
+def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
+    """Return in one line why a build failed: by its first failed stage, else by its first edited one.
+
+    The stages are in the order of the plan. An empty text if there is none.
+    """
+    failed = [end for end in ends if end.status is StageStatus.FAILED]
+    found = failed or [end for end in ends if end.status is StageStatus.EDITED]
+    if not found:
+        return ""
+    first = found[0]
+    problem = next((one for one in first.data.problems if one.location and not first.data.command), None)
+    place = pipeline.locate("stages", first.name) if problem is None else problem.location
+    where = f" ({visible(str(place))})" if place else ""
+    message = first.message if problem is None else problem.message
+    reason = truncate(visible(message.partition("\n")[0]), _MAX_REASON)
+    cause = f": {visible(first.data.cause.text)}" if first.data.cause else ""
+    others = len(found) - 1
+    more = f" (and {pluralize(others, 'more stage')})" if others else ""
+    reason += " and printed nothing" if first.data.exit_code is not UNSET and not first.data.failure.strip() else ""
+    return f"{visible(first.name)}{where}: {reason}{cause}{more}"
 
 
 def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
@@ -190,9 +256,14 @@ def _hints(end: FinishedStage, excerpt: str) -> list[str]:
     # A hint that the excerpt contains is not repeated, and one code has one hint for all its errors.
     hints: dict[str, str] = {}
     for one in end.data.problems:
-        if one.hint and f"[{one.code}]" not in excerpt:
+        if one.hint and f"[{one.code}]" not in excerpt and not (end.data.cause and one.code in _EXPLAINED):
             hints.setdefault(one.code, one.hint)
     return [f"  = {visible(f'{code}: {hint}')}" for code, hint in hints.items()]
+
+
+def _explained(end: FinishedStage) -> str:
+    """Return the code of the error that the likely cause explains, or an empty text."""
+    return next((one.code for one in end.data.problems if one.code in _EXPLAINED), "")
 
 
 def _edited(pipeline: Pipeline, end: FinishedStage) -> str:

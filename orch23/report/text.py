@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import partial
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.event import (
     ORCH23_ROLE,
@@ -13,6 +14,7 @@ from orch23.model.event import (
     AttemptStarted,
     BatchSubmitted,
     BatchWaiting,
+    CallSettled,
     CheckResult,
     Event,
     FilesPromoted,
@@ -37,10 +39,10 @@ from orch23.model.pipeline import ForeachStage, Pipeline, family_of
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
-from orch23.report.formats import Format, View
+from orch23.report.formats import Format, ReadSource, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Style, Tone
 from orch23.report.plan_view import event_reason_text
-from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, stage_line
+from orch23.report.stage_text import FinishedStage, failure_text, first_cause, has_unknown_price, stage_line
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize
 
 _ORDER = (
@@ -99,7 +101,7 @@ class TextScreen(Struct, kw_only=True):
 
     It writes nothing before something happens, so that a build with nothing to do is one line. `quiet` leaves only
     warnings and failures; `verbose` adds why each stage runs, and its attempts. With `folds`, idle stages are only
-    counted. `width` is that of the column of names.
+    counted. `width` is that of the column of names. `read_source` returns the text of a file of the project.
     """
 
     pipeline: Pipeline
@@ -110,6 +112,7 @@ class TextScreen(Struct, kw_only=True):
     verbose: bool = False
     folds: bool = False
     width: int = 0
+    read_source: ReadSource = str
     _started: float = 0.0
     _head: str = ""
     _log: str = ""
@@ -123,6 +126,8 @@ class TextScreen(Struct, kw_only=True):
     _total: int = 0
     _idle: Counter[str] = field(default_factory=Counter)
     _folded: dict[str, _Sums] = field(default_factory=dict)
+    _attempts: dict[str, list[tuple[float, Event]]] = field(default_factory=dict)
+    _order: Iterable[str] = ()
 
     def __post_init__(self) -> None:
         """Read the kinds and names of the declared stages, and start the clock."""
@@ -134,10 +139,13 @@ class TextScreen(Struct, kw_only=True):
 
     def notice(self, event: Event) -> None:
         """Show one event."""
+        if isinstance(event.data, AttemptStarted | AttemptFinished | CallSettled):
+            self._attempts.setdefault(event.role, []).append((self.clock(), event))
         match event.data:
             case RunStarted():
                 self._start(event.data)
             case Planned(stages=stages):
+                self._order = stages
                 self._add_planned(stages)
             case StagesAdded(items=items, at_rest=at_rest):
                 self._add_items(event.role, items)
@@ -210,8 +218,9 @@ class TextScreen(Struct, kw_only=True):
         self._sums.add(ended.data)
         # A stage can end twice, if its inputs change during the build: only the last time counts.
         self._failures.pop(ended.name, None)
+        attempts = self._attempts.pop(ended.name, [])
         if ended.status in _IN_FAILURES:
-            self._failures[ended.name] = ended
+            self._failures[ended.name] = replace(ended, earlier=_earlier(attempts) if ended.data.attempts > 1 else ())
         self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
         is_idle = ended.status.is_idle and not self.verbose
         # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
@@ -302,14 +311,20 @@ class TextScreen(Struct, kw_only=True):
         self._open()
         self._fold()
         self._line(self._summary(statuses, run))
-        failures = failure_text(self.pipeline, [*self._failures.values()], self._kinds, self.style)
+        ends = [*self._failures.values()]
+        order = {name: number for number, name in enumerate(self._order)} if ends else {}
+        ends.sort(key=lambda end: order.get(end.name, len(order)))
+        failures = failure_text(self.pipeline, ends, self._kinds, self.style, self.read_source)
         self.write(failures)
         if failures or run.exit_code != 0:
             tone: Tone = "notice" if run.status == "waiting" else "bad"
             status = self.style.paint(_STATUS_TEXTS.get(run.status, run.status), tone)
             if run.status == "waiting":
                 self.write(f"\n{_HOW_TO_GO_ON}\n")
-            self.write(f"\n{status}: the log is {self._log}; `orch23 log` shows it\n")
+            log = f"the log is {self._log}; `orch23 log` shows it"
+            # The last line says why, not what follows from it.
+            cause = first_cause(self.pipeline, ends)
+            self.write(f"\n{log}\n{status}: {cause}\n" if cause else f"\n{status}: {log}\n")
 
     def _summary(self, statuses: Counter[str], run: RunFinished) -> str:
         sums = self._sums
@@ -349,6 +364,12 @@ class TextScreen(Struct, kw_only=True):
         return [*paid, f"and {pluralize(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
 
 
+def _earlier(events: Sequence[tuple[float, Event]]) -> tuple[str, ...]:
+    from orch23.report.attempts import earlier_attempts  # noqa: PLC0415 - only for failures
+
+    return earlier_attempts(events)
+
+
 def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> TextScreen:
     """Return the screen for a view."""
     return TextScreen(
@@ -359,6 +380,7 @@ def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> Text
         quiet=quiet,
         verbose=view.verbose,
         folds=folds,
+        read_source=view.read_source,
     )
 
 

@@ -343,7 +343,8 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
         Annotated[int, Meta(description="The number.")] | RetryDocument,
         Meta(
             description=f"Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with "
-            "a warning."
+            "a warning.",
+            extra_json_schema={"x-form": "write the number of attempts after the first, such as `retry: 2`"},
         ),
     ] = 0
     stop_conditions: Annotated[

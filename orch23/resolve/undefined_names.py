@@ -1,5 +1,6 @@
 """Find names in a prompt or template that no rendering of it defines, without rendering it."""
 
+import contextlib
 from collections.abc import Collection, Iterator
 
 import jinja2
@@ -11,10 +12,13 @@ from orch23.resolve.templates import TEMPLATE_GLOBALS, template_environment
 
 def undefined_names(path: str, text: str, names: Collection[str]) -> Iterator[Diagnostic]:
     """Yield an error for each name that is used but is neither one of `names` nor set by the template itself."""
-    try:
-        tree = template_environment().parse(text)
-    except jinja2.TemplateSyntaxError:
-        return  # it is reported when the file is rendered
+    # An unknown filter, or too deep an expression: that is reported when the file is rendered.
+    with contextlib.suppress(jinja2.TemplateSyntaxError, RecursionError):
+        yield from list(_undefined(path, text, names))
+
+
+def _undefined(path: str, text: str, names: Collection[str]) -> Iterator[Diagnostic]:
+    tree = template_environment().parse(text)
     known = {*names, *TEMPLATE_GLOBALS}
     # A template may ask whether a name is defined.
     asked = {test.node.name for test in tree.find_all(nodes.Test) if _asks(test) and isinstance(test.node, nodes.Name)}

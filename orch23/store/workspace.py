@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -44,6 +45,7 @@ from orch23.store.safe_files import (
 )
 
 _TRIES = 8
+_MAX_NEIGHBOURS = 1_000
 
 
 class _Looks(Struct):
@@ -215,6 +217,16 @@ class Workspace:
             return tuple(sorted(Listing(self, wanted, everything=True).matches(prefix, prefix)))
         except SafetyError:
             return ()
+
+    def neighbours(self, path: str) -> list[str]:
+        """Return the paths of the files in the directory of a path, at most 1,000, to suggest one of them."""
+        above = path.rpartition("/")[0]
+        before = f"{above}/" if above else ""
+        try:
+            with os.scandir(self._whole(above)) as found:
+                return [f"{before}{one.name}" for one in islice(found, _MAX_NEIGHBOURS) if one.is_file()]
+        except OSError:
+            return []
 
     def is_folder(self, path: str) -> bool:
         """Return whether there is a directory at a path."""

@@ -12,12 +12,12 @@ stages:
 """
 
 
-def template(text: str | bytes, *says: str, line: int = 1) -> Case:
+def template(text: str | bytes, *says: str, line: int = 1, column: int = 1) -> Case:
     """Return the case of a template."""
     return Case(
         files={"pipeline.yaml": PIPELINE, "in.txt": "{{ 7 * 7 }}{% for a in b %}\n", "t.j2": text},
         argv=("build",),
-        says=(f"t.j2:{line}:1" if line else "t.j2", *says),
+        says=(f"t.j2:{line}:{column}" if line else "t.j2", *says),
         code=1,
     )
 
@@ -115,7 +115,7 @@ TEMPLATES: dict[str, Case] = {
     "another file by a name": template("{% import 'in.txt' as a %}", "E832"),
     "a parent": template("{% extends 'in.txt' %}", "E832"),
     # malformed
-    "a name that is not there": template("\n\n{{ nam }}", "nam", line=3),
+    "a name that is not there": template("\n\n{{ nam }}", "nam", line=3, column=4),
     "a member that is not there": template("\n{{ vars.m }}", "`m`", line=2),
     "an end that is missing": template("{% for a in vars %}", "E832"),
     "an end too many": template("\n{% endfor %}", "E832", line=2),

@@ -268,7 +268,16 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
         at_end=console.resources.callback,
         redact=console.redact,
         folder=console.folder_in_repository(project.settings.root),
+        read_source=partial(_source_text, project),
     )
+
+
+def _source_text(project: Project, path: str) -> str:
+    """Return the text of a file that a failure shows, such as the pipeline; an empty one if it cannot be read."""
+    try:
+        return (project.settings.root / path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _usual_durations(project: Project) -> Mapping[str, float]:

@@ -119,6 +119,9 @@ class MemoryWorkspace:
     def is_folder(self, path: str) -> bool:
         return any(one.startswith(f"{path.rstrip('/')}/") for one in self.files)
 
+    def neighbours(self, path: str) -> list[str]:
+        return [one for one in self.files if one.rpartition("/")[0] == path.rpartition("/")[0]]
+
     def invalidate(self, paths: Iterable[str]) -> None:
         self.stale += paths
 

@@ -1,6 +1,7 @@
 """The screen of a build: one line a stage, a summary, what failed last, nothing twice."""
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def over(code: int, status: str, *, limit: str | None = None, before: str = "0")
 
 def screen(*events: Event, style: Style = PLAIN, **options: Any) -> str:
     written: list[str] = []
-    ticks: Iterator[float] = iter((10.0, 12.5))
+    ticks: Iterator[float] = chain((10.0,), repeat(12.5))
     shown = TextScreen(pipeline=PIPELINE, write=written.append, clock=lambda: next(ticks), style=style, **options)
     for event in (STARTED, *events):
         shown.notice(event)
@@ -98,7 +99,8 @@ def test_failures_come_last_with_place_excerpt_and_next_step() -> None:
         "  | E   assert 2 == 1\n"
         "  exited with 1; retries exhausted\n"
         "  next: `orch23 show p.yaml code --response`, `orch23 show p.yaml code --prompt`\n"
-        "\nfailed: the log is logs/r1.jsonl; `orch23 log` shows it\n"
+        "\nthe log is logs/r1.jsonl; `orch23 log` shows it\n"
+        "failed: code (p.yaml:9:3): exited with 1; retries exhausted\n"
     )
     assert reported.count("assert 2 == 1") == 1
 
@@ -116,7 +118,10 @@ def test_an_edited_stage_says_what_the_user_can_do() -> None:
     reported = screen(edited, finished("code", "blocked", "blocked by a"), over(6, "decision"))
     assert "! a  p.yaml:4:3\n  edited by hand: a.txt\n  next: `orch23 accept p.yaml a`" in reported
     assert " - code  blocked            blocked by a\n" in reported
-    assert reported.endswith("your decision is needed: the log is logs/r1.jsonl; `orch23 log` shows it\n")
+    assert reported.endswith(
+        "the log is logs/r1.jsonl; `orch23 log` shows it\n"
+        "your decision is needed: a (p.yaml:4:3): edited by hand: a.txt\n"
+    )
 
 
 def test_a_long_failure_is_cut_in_its_middle() -> None:

@@ -1,0 +1,263 @@
+"""Decide why a step probably failed, from its output and from facts that are verified.
+
+The output only says what to look for: programs under test can print anything. A cause is named if the project or this
+machine confirms it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal, Protocol
+
+from msgspec import Struct
+
+from orch23.model.action import StepLimits
+from orch23.model.event_data import LikelyCause
+from orch23.model.patterns import lazy_pattern
+
+_MAX_TEXT = 200_000
+_MAX_LINE = 1_000
+# Each is looked up in the project.
+_MAX_NAMES = 64
+_TREE = "/room/work/"
+
+_NO_FILE = lazy_pattern(
+    r"no such file|cannot open|can't open|could not open|cannot find|can't read|ENOENT|FileNotFoundError"
+    r"|no rule to make target|file or directory not found|does not exist",
+    re.IGNORECASE,
+)
+_QUOTED = lazy_pattern(r"['\"`\u2018]([^'\"`\u2018\u2019]{1,300})['\"`\u2019]")
+_BETWEEN_WORDS = lazy_pattern(r"[\s:,;()\[\]<>\"'`\u2018\u2019=]+")
+_PROGRAM_NAME = lazy_pattern(r"\s*[\w.+-]+: ")
+# Other characters have a meaning in `inputs`, such as those of patterns, or in YAML.
+_PATH = lazy_pattern(r"(?!-)[\w.@+-]+(?:/[\w.@+-]+)*/?")
+_PHRASE: Final = frozenset(
+    ("no", "such", "file", "or", "directory", "cannot", "open", "not", "found", "error", "find", "line")
+)
+_NO_MODULE = lazy_pattern(r"No module named '?([A-Za-z_][\w.]{0,200})")
+_NO_PROGRAM = lazy_pattern(
+    r"(?:^|[\s:])([\w.+-]+): (?:command )?not found"
+    r"|env: ['\u2018]?([\w.+-]+)['\u2019]?: No such file"
+    r"|FileNotFoundError: .*No such file or directory: '([\w.+-]+)'"
+    r"|exec: \"([\w.+-]+)\": executable file not found"
+    r"|spawn ([\w.+-]+) ENOENT"
+    r"|make: ([\w.+-]+): No such file",
+    re.MULTILINE,
+)
+_NO_VARIABLE = lazy_pattern(
+    r"\b([A-Za-z_]\w{0,99}): (?:unbound variable|parameter (?:null or )?not set)|KeyError: '([A-Z_][A-Z0-9_]{0,99})'"
+)
+_NO_CONNECTION = lazy_pattern(
+    r"could not resolve|name resolution|name or service not known|network is unreachable|getaddrinfo|EAI_AGAIN"
+    r"|ENOTFOUND|ENETUNREACH|failed to resolve|unable to resolve|no such host|failed to establish a new connection",
+    re.IGNORECASE,
+)
+
+
+class FailedStep(Struct, frozen=True, kw_only=True):
+    """A step that failed. `output` has no secrets.
+
+    `inputs_key` is the key of the stage for its inputs, `python_path_key` that for its `python_path`. `network` is
+    whether it could reach other machines.
+    """
+
+    output: str
+    network: bool
+    inputs_key: str = "inputs"
+    python_path_key: str = ""
+    python_path: tuple[str, ...] = ()
+
+
+class KnownFacts(Protocol):
+    """Facts of the project and of this machine. Paths are those that the step uses."""
+
+    @property
+    def interpreter(self) -> str:
+        """Return the path of the interpreter of the step."""
+
+    @property
+    def is_orch23s_interpreter(self) -> bool:
+        """Return whether that is the one that orch23 is installed in, for lack of another."""
+
+    def undeclared_input(self, path: str) -> str | None:
+        """Return the entry of `inputs` for a file or directory of the project that the step did not get.
+
+        None if there is none, or if a step must not get it.
+        """
+
+    def is_staged(self, path: str) -> bool:
+        """Return whether the step got a file, or files below a directory."""
+
+    def program(self, name: str) -> str | None:
+        """Return the path of a program on the PATH of the user that no step can find, or None."""
+
+    def variable(self, name: str) -> Literal["settable", "refused"] | None:
+        """Return whether `env` can set a variable; None if the user has not set it, or the step has it."""
+
+    def has_module(self, name: str) -> bool:
+        """Return whether the interpreter of the step has a module."""
+
+
+def likely_cause(failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
+    """Return the first cause that the facts confirm, or None."""
+    text = failed.output[:_MAX_TEXT]
+    causes = (
+        _undeclared_file(text, failed, known),
+        *(_missing_module(name, failed, known) for name in _first(_NO_MODULE.findall(text))),
+        *(_missing_program(name, known) for name in _first(map("".join, _NO_PROGRAM.findall(text)))),
+        *(_missing_variable(name, known) for name in _first(map("".join, _NO_VARIABLE.findall(text)))),
+    )
+    found = next((cause for cause in causes if cause is not None), None)
+    if found is not None or failed.network or not _NO_CONNECTION.search(text):
+        return found
+    return LikelyCause(
+        kind="network",
+        text="the step has no access to the network, and its output reports a failed connection",
+        key="network",
+        value="true",
+        hint="the stage then runs in each build, unless it also has `cache: true`",
+    )
+
+
+def _first(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))[:_MAX_NAMES]
+
+
+# ---- files ----------------------------------------------------------------------------------------
+
+
+def _undeclared_file(text: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
+    lines = (line[:_MAX_LINE] for line in text.splitlines() if _NO_FILE.search(line[:_MAX_LINE]))
+    paths = _first(path for line in lines for path in _paths_in(line))
+    return next((_input(entry, failed) for path in paths if (entry := known.undeclared_input(path))), None)
+
+
+def _paths_in(line: str) -> Iterator[str]:
+    # The first word of `cat: a.md: No such file` is the program.
+    program = _PROGRAM_NAME.match(line)
+    words = _BETWEEN_WORDS.split(line[program.end() :] if program else line)
+    unquoted = (word.removesuffix(".") for word in words if word.casefold() not in _PHRASE)
+    for name in (*_QUOTED.findall(line), *unquoted):
+        path = name.removeprefix(_TREE).removeprefix("./")
+        if _PATH.fullmatch(path):
+            yield path
+
+
+def _input(entry: str, failed: FailedStep) -> LikelyCause:
+    what = "the verification does not get it" if failed.inputs_key != "inputs" else "the stage does not get it"
+    name = failed.inputs_key.replace("/", ".")
+    return LikelyCause(
+        kind="undeclared_input",
+        text=f"`{entry}` is in the project, but not in `{name}`, so {what}",
+        key=failed.inputs_key,
+        value=entry,
+        appends=True,
+    )
+
+
+# ---- Python ---------------------------------------------------------------------------------------
+
+
+def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
+    name = name.rstrip(".")
+    top = name.partition(".")[0]
+    for folder in dict.fromkeys((".", *failed.python_path, "src")):
+        for path in _module_paths(name, top, folder):
+            if entry := known.undeclared_input(path):
+                return _input(entry, failed)
+        if folder != "src" or "src" in failed.python_path or not failed.python_path_key:
+            continue
+        if known.is_staged(f"src/{top}.py") or known.is_staged(f"src/{top}"):
+            return LikelyCause(
+                kind="python_path",
+                text=f"`{top}` is in `src`, where the tests do not look for modules",
+                key=failed.python_path_key,
+                value="src",
+                appends=True,
+            )
+    if known.has_module(top):
+        return None
+    text = f"the interpreter of the stage, {known.interpreter}, has no module `{top}`"
+    hint = f"install the package that has it: `uv pip install --python {known.interpreter} PACKAGE`; or name another "
+    hint += "interpreter in `python:`"
+    if known.is_orch23s_interpreter:
+        text += "; it is that of orch23, since the project has no virtual environment"
+        hint = "make one, with the package that has the module: `uv venv && uv pip install pytest PACKAGE`"
+    return LikelyCause(kind="package", text=text, hint=hint)
+
+
+def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:
+    before = "" if folder in (".", "./") else f"{folder.rstrip('/')}/"
+    for one in dict.fromkeys((name, top)):
+        path = before + one.replace(".", "/")
+        yield f"{path}.py"
+        yield path
+
+
+# ---- the machine ----------------------------------------------------------------------------------
+
+
+def _missing_program(name: str, known: KnownFacts) -> LikelyCause | None:
+    place = known.program(name)
+    if place is None:
+        return None
+    return LikelyCause(
+        kind="program",
+        text=f"`{name}` is {place} on your PATH; a step cannot see your home directory, and its PATH is fixed",
+        hint=f"install it where steps look for programs: `sudo install {place} /usr/local/bin/`; or copy it into the "
+        "project, add it to `inputs`, and call it by its path",
+    )
+
+
+def _missing_variable(name: str, known: KnownFacts) -> LikelyCause | None:
+    state = known.variable(name)
+    if state is None:
+        return None
+    text = f"`{name}` is set in your environment, but a step gets only the variables in `env`"
+    if state == "refused":
+        return LikelyCause(kind="variable", text=text, hint=f"`env` refuses `{name}`: no step can get it")
+    return LikelyCause(
+        kind="variable",
+        text=text,
+        key=f"env/{name}",
+        value="VALUE",
+        hint="write its value in place of VALUE; it becomes a part of the key of the stage",
+    )
+
+
+# ---- limits ---------------------------------------------------------------------------------------
+
+
+def timeout_cause(timeout_s: float) -> LikelyCause:
+    """Return the cause of a process that was killed at its timeout, in seconds."""
+    return LikelyCause(
+        kind="time",
+        text=f"it did not end within its `timeout` of {timeout_s:g}s",
+        key="timeout",
+        value=f"{2 * timeout_s:g}s",
+        hint="or make it faster",
+    )
+
+
+def limit_cause(message: str, limits: StepLimits) -> LikelyCause | None:
+    """Return the cause of a process that was killed at one of its limits, which the message of E620 names."""
+    name = next((one for one in limits.__struct_fields__ if f"`limits.{one}`" in message), None)
+    limit = getattr(limits, name) if name else None
+    if name is None or limit is None:
+        return None
+    is_size = name in ("memory", "disk", "address_space")
+    have, more = ((_size(n) if is_size else str(n)) for n in (limit, 2 * limit))
+    return LikelyCause(
+        kind="limit",
+        text=f"it needed more than its limit of {have} (`limits.{name}`)",
+        key=f"limits/{name}",
+        value=more,
+        hint="or use less",
+    )
+
+
+def _size(size_bytes: int) -> str:
+    """Return bytes as the pipeline writes them: `4GiB`, `512MiB`."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes % unit == 0:
+            return f"{size_bytes // unit}{name}"
+    return str(size_bytes)

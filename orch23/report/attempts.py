@@ -1,0 +1,36 @@
+"""Describe the failed attempts of a stage, one line each."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from orch23.model.event import AttemptFinished, AttemptStarted, CallSettled, Event
+from orch23.model.text import format_duration
+from orch23.report.diagnostics import visible
+from orch23.report.values import money_text, parse_amount, pluralize, truncate
+
+_MAX_RESULT = 72
+
+
+def earlier_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
+    """Return a line for each failed attempt before the last one: the result, the duration, the calls and their cost.
+
+    The events are those of a stage, each with its time in seconds.
+    """
+    lines: list[str] = []
+    began, calls, cost = 0.0, 0, Decimal(0)
+    for now, event in events:
+        match event.data:
+            case AttemptStarted():
+                began, calls, cost = now, 0, Decimal(0)
+            case CallSettled():
+                calls += event.data.calls
+                cost += parse_amount(event.data.cost) or Decimal(0)
+            case AttemptFinished(passed=False):
+                result = event.message.partition("\n")[0].replace(" failed: ", ": ", 1)
+                facts = [truncate(visible(result), _MAX_RESULT), format_duration(now - began)]
+                facts += [pluralize(calls, "call")] if calls else []
+                facts += [money_text(cost, Decimal(0))] if cost else []
+                lines.append("   ".join(facts))
+            case _:
+                pass
+    return tuple(lines[:-1])

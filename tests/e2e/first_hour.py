@@ -1,0 +1,184 @@
+"""Twenty-five mistakes of a first hour: each a change to a project that works, or a command in it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.openai_server import Asked, Reply, chat, reported
+
+PIPELINE = """\
+version: 1
+name: app
+vars: {model: gpt-5-mini}
+
+stages:
+  draft:
+    inputs: [specs/app.md]
+    outputs: [out/draft.md]
+    llm:
+      provider: openai
+      base_url: SERVER
+      model: ${{ vars.model }}
+      prompt: prompts/draft.md.j2
+      returns: text
+
+  check:
+    inputs: [out/draft.md, tests/]
+    pytest: {paths: [tests/]}
+"""
+
+FILES: Mapping[str, str] = {
+    "pipeline.yaml": PIPELINE,
+    "prompts/draft.md.j2": "Write a draft of this app.\n\n{{ inputs | blocks }}\n",
+    "specs/app.md": "# App\n\nA list of tasks.\n\n## Design\n\nOne page.\n",
+    "tests/test_draft.py": """\
+from pathlib import Path
+
+
+def test_the_draft_has_a_title():
+    assert Path("out/draft.md").read_text().startswith("# ")
+""",
+}
+"""The project. `SERVER` is the address of the model server."""
+
+MODELS = ("gpt-5-mini", "gpt-5")
+"""The models that the server has."""
+
+SHELL = """\
+
+  count:
+    inputs: [out/draft.md]
+    outputs: [out/count.txt]
+    shell: COMMAND
+"""
+"""A third stage, for mistakes in a shell step."""
+
+DRAFT, LAST = "    inputs: [specs/app.md]\n", "    pytest: {paths: [tests/]}\n"
+
+Change = tuple[str, str, str]
+"""A file, a text in it, and the text that replaces it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A command, and the changes to the project before it. `tools` are programs that are installed in `~/bin`."""
+
+    number: int
+    name: str
+    changes: Sequence[Change] = ()
+    argv: Sequence[str] = ("build",)
+    files: Mapping[str, str] = field(default_factory=dict)
+    folder: str = "."
+    tools: Mapping[str, str] = field(default_factory=dict)
+    has_project: bool = True
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def prepare(self, root: Path, home: Path, server: str) -> dict[str, str]:
+        """Write the project with the mistake, and return the variables of the user's environment.
+
+        Raises:
+            AssertionError: a text to replace is not in its file, or is in it twice.
+
+        """
+        texts = {path: text.replace("SERVER", server) for path, text in FILES.items()} if self.has_project else {}
+        for path, old, new in self.changes:
+            place = old.replace("SERVER", server)
+            assert texts[path].count(place) == 1, f"{path} has {texts[path].count(place)} places that read {place!r}"
+            texts[path] = texts[path].replace(place, new)
+        for base, files in ((root, {**texts, **self.files}), (home / "bin", self.tools)):
+            for path, text in files.items():
+                target = base / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text)
+                target.chmod(0o755 if base is not root else 0o644)
+        (root / self.folder).mkdir(parents=True, exist_ok=True)
+        return dict(self.env)
+
+
+def _shell(command: str) -> Change:
+    return ("pipeline.yaml", LAST, LAST + SHELL.replace("COMMAND", command))
+
+
+def _draft(old: str, new: str) -> Change:
+    return ("pipeline.yaml", old, new)
+
+
+_CYCLE = """\
+
+  one: {needs: [two], shell: echo one}
+  two: {needs: [one], shell: echo two}
+"""
+
+_SAME_OUTPUT = """\
+
+  title: {outputs: [out/draft.md], shell: echo title > out/draft.md}
+"""
+
+_EIGHT_TESTS = """\
+import pytest
+
+from tests.words import count
+
+
+@pytest.mark.parametrize("text", ["ab", "a b", "a b c", "a b c d", "a b c d e", "a b c d e f", "abc d"])
+def test_words_are_counted(text):
+    assert count(text) == len(text.split())
+"""
+
+MISTAKES: Sequence[Mistake] = (
+    Mistake(1, "a misspelt command", argv=("biuld",)),
+    Mistake(2, "a misspelt file", argv=("build", "pipline.yaml")),
+    Mistake(3, "an empty folder", has_project=False),
+    Mistake(4, "a subfolder of the project", folder="specs"),
+    Mistake(5, "a stage that is not there", argv=("build", "drfat")),
+    Mistake(6, "`input:` in place of `inputs:`", [_draft(DRAFT, DRAFT.replace("inputs", "input"))]),
+    Mistake(7, "a text in place of a list", [_draft("outputs: [out/draft.md]", "outputs: out/draft.md")]),
+    Mistake(8, "a tab as indentation", [_draft(DRAFT, "\tinputs: [specs/app.md]\n")]),
+    Mistake(9, "`timeout: 5 minutes`", [_draft(DRAFT, f"{DRAFT}    timeout: 5 minutes\n")]),
+    Mistake(10, "`retry: twice`", [_draft(DRAFT, f"{DRAFT}    retry: twice\n")]),
+    Mistake(11, "a misspelt input", [_draft("specs/app.md", "specs/ap.md")]),
+    Mistake(12, "a misspelt heading", [_draft("[specs/app.md]", "['specs/app.md#Desgin']")]),
+    Mistake(13, "a misspelt name in the prompt", [("prompts/draft.md.j2", "inputs | blocks", "inptus | blocks")]),
+    Mistake(14, "a misspelt variable", [_draft("${{ vars.model }}", "${{ vars.modle }}")]),
+    Mistake(15, "a misspelt stage in `needs`", [_draft(DRAFT, f"{DRAFT}    needs: [chekc]\n")]),
+    Mistake(16, "two stages with one output", [_draft(LAST, LAST + _SAME_OUTPUT)]),
+    Mistake(17, "a cycle of two stages", [_draft(LAST, LAST + _CYCLE)]),
+    Mistake(18, "no key in the environment", [_draft("      base_url: SERVER\n", "")]),
+    Mistake(19, "a model that the server does not have", [_draft("{model: gpt-5-mini}", "{model: gpt-9}")]),
+    Mistake(20, "an input that is not declared", [_shell("wc -w < specs/app.md > out/count.txt")]),
+    Mistake(
+        21,
+        "a program in ~/bin",
+        [_shell("wordcount out/draft.md > out/count.txt")],
+        tools={"wordcount": '#!/bin/sh\nexec wc -w "$1"\n'},
+    ),
+    Mistake(22, "`curl` without `network: true`", [_shell("curl -sS https://example.com > out/count.txt")]),
+    Mistake(23, "`exit 3`, and nothing printed", [_shell("exit 3")]),
+    Mistake(
+        24,
+        "7 of 8 tests fail, with one cause",
+        files={
+            "tests/test_words.py": _EIGHT_TESTS,
+            "tests/words.py": "def count(text):\n    return len(text)\n",
+            "tests/__init__.py": "",
+        },
+    ),
+    Mistake(
+        25,
+        "a package that is not installed",
+        [("tests/test_draft.py", "from pathlib", "import tomlkit_of_nobody\nfrom pathlib")],
+    ),
+)
+
+
+def reply(asked: Asked) -> Reply:
+    """Return the response of the model server: a draft, or that it does not have the model."""
+    if asked.method == "GET":
+        return reported({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
+    model = asked.body["model"]
+    if model in MODELS:
+        return chat("# Draft\n\nA page with a list of tasks.\n")
+    text = f"The model `{model}` does not exist or you do not have access to it."
+    body = {"message": text, "type": "invalid_request_error", "param": None, "code": "model_not_found"}
+    return Reply(status=404, parts=(json.dumps({"error": body}).encode(),))

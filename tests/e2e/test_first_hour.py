@@ -1,0 +1,70 @@
+"""The mistakes of a first hour, each held to the text that the user sees: `make regold` writes it, read it then."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.first_hour import MISTAKES, Mistake, reply
+from tests.e2e.pipelines import of_any_tier
+from tests.gold import Golden
+from tests.openai_server import OpenAIServer
+from tests.project import Project
+
+_REPOSITORY = Path(__file__).parents[2]
+_PROGRAM = "import sys; sys.argv[0] = 'orch23'; from orch23.entry import run; sys.exit(run())"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with OpenAIServer(rule=reply) as started:
+        yield started.url
+
+
+def run(mistake: Mistake, root: Path, home: Path, server: str) -> str:
+    """Run the command of a mistake as a user does, in a process of its own, and return what it printed."""
+    root.mkdir()
+    variables = mistake.prepare(root, home, server)
+    environ = {
+        "HOME": str(home),
+        "PATH": f"{home}/bin:{os.environ['PATH']}",
+        "LANG": "C.UTF-8",
+        "ORCH23_TRUST": "1",
+        "PYTHONPATH": str(_REPOSITORY),
+        **variables,
+    }
+    argv = [sys.executable, "-c", _PROGRAM, *mistake.argv]
+    done = subprocess.run(argv, cwd=root / mistake.folder, env=environ, capture_output=True, text=True, check=False)
+    printed = masked(f"{done.stdout}{done.stderr}", root, home, server)
+    return f"$ orch23 {' '.join(mistake.argv)}\n{printed}exit {done.returncode}\n"
+
+
+def masked(text: str, root: Path, home: Path, server: str) -> str:
+    """Return a text without what differs from run to run and from machine to machine."""
+    for old, new in ((server, "http://SERVER/v1"), (str(root), "PROJECT"), (str(home), "HOME")):
+        text = text.replace(old, new)
+    text = text.replace(sys.executable, "PYTHON")
+    text = re.sub(r"\d{8}T\d{6}Z-[0-9a-f]{8}(-\d+)?", "RUN", text)
+    text = re.sub(r"\b\d+\.\ds\b", "0.0s", text)
+    # Stages without dependencies end in any order.
+    lines = text.split("\n")
+    ended = [number for number, line in enumerate(lines) if re.match(r" [✔✘-] \w+ +\w", line)]
+    for number, line in zip(ended, sorted(lines[number] for number in ended), strict=True):
+        lines[number] = line
+    return of_any_tier("\n".join(lines))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[f"{one.number:02}" for one in MISTAKES])
+def test_a_mistake_is_answered_with_place_cause_and_way_out(
+    mistake: Mistake, tmp_path: Path, server: str, golden: Golden
+) -> None:
+    golden.check(f"mistakes/{mistake.number:02}.txt", run(mistake, tmp_path / "app", tmp_path / "home", server))
+
+
+def test_the_project_without_a_mistake_builds(project: Project, server: str) -> None:
+    Mistake(0, "none").prepare(project.root, project.home, server)
+    assert project.build().code == 0

@@ -1,0 +1,176 @@
+"""The likely cause of a failure: only from facts, with a change of the pipeline that makes the build pass."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.project import Outcome, Project
+
+HEAD = "version: 1\nname: p\nstages:\n"
+
+
+def failed(
+    project: Project, stages: str, files: Mapping[str, str] = {}, env: Mapping[str, str] | None = None
+) -> Outcome:
+    project.write({"pipeline.yaml": HEAD + stages, **files})
+    outcome = project.build(env=env)
+    assert outcome.code != 0
+    return outcome
+
+
+def apply_shown_change(project: Project, shown: str) -> None:
+    """Change the pipeline as a user does: by the two lines that the screen shows."""
+    found = re.search(r"--> pipeline\.yaml:(\d+)\n +(\d+) ([-|]) (.*)\n +\d+ \+ (.*)\n", shown)
+    assert found is not None
+    place, before, sign, old, new = found.groups()
+    lines = project.read("pipeline.yaml").split("\n")
+    assert lines[int(before) - 1] == old
+    assert int(place) == int(before) + (sign == "|")
+    lines[int(before) - 1 : int(before)] = [old, new] if sign == "|" else [new]
+    project.edit("pipeline.yaml", "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("stages", "key"),
+    [
+        ("  a:\n    inputs: [b.txt]\n    shell: cat b.txt docs/a.md\n", "inputs"),
+        ("  a:\n    inputs:\n      - b.txt\n    shell: cat b.txt docs/a.md\n", "inputs"),
+        ("  a:\n    shell: cat docs/a.md\n", "inputs"),
+        ("  a: {shell: cat docs/a.md}\n", "inputs"),
+        ("  a:\n    shell: ls docs\n", "inputs"),
+        ("  a:\n    shell: python -c \"open('docs/a.md')\"\n", "inputs"),
+        ("  a:\n    cwd: docs\n    inputs: [docs/b.md]\n    shell: head -n1 a.md\n", "inputs"),
+        ("  a:\n    shell: 'true'\n    verify: {inputs: [b.txt], steps: [{shell: cat docs/a.md}]}\n", "verify.inputs"),
+    ],
+)
+def test_an_undeclared_input_is_named_and_the_shown_change_makes_the_build_pass(
+    project: Project, stages: str, key: str
+) -> None:
+    files = {"docs/a.md": "a\n", "docs/b.md": "b\n", "b.txt": "b\n"}
+    shown = failed(project, stages, files).err
+    assert f"is in the project, but not in `{key}`" in shown
+    apply_shown_change(project, shown)
+    passed = project.build()
+    assert passed.code == 0, passed.err
+
+
+def test_a_module_of_the_project_is_an_undeclared_input(project: Project) -> None:
+    stages = "  t:\n    inputs: [test_a.py]\n    pytest: {paths: [test_a.py]}\n"
+    files = {"app.py": "X = 1\n", "test_a.py": "import app\n\n\ndef test_x():\n    assert app.X\n"}
+    shown = failed(project, stages, files).err
+    assert "`app.py` is in the project, but not in `inputs`" in shown
+    apply_shown_change(project, shown)
+    assert project.build().code == 0
+
+
+def test_a_module_below_src_needs_the_path(project: Project) -> None:
+    stages = "  t:\n    inputs: [test_a.py, src/]\n    pytest: {paths: [test_a.py]}\n"
+    files = {"src/app.py": "X = 1\n", "test_a.py": "import app\n\n\ndef test_x():\n    assert app.X\n"}
+    shown = failed(project, stages, files).err
+    assert "`app` is in `src`" in shown
+    apply_shown_change(project, shown)
+    assert project.build().code == 0
+
+
+def test_a_timeout_shows_a_larger_one(project: Project) -> None:
+    shown = failed(project, "  a:\n    timeout: 1s  # seconds\n    shell: sleep 1.2\n").err
+    assert "\n  cause[E304]: it did not end within its `timeout` of 1s\n" in shown
+    apply_shown_change(project, shown)
+    assert "    timeout: 2s  # seconds\n" in project.read("pipeline.yaml")
+    assert project.build().code == 0
+
+
+def test_a_memory_limit_shows_a_larger_one(project: Project) -> None:
+    take = 'python -c "import time; x = bytearray(90 << 20); time.sleep(0.6)"'
+    shown = failed(project, f"  a:\n    limits: {{memory: 64MiB}}\n    shell: {take}\n").err
+    assert "\n  cause[E620]: it needed more than its limit of 64MiB (`limits.memory`)\n" in shown
+    apply_shown_change(project, shown)
+    assert "limits: {memory: 128MiB}" in project.read("pipeline.yaml")
+    assert project.build().code == 0
+
+
+def test_a_variable_of_the_user_is_named_and_its_value_is_not(project: Project) -> None:
+    env = {"SERVICE_URL": "value-of-the-user"}
+    shown = failed(project, "  a:\n    shell: set -u; echo $SERVICE_URL\n", env=env).err
+    assert "`SERVICE_URL` is set in your environment, but a step gets only the variables in `env`" in shown
+    assert "value-of-the-user" not in shown
+    apply_shown_change(project, shown)
+    assert project.build(env=env).code == 0
+
+
+def test_a_variable_that_no_step_may_have_gets_no_line(project: Project) -> None:
+    command = "  a:\n    shell: set -u; echo $SERVICE_API_KEY\n"
+    shown = failed(project, command, env={"SERVICE_API_KEY": "kQ8vT2mZ7xLp4Rw9"}).err
+    assert "`env` refuses `SERVICE_API_KEY`" in shown
+    assert " + " not in shown
+
+
+def test_a_variable_that_the_user_has_not_set_is_no_cause(project: Project) -> None:
+    assert "cause" not in failed(project, "  a:\n    shell: set -u; echo $SERVICE_URL\n").err
+
+
+def test_a_program_of_the_user_is_named(project: Project) -> None:
+    tool = project.home / "bin" / "wordcount"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    stages = "  a:\n    shell: wordcount x\n"
+    assert "cause" not in failed(project, stages).err
+    shown = failed(project, stages, env={"PATH": f"{tool.parent}:/usr/bin:/bin"}).err
+    assert f"`wordcount` is {tool} on your PATH" in shown
+
+
+def test_a_denied_network_is_named_unless_the_stage_has_it(project: Project) -> None:
+    say = "shell: 'echo \"curl: (6) Could not resolve host: example.com\"; exit 6'"
+    shown = failed(project, f"  a:\n    {say}\n").err
+    assert "likely cause: the step has no access to the network" in shown
+    apply_shown_change(project, shown)
+    assert "    network: true\n" in project.read("pipeline.yaml")
+    assert "cause" not in project.build().err
+
+
+@pytest.mark.parametrize(
+    "named",
+    [".env", "secrets.json", "id_rsa", ".git/config", "../outside.txt", "/etc/shadow", "logs/x", "link.txt", "d/"],
+)
+def test_output_cannot_make_a_private_file_a_proposal(project: Project, named: str) -> None:
+    for name in (".env", "secrets.json", "id_rsa", ".git/config", "logs/x", "d/.env", "d/a.txt"):
+        project.write({name: "x\n"})
+    Path(project.root.parent, "outside.txt").write_text("x\n")
+    (project.root / "link.txt").symlink_to("d/a.txt")
+    shown = failed(project, f"  a:\n    shell: 'echo \"cat: {named}: No such file or directory\"; exit 1'\n").err
+    assert "cause" not in shown
+
+
+def test_an_output_of_a_later_stage_is_not_proposed(project: Project) -> None:
+    stages = "  a: {outputs: [a.txt], shell: cat b.txt > a.txt}\n"
+    stages += "  b: {inputs: [a.txt], outputs: [b.txt], shell: cp a.txt b.txt}\n"
+    shown = failed(project, stages, {"b.txt": "x\n"}).err
+    assert "cause" not in shown
+
+
+def test_the_cause_is_in_the_event_and_the_report_and_not_in_the_feedback(project: Project) -> None:
+    failed(project, "  a:\n    inputs: [b.txt]\n    shell: cat docs/a.md\n", {"docs/a.md": "a\n", "b.txt": "b\n"})
+    (event,) = project.events_of("stage_finished")
+    assert event["data"]["cause"] == {
+        "kind": "undeclared_input",
+        "text": "`docs/a.md` is in the project, but not in `inputs`, so the stage does not get it",
+        "key": "inputs",
+        "value": "docs/a.md",
+        "appends": True,
+    }
+    assert event["data"]["exit_code"] == 1
+    assert "in the project" not in event["data"]["failure"]
+    (attempt,) = project.events_of("attempt_finished")
+    assert "in the project" not in str(attempt["data"])
+    report = project.build("--output", "junit").out
+    assert "likely cause: `docs/a.md` is in the project" in report
+
+
+def test_the_last_line_is_the_first_cause_in_the_order_of_the_plan(project: Project) -> None:
+    stages = "  b: {shell: exit 5}\n  c: {needs: [b], shell: 'true'}\n  a: {shell: sleep 0.3; exit 4}\n"
+    project.write({"pipeline.yaml": HEAD + stages})
+    last = project.build("--keep-going").err.splitlines()[-1]
+    assert last == "failed: a (pipeline.yaml:6:3): exited with 4 and printed nothing (and 1 more stage)"
