@@ -145,6 +145,24 @@ def test_many_items_are_one_node_and_one_row_with_failures_first() -> None:
     assert [one.name for one in page.failures] == ["each@17"]
 
 
+def test_thousands_of_items_are_shown_in_part(tmp_path: Path) -> None:
+    names = tuple(f"each@{at}" for at in range(5_000))
+    run = run_of(
+        ("orch23", Planned(stages={"each": "shell"})),
+        ("each", StagesAdded(items=names)),
+        *(event for name in names[:4_000] for event in built(name)),
+        ended(names[-1], StageStatus.FAILED),
+    )
+    page = page_of(run)
+    (group,) = page.blocks
+    assert isinstance(group, StageGroup)
+    assert (len(group.stages), group.stages[0].name) == (1_000, "each@4999")
+    assert group.more == "4,000 more stages not shown; `orch23 log` lists all."
+    assert page.timeline is not None
+    assert (len(page.timeline.bars), page.timeline.note) == (1_500, "Only the 1,500 longest of 4,000 bars are shown.")
+    assert len(render_page(page).encode()) < 2_500_000
+
+
 def test_many_fresh_stages_share_a_row_below_the_others() -> None:
     names = [f"s{at}" for at in range(40)]
     run = run_of(*((ended(name, StageStatus.FRESH)) for name in names), *built("own"))
