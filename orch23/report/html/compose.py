@@ -36,6 +36,7 @@ _MAX_MEMBERS = 1_000
 _MANY_ATTEMPTS = 600
 _MAX_FAILURES = 20
 _MAX_EXCERPT = 4_000
+_MAX_TESTS = 10
 _MAX_NOTES = 20
 _MAX_REASON = 160
 _IDLE = frozenset({"fresh", "skipped", "waiting"})
@@ -184,9 +185,18 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
                 command=shown_command(end.command) if end.command else "",
                 excerpt="" if excerpt == first else excerpt,
                 hints=_hints(stage),
+                failing=_failing(stage),
             )
         )
     return tuple(found)
+
+
+def _failing(stage: StageFacts) -> tuple[str, ...]:
+    """Return the tests that failed in the last attempt."""
+    ends = [one.ended for _, one in sorted(stage.attempts.items()) if one.ended is not None]
+    failing = ends[-1].failing if ends else ()
+    more = len(failing) - _MAX_TESTS
+    return (*failing[:_MAX_TESTS], *([f"and {more:,} more"] if more > 0 else []))
 
 
 def _hints(stage: StageFacts) -> tuple[str, ...]:

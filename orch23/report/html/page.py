@@ -94,6 +94,7 @@ class FailureView(Struct, frozen=True, kw_only=True):
     command: str
     excerpt: str
     hints: tuple[str, ...]
+    failing: tuple[str, ...] = ()
 
 
 class NodeView(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from orch23.model.event import (
+    AttemptFinished,
     AttemptStarted,
     Event,
     LlmResponse,
@@ -113,8 +114,9 @@ def test_a_killed_run_ends_where_its_journal_does() -> None:
         ("a", AttemptStarted()),
     )
     page = page_of(run)
-    assert page.badge.word == "running"
-    assert {name: one.badge.word for name, one in rows(page).items()} == {"a": "running", "b": "waiting"}
+    # Whether the build still runs is not in the journal.
+    assert page.badge.word == "not finished"
+    assert {name: one.badge.word for name, one in rows(page).items()} == {"a": "not finished", "b": "waiting"}
     assert page.timeline is not None
     assert len(page.timeline.bars) == 1
     render_page(page)
@@ -161,6 +163,19 @@ def test_thousands_of_items_are_shown_in_part(tmp_path: Path) -> None:
     assert page.timeline is not None
     assert (len(page.timeline.bars), page.timeline.note) == (1_500, "Only the 1,500 longest of 4,000 bars are shown.")
     assert len(render_page(page).encode()) < 2_500_000
+
+
+def test_a_failure_names_its_tests() -> None:
+    failing = tuple(f"test_a.py::test_{at}" for at in range(12))
+    run = run_of(
+        ("a", StageStarted()),
+        ("a", AttemptFinished(attempt=1, failing=("test_a.py::test_early",))),
+        ("a", AttemptFinished(attempt=2, failing=failing)),
+        ("a", StageFinished(status=StageStatus.FAILED, failure="12 failed")),
+    )
+    (failure,) = page_of(run).failures
+    assert failure.failing == (*failing[:10], "and 2 more")
+    assert failure.excerpt == "12 failed"
 
 
 def test_many_fresh_stages_share_a_row_below_the_others() -> None:
