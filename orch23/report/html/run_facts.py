@@ -1,6 +1,6 @@
 """What a run did, from the events of its journal: its stages, their attempts, and when each of them ran."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from msgspec import UNSET, Struct, field
@@ -158,15 +158,16 @@ class RunFacts(Struct, kw_only=True):
 class RunFactsFold:
     """Computes the facts of a run, event by event."""
 
-    def __init__(self, run_id: str) -> None:
-        """Begin before the first event."""
+    def __init__(self, run_id: str, redact: Callable[[Event], Event]) -> None:
+        """Begin before the first event. `redact` removes secrets from an event."""
+        self._redact = redact
         self.facts = RunFacts(run_id=run_id)
         self._needs: dict[str, tuple[str, ...]] = {}
         self._began: datetime | None = None
 
     def add(self, line: JournalLine) -> None:
         """Add the next line of the journal."""
-        facts, event = self.facts, line.event
+        facts, event = self.facts, self._redact(line.event)
         now = self._seconds(line.ts)
         facts.started_at = facts.started_at or line.ts
         facts.last_s = max(facts.last_s, now)
@@ -220,9 +221,9 @@ class RunFactsFold:
                 span.end_s = now if span.end_s is None else span.end_s
 
 
-def read_run(run_id: str, lines: Iterable[JournalLine]) -> RunFacts:
-    """Return what the journal of a run says. A run that was killed has no `ended`."""
-    fold = RunFactsFold(run_id)
+def read_run(run_id: str, lines: Iterable[JournalLine], redact: Callable[[Event], Event]) -> RunFacts:
+    """Return what the journal of a run says, without secrets. A run that was killed has no `ended`."""
+    fold = RunFactsFold(run_id, redact)
     for line in lines:
         fold.add(line)
     facts = fold.facts

@@ -30,12 +30,16 @@ from orch23.store.run_logs import JournalLine, read_journal
 from tests.run_journals import write_run
 
 
+def unchanged_event(event: Event) -> Event:
+    return event
+
+
 def run_of(*events: tuple[str, EventData], run: str = "r1") -> RunFacts:
     lines = (
         JournalLine(at, f"2026-11-26T12:00:{at:02}.000Z", Event(data, data.kind, role))
         for at, (role, data) in enumerate(events)
     )
-    return read_run(run, lines)
+    return read_run(run, lines, unchanged_event)
 
 
 def nothing_kept(stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
@@ -272,6 +276,6 @@ def test_the_size_of_a_page_with_many_stages(tmp_path: Path, number: int, most: 
         return KeptText(text[:limit], len(text), f"logs/r/{stage}/attempt-{attempt}/{name}")
 
     sources = PageSources(read=long_texts, changes=no_changes, redact=str)
-    html = render_page(compose_page(read_run(name, read_journal(tmp_path / f"{name}.jsonl")), sources))
+    html = render_page(compose_page(read_run(name, read_journal(tmp_path / f"{name}.jsonl"), unchanged_event), sources))
     assert len(html.encode()) < most
     assert html.count('<tbody id="stage-') == number
