@@ -51,13 +51,17 @@ class RedactingObserver(Struct, frozen=True):
     suspects: Callable[[Iterable[str]], bool]
 
     def notice(self, event: Event) -> None:
-        """Pass on an event; its message, its role and every text of its data are redacted."""
+        """Pass on an event without secrets."""
+        self.inner.notice(self.redacted(event))
+
+    def redacted(self, event: Event) -> Event:
+        """Return an event without secrets in its message, in its role and in every text of its data."""
         texts = [event.message, event.role]
         _add_texts(texts, event.data)
-        if self.suspects(texts):
-            data = self._redacted_struct(event.data)
-            event = replace(event, message=self.redact(event.message), role=self.redact(event.role), data=data)
-        self.inner.notice(event)
+        if not self.suspects(texts):
+            return event
+        data = self._redacted_struct(event.data)
+        return replace(event, message=self.redact(event.message), role=self.redact(event.role), data=data)
 
     def _redacted_struct(self, value: _Struct) -> _Struct:
         return replace(value, **{name: self._redacted(getattr(value, name)) for name in _text_fields(type(value))})

@@ -110,7 +110,7 @@ def test_a_damaged_journal_is_an_error_and_a_torn_end_is_not(built: Project) -> 
     data = journal.read_bytes()
     journal.write_bytes(data[:-20])
     html = report(built)
-    assert "running" in html  # the last line, which says how it ended, is not there
+    assert "not finished" in html  # the last line, which says how it ended, is not there
     journal.write_bytes(data.replace(b"first_run", b"forced_ru", 1))
     outcome = built.run("report")
     assert outcome.code != 0
@@ -150,9 +150,13 @@ def test_the_pipeline_is_not_needed(built: Project) -> None:
 
 def test_secrets_are_redacted_also_those_that_are_known_only_now(project: Project) -> None:
     answer = f"the token is {SECRET}\n"
-    project.write({**scripted(STAGES, {"say": [answer]}), "spec.md": "a spec\n"}).build()
-    assert SECRET in report(project)
-    html = report(project, env={"MY_API_TOKEN": SECRET})
+    stages = {**STAGES, "fail": {"inputs": ["said.txt"], "shell": "cat said.txt; exit 3"}}
+    project.write({**scripted(stages, {"say": [answer]}), "spec.md": "a spec\n"}).build()
+    # In prompt, response and changed file, and in the excerpt of the failure, which is in the journal.
+    assert report(project).count(SECRET) >= 4
+    # To a file: stdout is redacted in any case.
+    assert project.run("report", env={"MY_API_TOKEN": SECRET}).code == 0
+    html = project.read("report.html")
     assert SECRET not in html
     assert "[redacted MY_API_TOKEN]" in html
 

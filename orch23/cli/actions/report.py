@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from orch23 import __version__
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
+from orch23.decide.secrets import secrets_from
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, NotFoundError, Orch23Error
+from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.report.diagnostics import visible
@@ -23,6 +25,7 @@ from orch23.report.html.page import Row
 from orch23.report.html.rendering import render_page
 from orch23.report.html.run_facts import RunFacts, read_run
 from orch23.report.html.texts import KeptText
+from orch23.report.observers import Fanout, RedactingObserver
 from orch23.store.access import foreign_store_warning
 from orch23.store.project_store import open_store
 from orch23.store.run_list import run_ids
@@ -67,10 +70,11 @@ def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSource
     if not lines:
         message = f"the journal of {chosen} has no events"
         raise NotFoundError(Diagnostic("E709", message, hint="`orch23 runs` lists the runs"))
-    facts = read_run(chosen, lines)
+    redact = event_redactor(console)
+    facts = read_run(chosen, lines, redact)
     sources = page_sources(console, root, chosen)
     notes = (*sources.notes, *_gone(facts, KeptFiles(root, chosen)))
-    return facts, replace(sources, notes=notes), former_run(logs, known, chosen, facts.began.pipeline)
+    return facts, replace(sources, notes=notes), former_run(logs, known, facts, redact)
 
 
 def page_sources(console: Console, root: Path, run: str) -> PageSources:
@@ -130,17 +134,29 @@ def _gone(facts: RunFacts, files: KeptFiles) -> Iterator[str]:
         yield f"Prompts and responses are not shown: {LOGS_FOLDER}/{files.run}/ was deleted."
 
 
-def former_run(logs: Path, known: list[str], run: str, pipeline: str) -> RunFacts | None:
+def former_run(logs: Path, known: list[str], run: RunFacts, redact: Callable[[Event], Event]) -> RunFacts | None:
     """Return the facts of the newest run of the same pipeline before this one; a damaged journal is skipped."""
-    for earlier in known[known.index(run) + 1 :]:
+    at = known.index(run.run_id) + 1 if run.run_id in known else len(known)
+    for earlier in known[at:]:
         path = logs / f"{earlier}.jsonl"
-        if journal_pipeline(path) != pipeline:
+        if journal_pipeline(path) != run.began.pipeline:
             continue
         try:
-            return read_run(earlier, read_journal(path))
+            return read_run(earlier, read_journal(path), redact)
         except CorruptStateError:
             continue
     return None
+
+
+def event_redactor(console: Console) -> Callable[[Event], Event]:
+    """Return a function that removes the secrets of the environment from events.
+
+    A build redacts its journal. These are secrets that the environment of the build did not have.
+    """
+    secrets = secrets_from(console.environ)
+    if not secrets.values:
+        return lambda event: event
+    return RedactingObserver(Fanout(), secrets.redact, secrets.may_contain).redacted
 
 
 def _program() -> tuple[Row, ...]:

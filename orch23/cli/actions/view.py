@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from orch23.cli.actions.report import former_run, page_sources
+from orch23.cli.actions.report import event_redactor, former_run, page_sources
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
 from orch23.model.diagnostic import Diagnostic
@@ -60,7 +60,8 @@ class FollowedPage:
         """
         self._console, self._root, self._logs = console, root, root / LOGS_FOLDER
         newest = select_run(run_ids(self._logs), run)
-        self._run = FollowedRun(self._logs, None if run is None else newest, newest)
+        self._redact = event_redactor(console)
+        self._run = FollowedRun(self._logs, None if run is None else newest, newest, self._redact)
         self._sources = page_sources(console, root, newest)
         self._sources_of = newest
         self._page: RunPage | None = None
@@ -86,5 +87,5 @@ class FollowedPage:
         facts = self._run.facts
         if facts.run_id != self._sources_of:
             self._sources, self._sources_of = page_sources(self._console, self._root, facts.run_id), facts.run_id
-        former = former_run(self._logs, run_ids(self._logs), facts.run_id, facts.began.pipeline)
+        former = former_run(self._logs, run_ids(self._logs), facts, self._redact)
         return compose_page(facts, self._sources, former)

@@ -31,10 +31,12 @@ from orch23.report.values import format_counts, parse_amount, pluralize, truncat
 
 # Up to so many stages with nothing to do have a row of their own.
 _MAX_IDLE = 32
+_MAX_MEMBERS = 1_000
 # With more attempts than this, those that passed show prompt and response only.
 _MANY_ATTEMPTS = 600
 _MAX_FAILURES = 20
 _MAX_EXCERPT = 4_000
+_MAX_TESTS = 10
 _MAX_NOTES = 20
 _MAX_REASON = 160
 _IDLE = frozenset({"fresh", "skipped", "waiting"})
@@ -183,9 +185,18 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
                 command=shown_command(end.command) if end.command else "",
                 excerpt="" if excerpt == first else excerpt,
                 hints=_hints(stage),
+                failing=_failing(stage),
             )
         )
     return tuple(found)
+
+
+def _failing(stage: StageFacts) -> tuple[str, ...]:
+    """Return the tests that failed in the last attempt."""
+    ends = [one.ended for _, one in sorted(stage.attempts.items()) if one.ended is not None]
+    failing = ends[-1].failing if ends else ()
+    more = len(failing) - _MAX_TESTS
+    return (*failing[:_MAX_TESTS], *([f"and {more:,} more"] if more > 0 else []))
 
 
 def _hints(stage: StageFacts) -> tuple[str, ...]:
@@ -274,53 +285,39 @@ def _paths(paths: Sequence[str]) -> str:
 
 
 def _blocks(run: RunFacts, views: dict[str, StageView], anchors: Anchors) -> tuple[StageView | StageGroup, ...]:
-    """Return the rows: failures first of each group, large foreach stages and many idle stages as groups."""
-    large = large_families((one.name, one.family) for one in run.stages.values())
-    idle = [one for one in run.stages.values() if one.status in _IDLE and not one.has_run and one.family not in large]
-    folds_idle = len(idle) > _MAX_IDLE
-    idle_names = {one.name for one in idle} if folds_idle else set()
-    blocks: list[StageView | StageGroup] = []
-    families: dict[str, list[StageView]] = {}
-    for stage in run.stages.values():
-        view = views[stage.name]
-        if stage.family in large:
-            if stage.family not in families:
-                families[stage.family] = []
-                blocks.append(_group(stage.family, families[stage.family], anchors))
-            families[stage.family].append(view)
-        elif stage.name not in idle_names:
-            blocks.append(view)
-    filled = [_filled(one, families) if isinstance(one, StageGroup) else one for one in blocks]
-    if folds_idle:
-        members = tuple(views[one.name] for one in idle)
-        badges = [one.badge for one in members]
-        group = StageGroup(
-            anchor="idle",
-            title=f"{pluralize(len(members), 'stage')} with nothing to do",
-            summary=count_words(badges),
-            badge=worst_badge(badges),
-            stages=members,
-        )
-        filled.append(group)
-    return tuple(filled)
+    """Return the rows. Items of a large foreach are one group, in place of the first; many idle stages the last one."""
+    stages = run.stages.values()
+    large = large_families((one.name, one.family) for one in stages)
+    idle = [one for one in stages if one.status in _IDLE and not one.has_run and one.family not in large]
+    folded = frozenset(one.name for one in idle) if len(idle) > _MAX_IDLE else frozenset()
+    rows: dict[str, list[StageView]] = {}
+    for stage in stages:
+        if stage.name not in folded:
+            rows.setdefault(stage.family if stage.family in large else stage.name, []).append(views[stage.name])
+    blocks = [_items(name, members, anchors) if name in large else members[0] for name, members in rows.items()]
+    if folded:
+        members = [views[one.name] for one in idle]
+        title = f"{pluralize(len(members), 'stage')} with nothing to do"
+        blocks.append(_full_group("idle", title, count_words(one.badge for one in members), members))
+    return tuple(blocks)
 
 
-def _group(family: str, members: Sequence[StageView], anchors: Anchors) -> StageGroup:
+def _items(family: str, members: Sequence[StageView], anchors: Anchors) -> StageGroup:
+    counts = count_words(one.badge for one in members)
+    return _full_group(anchors.of_group(family), family, f"{pluralize(len(members), 'item')}: {counts}", members)
+
+
+def _full_group(anchor: str, title: str, summary: str, members: Sequence[StageView]) -> StageGroup:
+    """Return a group with its first 1,000 stages: those that failed first, then those that ran."""
+    ordered = sorted(members, key=lambda one: (one.badge.tone != "bad", not one.tries))
+    more = len(ordered) - _MAX_MEMBERS
     return StageGroup(
-        anchor=anchors.of_group(family), title=family, summary="", badge=stage_badge("waiting"), stages=tuple(members)
-    )
-
-
-def _filled(group: StageGroup, families: dict[str, list[StageView]]) -> StageGroup:
-    members = families[group.title]
-    badges = [one.badge for one in members]
-    ordered = sorted(members, key=lambda one: one.badge.tone != "bad")
-    return StageGroup(
-        anchor=group.anchor,
-        title=group.title,
-        summary=f"{pluralize(len(members), 'item')}: {count_words(badges)}",
-        badge=worst_badge(badges),
-        stages=tuple(ordered),
+        anchor=anchor,
+        title=title,
+        summary=summary,
+        badge=worst_badge(one.badge for one in members),
+        stages=tuple(ordered[:_MAX_MEMBERS]),
+        more=f"{pluralize(more, 'more stage')} not shown; `orch23 log` lists all." if more > 0 else "",
     )
 
 

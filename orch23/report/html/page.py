@@ -72,13 +72,17 @@ class StageView(Struct, frozen=True, kw_only=True):
 
 
 class StageGroup(Struct, frozen=True, kw_only=True):
-    """Stages that share one row which can be opened: items of a foreach, or stages with nothing to do."""
+    """Stages that share one row which can be opened: items of a foreach, or stages with nothing to do.
+
+    `more` says how many others there are.
+    """
 
     anchor: str
     title: str
     summary: str
     badge: Badge
     stages: tuple[StageView, ...]
+    more: str = ""
 
 
 class FailureView(Struct, frozen=True, kw_only=True):
@@ -90,6 +94,7 @@ class FailureView(Struct, frozen=True, kw_only=True):
     command: str
     excerpt: str
     hints: tuple[str, ...]
+    failing: tuple[str, ...] = ()
 
 
 class NodeView(Struct, frozen=True, kw_only=True):

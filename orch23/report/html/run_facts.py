@@ -1,6 +1,6 @@
 """What a run did, from the events of its journal: its stages, their attempts, and when each of them ran."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from msgspec import UNSET, Struct, field
@@ -62,7 +62,10 @@ class AttemptFacts(Struct, kw_only=True):
 
 
 class StageFacts(Struct, kw_only=True):
-    """One stage of a run. `spans` are the times when it ran: more than one if it had to wait for a batch."""
+    """One stage of a run. `spans` are the times when it ran: more than one if it had to wait for a batch.
+
+    With `is_over` nothing more will be read about it.
+    """
 
     name: str
     kind: str = ""
@@ -79,17 +82,20 @@ class StageFacts(Struct, kw_only=True):
     retries: list[str] = field(default_factory=list)
     withheld_for: tuple[str, ...] = ()
     is_awaiting: bool = False
+    is_over: bool = False
 
     @property
     def status(self) -> str:
-        """Return how it ended; `running` or `waiting` if it has not."""
+        """Return how it ended; `running` or `waiting` if it has not, `unfinished` if its end is not known."""
         if self.ended is not None:
             return self.ended.status.value
         if self.withheld_for:
             return "held"
         if self.is_awaiting:
             return "awaiting"
-        return "running" if self.spans else "waiting"
+        if not self.spans:
+            return "waiting"
+        return "unfinished" if self.is_over else "running"
 
     @property
     def family(self) -> str:
@@ -111,7 +117,10 @@ class StageFacts(Struct, kw_only=True):
 
 
 class RunFacts(Struct, kw_only=True):
-    """What a run did, up to the last event. `last_s` is the time of that event, in seconds from the first."""
+    """What a run did, up to the last event. `last_s` is the time of that event, in seconds from the first.
+
+    With `is_over` nothing more will be read about it: a build that still runs, and one that was killed, look the same.
+    """
 
     run_id: str
     began: RunStarted = field(default_factory=RunStarted)
@@ -122,11 +131,14 @@ class RunFacts(Struct, kw_only=True):
     cost: RunCost = field(default_factory=lambda: RunCost(run=""))
     added_at_rest: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    is_over: bool = False
 
     @property
     def status(self) -> str:
-        """Return the status of the run; `running` before its last event."""
-        return self.ended.status if self.ended is not None else "running"
+        """Return the status of the run; without its last event `running` or, if it is over, `unfinished`."""
+        if self.ended is not None:
+            return self.ended.status
+        return "unfinished" if self.is_over else "running"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -146,15 +158,16 @@ class RunFacts(Struct, kw_only=True):
 class RunFactsFold:
     """Computes the facts of a run, event by event."""
 
-    def __init__(self, run_id: str) -> None:
-        """Begin before the first event."""
+    def __init__(self, run_id: str, redact: Callable[[Event], Event]) -> None:
+        """Begin before the first event. `redact` removes secrets from an event."""
+        self._redact = redact
         self.facts = RunFacts(run_id=run_id)
         self._needs: dict[str, tuple[str, ...]] = {}
         self._began: datetime | None = None
 
     def add(self, line: JournalLine) -> None:
         """Add the next line of the journal."""
-        facts, event = self.facts, line.event
+        facts, event = self.facts, self._redact(line.event)
         now = self._seconds(line.ts)
         facts.started_at = facts.started_at or line.ts
         facts.last_s = max(facts.last_s, now)
@@ -208,12 +221,16 @@ class RunFactsFold:
                 span.end_s = now if span.end_s is None else span.end_s
 
 
-def read_run(run_id: str, lines: Iterable[JournalLine]) -> RunFacts:
-    """Return what the journal of a run says. A run that was killed has no `ended`."""
-    fold = RunFactsFold(run_id)
+def read_run(run_id: str, lines: Iterable[JournalLine], redact: Callable[[Event], Event]) -> RunFacts:
+    """Return what the journal of a run says, without secrets. A run that was killed has no `ended`."""
+    fold = RunFactsFold(run_id, redact)
     for line in lines:
         fold.add(line)
-    return fold.facts
+    facts = fold.facts
+    facts.is_over = True
+    for stage in facts.stages.values():
+        stage.is_over = True
+    return facts
 
 
 def _add_to_stage(stage: StageFacts, event: Event, now: float) -> None:

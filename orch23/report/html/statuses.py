@@ -18,6 +18,7 @@ _BADGES: Final[Mapping[str, Badge]] = {
     "held": Badge("withheld", "■", "stopped"),
     "awaiting": Badge("awaiting", "…", "stopped"),
     "running": Badge("running", "▸", "active"),
+    "unfinished": Badge("not finished", "■", "stopped"),
     "waiting": Badge("waiting", "·", "idle"),
 }
 _RUNS: Final[Mapping[str, Badge]] = {
@@ -28,6 +29,7 @@ _RUNS: Final[Mapping[str, Badge]] = {
     "interrupted": Badge("interrupted", "■", "stopped"),
     "waiting": Badge("waiting for batches", "…", "stopped"),
     "running": Badge("running", "▸", "active"),
+    "unfinished": Badge("not finished", "■", "stopped"),
 }
 # The worst first: a group is shown like the worst of its stages.
 _ORDER: Final[tuple[Tone, ...]] = ("bad", "stopped", "active", "good", "kept", "idle")

@@ -18,6 +18,7 @@ _LEAST = 1.5
 _MAX_TICKS = 8
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
 _MAX_LANES = 64
+_MAX_BARS = 1_500
 
 
 def draw_timeline(run: RunFacts, anchors: Anchors) -> TimelineView | None:
@@ -32,7 +33,7 @@ def draw_timeline(run: RunFacts, anchors: Anchors) -> TimelineView | None:
         return None
     whole = max(run.last_s, 0.001)
     scale = _WIDTH / whole
-    bars: list[BarView] = []
+    placed: list[tuple[Span, StageFacts, int]] = []
     # Lanes that are free by the time of the next stage, and the times when the others become free.
     free: list[int] = []
     busy: list[tuple[float, int]] = []
@@ -46,9 +47,13 @@ def draw_timeline(run: RunFacts, anchors: Anchors) -> TimelineView | None:
             lane, number_of_lanes = number_of_lanes, number_of_lanes + 1
         heapq.heappush(busy, (whole if span.end_s is None else span.end_s, lane))
         if lane < _MAX_LANES:
-            bars.append(_bar(span, stage, lane, scale, whole, anchors))
+            placed.append((span, stage, lane))
     shown = min(number_of_lanes, _MAX_LANES)
-    more = number_of_lanes - shown
+    notes = [f"{number_of_lanes - shown:,} more lanes are not shown."] if number_of_lanes > shown else []
+    if len(placed) > _MAX_BARS:
+        notes.append(f"Only the {_MAX_BARS:,} longest of {len(placed):,} bars are shown.")
+        placed.sort(key=lambda one: one[0].start_s - (whole if one[0].end_s is None else one[0].end_s))
+        placed = sorted(placed[:_MAX_BARS], key=lambda one: one[0].start_s)
     step = next((one for one in _STEPS if whole / one <= _MAX_TICKS), whole / _MAX_TICKS)
     ticks = tuple(
         (_LEFT + at * step * scale, format_duration(at * step)) for at in range(int(whole / step + 0.001) + 1)
@@ -58,8 +63,8 @@ def draw_timeline(run: RunFacts, anchors: Anchors) -> TimelineView | None:
         height=_TOP + shown * _LANE + 4,
         lanes=tuple((_TOP + at * _LANE, f"worker {at + 1}") for at in range(shown)),
         ticks=ticks,
-        bars=tuple(bars),
-        note=f"{more:,} more lanes are not shown." if more else "",
+        bars=tuple(_bar(span, stage, lane, scale, whole, anchors) for span, stage, lane in placed),
+        note=" ".join(notes),
     )
 
 

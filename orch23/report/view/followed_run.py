@@ -1,7 +1,9 @@
 """Follow the journal of a run while it is written."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+from orch23.model.event import Event
 from orch23.report.html.run_facts import RunFacts, RunFactsFold
 from orch23.store.run_list import run_ids
 from orch23.store.run_logs import whole_line
@@ -13,9 +15,10 @@ class FollowedRun:
     One thread uses it at a time.
     """
 
-    def __init__(self, logs: Path, run: str | None, newest: str) -> None:
-        """Begin with the run, or with the newest, which `newest` is now."""
+    def __init__(self, logs: Path, run: str | None, newest: str, redact: Callable[[Event], Event]) -> None:
+        """Begin with the run, or with the newest, which `newest` is now. `redact` removes secrets from an event."""
         self._logs = logs
+        self._redact = redact
         self._follows_newest = run is None
         self._version = 0
         self._begin(run or newest)
@@ -49,6 +52,6 @@ class FollowedRun:
 
     def _begin(self, run: str) -> None:
         self._path = self._logs / f"{run}.jsonl"
-        self._fold = RunFactsFold(run)
+        self._fold = RunFactsFold(run, self._redact)
         self._read_bytes = 0
         self._version += 1

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from orch23.model.event import (
+    AttemptFinished,
     AttemptStarted,
     Event,
     LlmResponse,
@@ -29,12 +30,16 @@ from orch23.store.run_logs import JournalLine, read_journal
 from tests.run_journals import write_run
 
 
+def unchanged_event(event: Event) -> Event:
+    return event
+
+
 def run_of(*events: tuple[str, EventData], run: str = "r1") -> RunFacts:
     lines = (
         JournalLine(at, f"2026-11-26T12:00:{at:02}.000Z", Event(data, data.kind, role))
         for at, (role, data) in enumerate(events)
     )
-    return read_run(run, lines)
+    return read_run(run, lines, unchanged_event)
 
 
 def nothing_kept(stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
@@ -113,8 +118,9 @@ def test_a_killed_run_ends_where_its_journal_does() -> None:
         ("a", AttemptStarted()),
     )
     page = page_of(run)
-    assert page.badge.word == "running"
-    assert {name: one.badge.word for name, one in rows(page).items()} == {"a": "running", "b": "waiting"}
+    # Whether the build still runs is not in the journal.
+    assert page.badge.word == "not finished"
+    assert {name: one.badge.word for name, one in rows(page).items()} == {"a": "not finished", "b": "waiting"}
     assert page.timeline is not None
     assert len(page.timeline.bars) == 1
     render_page(page)
@@ -143,6 +149,37 @@ def test_many_items_are_one_node_and_one_row_with_failures_first() -> None:
     assert (group.anchor, group.summary) == (folded.anchor, "30 items: 29 fresh, 1 failed")
     assert group.stages[0].name == "each@17"
     assert [one.name for one in page.failures] == ["each@17"]
+
+
+def test_thousands_of_items_are_shown_in_part(tmp_path: Path) -> None:
+    names = tuple(f"each@{at}" for at in range(5_000))
+    run = run_of(
+        ("orch23", Planned(stages={"each": "shell"})),
+        ("each", StagesAdded(items=names)),
+        *(event for name in names[:4_000] for event in built(name)),
+        ended(names[-1], StageStatus.FAILED),
+    )
+    page = page_of(run)
+    (group,) = page.blocks
+    assert isinstance(group, StageGroup)
+    assert (len(group.stages), group.stages[0].name) == (1_000, "each@4999")
+    assert group.more == "4,000 more stages not shown; `orch23 log` lists all."
+    assert page.timeline is not None
+    assert (len(page.timeline.bars), page.timeline.note) == (1_500, "Only the 1,500 longest of 4,000 bars are shown.")
+    assert len(render_page(page).encode()) < 2_500_000
+
+
+def test_a_failure_names_its_tests() -> None:
+    failing = tuple(f"test_a.py::test_{at}" for at in range(12))
+    run = run_of(
+        ("a", StageStarted()),
+        ("a", AttemptFinished(attempt=1, failing=("test_a.py::test_early",))),
+        ("a", AttemptFinished(attempt=2, failing=failing)),
+        ("a", StageFinished(status=StageStatus.FAILED, failure="12 failed")),
+    )
+    (failure,) = page_of(run).failures
+    assert failure.failing == (*failing[:10], "and 2 more")
+    assert failure.excerpt == "12 failed"
 
 
 def test_many_fresh_stages_share_a_row_below_the_others() -> None:
@@ -239,6 +276,6 @@ def test_the_size_of_a_page_with_many_stages(tmp_path: Path, number: int, most: 
         return KeptText(text[:limit], len(text), f"logs/r/{stage}/attempt-{attempt}/{name}")
 
     sources = PageSources(read=long_texts, changes=no_changes, redact=str)
-    html = render_page(compose_page(read_run(name, read_journal(tmp_path / f"{name}.jsonl")), sources))
+    html = render_page(compose_page(read_run(name, read_journal(tmp_path / f"{name}.jsonl"), unchanged_event), sources))
     assert len(html.encode()) < most
     assert html.count('<tbody id="stage-') == number

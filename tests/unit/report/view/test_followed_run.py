@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
-from orch23.model.event import Planned, RunFinished, RunStarted
+from orch23.model.event import Event, Planned, RunFinished, RunStarted
 from orch23.report.view.followed_run import FollowedRun
 from tests.run_journals import RUN, RunWriter, write_run
+
+
+def unchanged(event: Event) -> Event:
+    return event
+
 
 NEXT = "20261126T130000Z-00000002"
 
@@ -12,7 +17,7 @@ NEXT = "20261126T130000Z-00000002"
 def test_it_reads_what_was_added(tmp_path: Path) -> None:
     writer = RunWriter(logs=tmp_path)
     writer.write(RunStarted(name="p"))
-    followed = FollowedRun(tmp_path, None, RUN)
+    followed = FollowedRun(tmp_path, None, RUN, unchanged)
     first = followed.poll()
     assert followed.facts.began.name == "p"
     assert followed.poll() == first
@@ -27,7 +32,7 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -
     data = journal.read_bytes()
     for size in (0, 10, len(data) // 2, len(data) - 1):
         journal.write_bytes(data[:size])
-        followed = FollowedRun(tmp_path, RUN, RUN)
+        followed = FollowedRun(tmp_path, RUN, RUN, unchanged)
         followed.poll()
         assert followed.facts.ended is None
         journal.write_bytes(data)
@@ -40,7 +45,7 @@ def test_a_damaged_line_is_left_out(tmp_path: Path) -> None:
     write_run(tmp_path, 2)
     journal = tmp_path / f"{RUN}.jsonl"
     journal.write_bytes(journal.read_bytes().replace(b'"name":"many"', b'"name":"maan"'))
-    followed = FollowedRun(tmp_path, RUN, RUN)
+    followed = FollowedRun(tmp_path, RUN, RUN, unchanged)
     followed.poll()
     assert followed.facts.began.name == ""
     assert followed.facts.status == "ok"
@@ -48,7 +53,7 @@ def test_a_damaged_line_is_left_out(tmp_path: Path) -> None:
 
 def test_the_newest_run_takes_over_only_if_no_run_was_named(tmp_path: Path) -> None:
     write_run(tmp_path, 1)
-    newest, named = FollowedRun(tmp_path, None, RUN), FollowedRun(tmp_path, RUN, RUN)
+    newest, named = FollowedRun(tmp_path, None, RUN, unchanged), FollowedRun(tmp_path, RUN, RUN, unchanged)
     newest.poll()
     version = named.poll()
     write_run(tmp_path, 3, run=NEXT)
