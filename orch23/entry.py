@@ -28,6 +28,18 @@ def open_streams() -> None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - likewise
 
 
+def restart_in_utf8_mode() -> None:
+    """Replace the process by one in Python's UTF-8 mode if the locale has another encoding, such as ASCII.
+
+    Pipelines are UTF-8: their commands and file names could not be passed to the kernel otherwise. The streams keep
+    the encoding of the terminal.
+    """
+    if sys.getfilesystemencoding() == "utf-8" or not sys.executable:
+        return
+    environ = {"PYTHONIOENCODING": f"{sys.stdout.encoding}:backslashreplace", **os.environ}
+    os.execve(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]], environ)  # noqa: S606 - no shell
+
+
 def exit_process(code: int) -> None:
     """Run exit handlers, flush the streams and exit.
 
@@ -56,6 +68,7 @@ def run() -> None:
     # Set first: an interrupt during imports would show a traceback.
     _signal.signal(_signal.SIGINT, _interrupted)
     open_streams()
+    restart_in_utf8_mode()
     exit_process(main(sys.argv[1:]))
 
 

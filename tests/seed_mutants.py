@@ -32,7 +32,6 @@ RECORDED = "orch23/providers/recordings.py"
 RESPONSES = "orch23/providers/openai_responses.py"
 RENDERING = "orch23/steps/render/run.py"
 RUNNING = "orch23/engine/process_runner.py"
-TESTING = "orch23/steps/pytest/run.py"
 STAGES = "orch23/resolve/stages.py"
 STATE = "orch23/store/run_state.py"
 TASKS = "orch23_checks/planner_tasks.py"
@@ -53,6 +52,12 @@ CODE_PROMPT, PLAN_PROMPT = "prompts/tdd_loop/generate_project.md.j2", "prompts/w
 ENGINEER_PROMPT, FEEDBACK_TEXT = "prompts/work_orders/engineer.md.j2", "orch23/resolve/standard_feedback.py"
 NO_FEEDBACK = M(CODE_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% set _ = brief %}")
 NO_EXCERPT = M(FEEDBACK_TEXT, '        yield DataBlock("what failed", feedback.excerpt)', "        yield from ()")
+NO_TEST_REPORT = M(
+    "orch23/decide/verdict.py",
+    "    return replace(verdict, headline=_headline(result, verdict.counts)) if result.failures else verdict\n\n\ndef judge_failing",
+    "    return replace(verdict, parts=())\n\n\ndef judge_failing",
+)
+FOLLOW_UP = "orch23/resolve/dialogue.py"
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
 NO_WRITE_FENCE = M(
     PATHS,
@@ -131,7 +136,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S0-06": (NO_PROMPT_TEXT, NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S0-07": (
-        M(STATE, "CheckResult, AttemptFinished, StageWithheld, StageFinished)", "StageHeld, StageFinished)"),
+        M(STATE, "CheckResult, AttemptFinished, StageWithheld, StageFinished)", "StageWithheld, StageFinished)"),
         M(STATE, "AttemptStarted, FilesProposed, CheckResult, Att", "AttemptStarted, CheckResult, Att"),
     ),
     "S0-08": (
@@ -181,7 +186,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(STATE, 'phase="generated", files=files)', 'phase="generated")'),
         M(STATE, '            "attempt_files": list(self.focus.files),\n', ""),
     ),
-    "S0-21": (STDERR_LOST, NO_TIMEOUT, M(TESTING, "output=verdict.excerpt or printed,", "output=printed,")),
+    "S0-21": (STDERR_LOST, NO_TIMEOUT, NO_TEST_REPORT),
     "S0-22": (
         M(VERIFICATION, "                if not stage.verify.run_all:\n", "                if stage.verify.run_all:\n"),
         M(
@@ -615,8 +620,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-04": (
-        M(FEEDBACK_TEXT, '        yield DataBlock("previous response", previous)', "        yield from ()"),
-        M(PLAN_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% set _ = brief %}"),
+        M(FOLLOW_UP, 'Message("assistant", dialogue.response)', 'Message("assistant", "")'),
+        M(FOLLOW_UP, 'Message("user", turn, sent.media)', 'Message("user", "again", sent.media)'),
     ),
     "S4-05": (
         M(VERIFICATION, "        found = errors(diagnostics)\n", "        found = diagnostics\n"),
@@ -801,7 +806,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-41": (
         M(ENGINEER_PROMPT, '{{ item | tojson(2) | block("work order") }}', ""),
-        M(ENGINEER_PROMPT, "# Rules\n", "# Rules\n{% set _ = brief %}"),
+        M(FOLLOW_UP, 'Message("user", turn, sent.media)', 'Message("user", "again", sent.media)'),
         M(
             "orch23/resolve/prompt_blocks.py",
             "    return _head(block) if block.path else _label(block)\n",
@@ -953,7 +958,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-65": (
-        M(TRANSPORT, "if tries > len(self.delays_s) or not fault.transient:\n", "if True:\n"),
+        M(TRANSPORT, "wait.again(fault, sent + 1)", "raise ProviderError(fault.diagnostic) from None"),
         NO_RETRY,
     ),
     "S4-66": (
@@ -1009,7 +1014,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             '    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED", "SUCCESS"}),',
         ),
     ),
-    "C9": (STDERR_LOST, M(TESTING, "output=verdict.excerpt or printed,", "output=printed,")),
+    "C9": (STDERR_LOST, NO_TEST_REPORT),
     "C10": (ASKED_AGAIN,),
     "C11": (M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),),
     "C12": (
@@ -1093,8 +1098,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
         M(
             "orch23/resolve/item_rules.py",
-            '    if kind is None or (kind == _ARGUMENT and place.endswith("shell/0")):\n',
-            "    if kind is None:\n",
+            '    ("shell/*", _ARGUMENT),\n',
+            '    ("shell/*", _TEXT),\n',
         ),
     ),
     "C31": (

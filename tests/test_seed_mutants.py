@@ -61,7 +61,7 @@ def test_a_test_of_a_row_fails_without_what_the_row_promises(copy: Copy, number:
 def test_a_change_that_takes_nothing_is_not_noticed(copy: Copy) -> None:
     same = Mutant(
         "orch23/store/run_state.py",
-        "    if move not in LEGAL_MOVES[stage.state]:",
-        "    if not move in LEGAL_MOVES[stage.state]:",
+        "    if move not in LEGAL_TRANSITIONS[stage.state]:",
+        "    if not move in LEGAL_TRANSITIONS[stage.state]:",
     )
     assert copy.passes(PROOFS["S1-02"], same)

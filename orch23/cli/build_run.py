@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -204,7 +205,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         selected = request.selection.nodes(session.state.plan)
         at_rest = build.unaffected.intersection(selected)
         began = _run_started(project, session, journal.run_id, jobs, tier, at_rest)
-        build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits))))
+        build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits), **_machine())))
         _report_plan(session.state.plan, selected - at_rest, build.observer)
         if _warn_about_sandbox(build, tier) and tier == LANDLOCK_TIER:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
@@ -271,6 +272,14 @@ def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
     edited = (f"{path}: left as it is, since it was edited after a crash" for path in left_edited)
     for line in (*build.session.store.repairs(), *edited):
         build.observer.notice(Event(StoreRepaired(), line, level="warning"))
+
+
+def _machine() -> dict[str, str]:
+    """Return the version of Python, and the name of the system."""
+    # Not by the module `platform`: to load it takes longer than to decide an edit.
+    system = os.uname()
+    version = ".".join(map(str, sys.version_info[:3]))
+    return {"python": version, "platform": f"{system.sysname} {system.release} {system.machine}"}
 
 
 def _run_started(

@@ -55,6 +55,11 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
         "commands, and others can write to directories such as /tmp. If you trust the owner, choose that directory "
         "with `-C`. Otherwise create an empty `orch23.toml` at the root of your project: the search ends there.",
     ),
+    "E669": (
+        "a command needs a library that is not installed",
+        "The libraries of `orch23 view` are an extra, since most projects do not need them. The hint is the command "
+        "that adds one to your installation; `pip install 'orch23[view]'` adds all.",
+    ),
     "W671": (
         "a pipeline cannot be planned",
         "`orch23 gc` keeps what the current plan of every pipeline needs, and cannot plan this one. It keeps what "

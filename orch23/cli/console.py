@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
 
@@ -123,6 +123,17 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         from orch23.decide.secrets import secrets_from  # noqa: PLC0415 - not for `--help`
 
         return secrets_from(self.environ)
+
+    @property
+    def is_in_github_actions(self) -> bool:
+        """Whether the command runs in a job of GitHub Actions."""
+        return self.environ.get("GITHUB_ACTIONS") == "true"
+
+    def folder_in_repository(self, root: Path) -> PurePosixPath:
+        """Return the folder of a project in the repository that GitHub Actions checked out; `.` if it is unknown."""
+        checkout = self.environ.get("GITHUB_WORKSPACE")
+        is_inside = bool(checkout) and root.is_relative_to(checkout or "")
+        return PurePosixPath(root.relative_to(checkout or "")) if is_inside else PurePosixPath()
 
     @property
     def is_interactive(self) -> bool:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from orch23.cli.codes import OS_ERROR_HINTS
 from orch23.cli.console import Console, redirect_to_devnull
@@ -18,7 +19,7 @@ from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
-from orch23.report.diagnostics import visible
+from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.store.access import ForeignStoreError, move_store_aside
 from orch23.store.safe_files import open_file, read_and_close
 
@@ -86,7 +87,21 @@ def _report(error: Orch23Error, console: Console) -> int:
     if not isinstance(sources, Mapping):
         sources = _sources(error, _root(console))
     console.write_diagnostics(error.diagnostics, sources)
+    if console.is_in_github_actions:
+        _annotate(error, console)
     return console.exit_number_of(error)
+
+
+def _annotate(error: Orch23Error, console: Console) -> None:
+    """Show the diagnostics beside the lines of a pull request, too."""
+    folder = console.folder_in_repository(_root(console))
+    located = [
+        one
+        if one.location is None
+        else replace(one, location=replace(one.location, file=str(folder / one.location.file)))
+        for one in error.diagnostics
+    ]
+    console.write_err(render_diagnostics(located, {}, style="github"))
 
 
 def _root(console: Console) -> Path:

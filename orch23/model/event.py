@@ -39,6 +39,7 @@ class RunStarted(EventData, frozen=True, kw_only=True):
 
     `stages` is the number of stages. If the build processes only the stages that an edit affects, `at_rest` counts the
     others by status. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
+    `version`, `python` and `platform` are those of orch23, of Python and of the system.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -56,6 +57,8 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     model: tuple[str, ...] = ()
     sandbox: str = ""
     version: str = ""
+    python: str | UnsetType = UNSET
+    platform: str | UnsetType = UNSET
     at_rest: dict[str, int] | UnsetType = UNSET
     limits: RunLimits | UnsetType = UNSET
 

@@ -173,22 +173,16 @@ def _github(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _workflow_command(one: Diagnostic) -> str:
+    from orch23.report.workflow_commands import workflow_command  # noqa: PLC0415 - for this style alone
+
     commands = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
     properties = {"title": one.code}
     if one.location is not None:
         line, column = str(one.location.line), one.location.column
-        properties |= {"file": one.location.file, "line": line, "endLine": line}
+        properties |= {"file": visible(one.location.file), "line": line, "endLine": line}
         properties |= {"col": str(column), "endColumn": str(column + one.location.length)}
-    listed = ",".join(
-        f"{key}={_escape_command(value).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items()
-    )
     text = _with_subject(one, one.message) + (f"\nhelp: {one.hint}" if one.hint else "")
-    return f"::{commands[one.severity]} {listed}::{_escape_command(text)}\n"
-
-
-def _escape_command(text: str) -> str:
-    # Without escapes, a line break in a message would end the command and could begin another one.
-    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return workflow_command(commands[one.severity], visible(text), properties)
 
 
 def _sarif(diagnostics: Sequence[Diagnostic]) -> str:

@@ -1,8 +1,8 @@
 """The interface of an output format of `build`."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -23,7 +23,7 @@ class View(Struct, frozen=True, kw_only=True):
 
     `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `usual_s` reads the usual
     durations of stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes
-    secrets: from `area` they are not removed again.
+    secrets: from `area` they are not removed again. `folder` is the place of the project in the repository.
     """
 
     pipeline: Pipeline
@@ -37,6 +37,11 @@ class View(Struct, frozen=True, kw_only=True):
     usual_s: Callable[[], Mapping[str, float]] = _nothing_usual
     at_end: Callable[[Callable[[], None]], object] = lambda _: None
     redact: Callable[[str], str] = str
+    folder: PurePosixPath = PurePosixPath()
+
+
+Document: TypeAlias = Callable[[View], Observer]
+"""Returns an observer that writes one text to `View.answer` when the run has ended."""
 
 
 class Format(Struct, frozen=True, kw_only=True):

@@ -102,6 +102,9 @@ class Frame(Struct, frozen=True, kw_only=True):
         return Row(self.style.paint(cut, tone), cell_len(cut))
 
     def _cut(self, text: str, width: int, *, pad: bool = True) -> str:
+        if self.style.marks is ASCII:
+            # The terminal may not have the other characters, and an escape is wider than its character.
+            text = text.encode("ascii", "backslashreplace").decode()
         if cell_len(text) <= width:
             return set_cell_size(text, width) if pad else text
         return set_cell_size(text, width) if self.style.marks is ASCII else f"{set_cell_size(text, width - 1)}…"

@@ -1,4 +1,4 @@
-"""The output format `junit`: write a build as JUnit XML."""
+"""Write a build as JUnit XML: to stdout as the output format `junit`, to a file with `--junit`."""
 
 import re
 from collections.abc import Callable
@@ -7,11 +7,12 @@ from xml.etree import ElementTree as ET
 
 from msgspec import Struct, field
 
-from orch23.model.event import Event, Observer, RunFinished, RunStarted, StageFinished
+from orch23.model.event import Event, RunFinished, RunStarted, StageFinished
 from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
-from orch23.report.formats import Format
+from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
+from orch23.report.observers import Fanout
 from orch23.report.stage_text import FinishedStage
 
 # Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report.
@@ -19,17 +20,15 @@ _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 
 class JUnitReport(Struct, kw_only=True):
-    """An observer that writes one document at the end of the run. `beside` shows the build until then."""
+    """An observer that writes one document at the end of the run."""
 
     name: str
     write: Callable[[str], None]
-    beside: Observer
     _run: str = ""
     _ends: dict[str, FinishedStage] = field(default_factory=dict)
 
     def notice(self, event: Event) -> None:
         """Collect one event."""
-        self.beside.notice(event)
         match event.data:
             case RunStarted(run_id=run_id):
                 self._run = run_id
@@ -80,4 +79,9 @@ def _legal(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", "\n".join(map(visible, text.split("\n"))))
 
 
-JUNIT = Format(make=lambda view: JUnitReport(name=view.pipeline.name, write=view.answer, beside=PLAIN.make(view)))
+def junit_document(view: View) -> JUnitReport:
+    """Return the observer that writes the document to `view.answer`."""
+    return JUnitReport(name=view.pipeline.name, write=view.answer)
+
+
+JUNIT = Format(make=lambda view: Fanout(PLAIN.make(view), junit_document(view)))

@@ -5,13 +5,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import assert_never
+from typing import assert_never, cast, get_args
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, json_builtin
 from orch23.model.event import BatchWaiting
+from orch23.model.event_data import EventReason
 from orch23.model.parsing import as_mapping, json_at
 from orch23.model.paths import is_glob
 from orch23.model.patterns import lazy_pattern
@@ -70,6 +71,7 @@ _SPECIAL_TEXTS: Mapping[tuple[ReasonCode, str], str] = {
     ("salt_changed", "salt"): "the salt changed",
     ("output_missing", ""): "its output is missing from the store",
 }
+REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 _WITH_VALUES = frozenset({"command_changed", "params_changed", "model_changed", "tool_changed"})
 
 
@@ -269,6 +271,13 @@ def reason_text(reason: Reason) -> str:
         return text + _values(reason)
     _, _, aspect = subject.partition(":")
     return f"{text}: {aspect}" if code == "verify_changed" and aspect else text
+
+
+def event_reason_text(reason: EventReason) -> str:
+    """Return the reason of an event as a clause, empty if its code is not known: another version wrote the journal."""
+    if reason.code not in REASON_CODES:
+        return ""
+    return reason_text(Reason(cast("ReasonCode", reason.code), reason.subject))
 
 
 def _values(reason: Reason) -> str:

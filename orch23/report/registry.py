@@ -1,4 +1,4 @@
-"""Output formats of `build` by name; each is loaded when it is used."""
+"""Output formats of `build`, and documents that it writes to files, by name; each is loaded when it is used."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -7,7 +7,7 @@ from orch23.model.errors import UsageError
 from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
 
 if TYPE_CHECKING:
-    from orch23.report.formats import Format
+    from orch23.report.formats import Document, Format
 
 
 _PLACES: Final = {
@@ -16,10 +16,21 @@ _PLACES: Final = {
     "quiet": "text:QUIET_TEXT",
     "jsonl": "jsonl:JSONL",
     "junit": "junit:JUNIT",
+    "github": "github:GITHUB",
 }
 
 
 FORMATS: "LazyMapping[Format]" = LazyMapping(_PLACES, lambda name: load_object(f"orch23.report.{_PLACES[name]}"))
+_DOCUMENT_PLACES: Final = {
+    "junit": "junit:junit_document",
+    "trace": "chrome_trace:trace_document",
+    "summary": "markdown_summary:summary_document",
+}
+
+
+DOCUMENTS: "LazyMapping[Document]" = LazyMapping(
+    _DOCUMENT_PLACES, lambda name: load_object(f"orch23.report.{_DOCUMENT_PLACES[name]}")
+)
 # The entry point group of output formats in plugins.
 REPORT_ENTRY_POINTS: Final = "orch23.reports"
 

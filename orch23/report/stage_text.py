@@ -65,6 +65,11 @@ def stage_line(
     return f"{head}   {'   '.join(facts)}".rstrip()
 
 
+def command_line(ended: StageFinished) -> str:
+    """Return the command of a failure as its author typed it, after a `$`; an empty text if no command failed."""
+    return f"$ {shorten_command(typed_command(ended.command)).rstrip()}" if ended.command else ""
+
+
 def status_sign(status: StageStatus, marks: Marks) -> tuple[str, Tone]:
     """Return the symbol and the tone of a status."""
     match status:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import cast, get_args
 
 from msgspec import Struct, field
 
@@ -34,15 +33,13 @@ from orch23.model.event import (
     StoreRepaired,
     Warned,
 )
-from orch23.model.event_data import EventReason
 from orch23.model.pipeline import ForeachStage, Pipeline, family_of
-from orch23.model.record import Reason, ReasonCode
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Style, Tone
-from orch23.report.plan_view import reason_text
+from orch23.report.plan_view import event_reason_text
 from orch23.report.stage_text import FinishedStage, failure_text, has_unknown_price, stage_line
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize
 
@@ -66,7 +63,6 @@ _STATUS_TEXTS = {"decision": "your decision is needed"}
 _HOW_TO_GO_ON = (
     "`orch23 build` collects what is done and goes on, `orch23 build --wait` waits for it, `orch23 cancel` cancels it"
 )
-REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 # The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000.
 _IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
 # Items of a foreach that have a line of their own even if there are many.
@@ -164,7 +160,7 @@ class TextScreen(Struct, kw_only=True):
             case StageStarted():
                 self._open()
             case StageDecided(decision=decision) if decision not in _IDLE_DECISIONS:
-                why = ", ".join(map(_reason, event.data.reasons)) if self.verbose else ""
+                why = ", ".join(map(event_reason_text, event.data.reasons)) if self.verbose else ""
                 self._attempt(event.role, f"{decision}: {why}".rstrip(": "))
             case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
                 self._attempt(event.role, event.message)
@@ -351,12 +347,6 @@ class TextScreen(Struct, kw_only=True):
         if not unpriced:
             return paid
         return [*paid, f"and {pluralize(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
-
-
-def _reason(reason: EventReason) -> str:
-    if reason.code not in REASON_CODES:
-        return ""
-    return reason_text(Reason(cast("ReasonCode", reason.code), reason.subject))
 
 
 def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> TextScreen:

@@ -3,7 +3,7 @@
 This module imports jsonschema, so it is imported only where something is wrong.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from jsonschema import Draft7Validator, ValidationError
@@ -37,6 +37,41 @@ _BOUNDS = {
 }
 # Code, message and hint.
 _Words: TypeAlias = tuple[str, str, str | None]
+
+# Keys of make-like tools, Docker Compose, and workflows of GitHub and GitLab -> what orch23 has in their place. They
+# come before keys that are spelled alike: `deps` is not meant as `desc`.
+_ELSEWHERE = {
+    "cmd": "shell",
+    "cmds": "shell",
+    "command": "shell",
+    "commands": "shell",
+    "run": "shell",
+    "script": "shell",
+    "deps": "inputs",
+    "dependencies": "inputs",
+    "sources": "inputs",
+    "srcs": "inputs",
+    "artifacts": "outputs",
+    "generates": "outputs",
+    "outs": "outputs",
+    "targets": "outputs",
+    "depends": "needs",
+    "depends_on": "needs",
+    "after": "needs",
+    "environment": "env",
+    "matrix": "foreach",
+    "params": "vars",
+    "variables": "vars",
+    "jobs": "stages",
+    "rules": "stages",
+    "steps": "stages",
+    "tasks": "stages",
+    "when": "if",
+    "wdir": "cwd",
+    "workdir": "cwd",
+    "working_directory": "cwd",
+    "description": "desc",
+}
 
 _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
@@ -81,7 +116,7 @@ def language_errors(value: Json, schema: Mapping[str, Any]) -> tuple[SchemaError
 def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys) -> tuple[SchemaError, ...]:
     """Return everything in a value that breaks a schema; for alternatives, what breaks the one of the value's type."""
     found: dict[SchemaError, None] = {}
-    errors = [meant for error in validator.iter_errors(value) for meant in _meant(error)]
+    errors = [meant for error in validator.iter_errors(value) for meant in _meant(error) if not _is_misspelled(meant)]
     # A value of the wrong type breaks other rules too, such as `minimum`. Only its type is reported.
     mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
     for error in errors:
@@ -172,10 +207,16 @@ def _unknown(error: _Error, key: str) -> _Words:
         message = f"this version does not have `{key}`{where} yet"
         return "E813", message, "remove it; it comes with a later version of orch23"
     known = error.schema.get("properties", {})
-    hint = did_you_mean(key, known)
+    hint = _meant_key(key, known)
     if hint is None and known:
         hint = f"known here: {quoted_names(known)}"
     return "E802", f"unknown key `{_short(key)}`{where}", hint
+
+
+def _meant_key(key: str, known: Collection[str]) -> str | None:
+    """Return a hint that names the key that is probably meant, or None."""
+    elsewhere = _ELSEWHERE.get(key.lower().replace("-", "_"))
+    return f"did you mean `{elsewhere}`?" if elsewhere in known else did_you_mean(key, known)
 
 
 def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
@@ -213,6 +254,18 @@ def _no_alternative(error: _Error) -> _Words:
     if kinds and error.context and not _fitting(error):
         return _wrong_type(error, list(kinds))
     return "E812", f"{_name(error)} is {describe_value(value)}, which fits none of the allowed forms", _meaning(error)
+
+
+def _is_misspelled(error: _Error) -> bool:
+    """Return whether one of several required keys is missing because it is misspelled, which is reported by itself."""
+    if error.validator not in ("oneOf", "anyOf") or not isinstance(error.instance, Mapping):
+        return False
+    keys = [branch["required"][0] for branch in error.validator_value if _is_one_key(branch)]
+    known = error.schema.get("properties", {})
+    if any(key in error.instance for key in keys):
+        return False
+    hints = {_meant_key(name, known) for name in error.instance if name not in known}
+    return any(f"did you mean `{key}`?" in hints for key in keys)
 
 
 def _is_one_key(branch: Mapping[str, Any]) -> bool:

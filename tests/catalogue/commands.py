@@ -55,6 +55,13 @@ def disk_that_takes_nothing(project: Project) -> set[str]:
     return shown(Outcome(done.returncode, done.stdout, done.stderr))
 
 
+@TRIGGERS.of("E669")
+def view_without_its_libraries(project: Project) -> set[str]:
+    """View a run where the extra is not installed."""
+    with patch("importlib.util.find_spec", lambda name: None):
+        return shown(built(project).run("view"))
+
+
 @TRIGGERS.of("E661")
 def no_pipeline_here(project: Project) -> set[str]:
     """Plan in an empty folder."""

@@ -261,6 +261,7 @@ READERS = (
     ("explain", "edit@two"),
     ("runs",),
     ("log",),
+    ("report", "-o", "-"),
     ("show", "ask"),
     ("show", "edit@two"),
     ("show", "ask", "--cost"),

@@ -1,5 +1,6 @@
 """What `--output` shows of a build is the whole of it, also where there is nothing to do, or only a part is reached."""
 
+import json
 from unittest.mock import patch
 from xml.etree import ElementTree as ET
 
@@ -38,6 +39,52 @@ def test_a_report_says_what_failed(several: Project) -> None:
     suite = ET.fromstring(outcome.out)[0]
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
     assert (failed, suite.get("tests")) == (["s1"], "4")
+
+
+def test_a_build_writes_its_documents_to_files_beside_any_output(several: Project) -> None:
+    files = ("--junit", "reports/deep/junit.xml", "--trace", "reports/trace.json")
+    for output in ("auto", "jsonl", "quiet"):
+        with patch("orch23.engine.idle_build.FEWEST", 0):
+            several.edit("in/2", f"for {output}\n")
+            built, idle = (several.build("--output", output, *files) for _ in range(2))
+        assert (built.code, idle.code) == (0, 0)
+        suite = ET.parse(several.root / "reports/deep/junit.xml").getroot()[0]
+        assert (suite.get("tests"), suite.get("failures")) == ("4", "0"), "also when there is nothing to do"
+        assert json.loads(several.read("reports/trace.json"))["otherData"]["status"] == "ok"
+    assert several.build("--junit", "reports/deep/junit.xml", "-k").code == 0
+
+
+def test_a_document_has_failures_too(several: Project) -> None:
+    several.edit("pipeline.yaml", (several.root / "pipeline.yaml").read_text().replace("[cp, in/1", "['false', in/1"))
+    outcome = several.build("--junit", "junit.xml", "--trace", "trace.json", "-j1")
+    assert outcome.code == 1
+    suite = ET.parse(several.root / "junit.xml").getroot()[0]
+    assert suite.get("failures") == "1"
+    assert json.loads(several.read("trace.json"))["otherData"]["exit_code"] == 1
+
+
+@pytest.mark.parametrize("option", ["--junit", "--trace"])
+@pytest.mark.parametrize(("file", "why"), [("in", "is not a regular file"), ("in/1/x.xml", "File exists")])
+def test_a_file_that_cannot_be_written_is_an_error_before_anything_runs(
+    several: Project, option: str, file: str, why: str
+) -> None:
+    outcome = several.build(option, file)
+    assert (outcome.code, why in outcome.err, f"`{option}` cannot write" in outcome.err) == (64, True, True)
+    assert not (several.root / "out").exists()
+
+
+def test_a_document_that_cannot_be_written_at_the_end_loses_no_result(several: Project) -> None:
+    stage = f"  s4: {{outputs: [out/4], sandbox: off, shell: 'mkdir -p {several.root}/r/j.xml; echo 4 > out/4'}}\n"
+    several.edit("pipeline.yaml", (several.root / "pipeline.yaml").read_text() + stage)
+    outcome = several.build("--junit", "r/j.xml", "--allow-unsandboxed")
+    assert outcome.code == 74, outcome.err
+    assert "error[E650]: Is a directory" in outcome.err
+    assert several.build().err.endswith("up to date (5 stages)\n")
+
+
+def test_a_dry_run_writes_no_document(several: Project) -> None:
+    outcome = several.build("-n", "--junit", "junit.xml")
+    assert (outcome.code, "drop `--dry-run`" in outcome.err) == (64, True)
 
 
 def test_what_is_shown_otherwise_leaves_stdout_alone(several: Project) -> None:

@@ -126,3 +126,18 @@ def test_an_interrupt_while_the_program_ends_ends_it_without_a_word(project: Pro
     found = start(project, ["--help"], program=at_end)
     assert found.returncode == 130
     assert found.stderr == b""
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_a_pipeline_with_names_outside_ascii_builds_in_an_ascii_locale(project: Project, locale: str) -> None:
+    text = PIPELINE.replace("echo b", "echo \u2014 > \u00e9.txt").replace("[a.txt]", "[a.txt, \u00e9.txt]")
+    project.write({"pipeline.yaml": text})
+    # Python would use UTF-8 in these locales by itself: without that, they are as any locale of one byte a character.
+    environ = {"LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PATH": os.environ["PATH"]}
+    environ |= {"HOME": str(project.home), "PYTHONPATH": _REPOSITORY}
+    command = [sys.executable, "-c", _RUN, "build", "--output", "plain"]
+    done = subprocess.run(command, cwd=project.root, env=environ, capture_output=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert project.read("\u00e9.txt") == "\u2014\n"
+    assert b" + s" in done.stderr, "marks that the terminal can show"
+    assert b"\\xe9.txt" in done.stderr

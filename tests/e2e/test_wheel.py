@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orch23.templates.source import builtin_templates
+from tests.run_journals import write_run
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +27,7 @@ def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path)
     assert {f"orch23/templates/{name}.bundle" for name in builtin_templates()} | {
         "orch23/templates/catalogue.json"
     } <= names
+    assert {"orch23/report/html/page.html.j2", "orch23/report/html/page.css"} <= names
     assert not [name for name in names if name.startswith(("orch23/templates/pipelines", "scripts", "tests"))]
     project = tmp_path / "project"
     project.mkdir()
@@ -34,3 +36,8 @@ def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path)
     done = subprocess.run(begin, cwd=project, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (project / "pipelines/quickstart.yaml").is_file()
+    write_run(project / "logs", 2)
+    report = [sys.executable, "-P", "-c", RUN, "report"]
+    done = subprocess.run(report, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "<style>:root" in (project / "report.html").read_text()

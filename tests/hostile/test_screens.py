@@ -21,7 +21,14 @@ TEXTS = (
     *(("show", name, *more) for name in ("print", "say", "fail", "test") for more in ((), ("--key",))),
     *(("show", "say", more) for more in ("--prompt", "--response", "--cost")),
     *(("validate", "--output-format", form) for form in ("concise", "github")),
-    *(("log", "--state"), ("log", "--json"), ("plan", "--json"), ("status", "--json"), ("runs", "--json")),
+    *(
+        ("report", "-o", "-"),
+        ("log", "--state"),
+        ("log", "--json"),
+        ("plan", "--json"),
+        ("status", "--json"),
+        ("runs", "--json"),
+    ),
     *(("explain", "say", "--json"), ("graph", "--format", "json"), ("vars", "--json"), ("show", "say", "--json")),
     *(("validate", "--output-format", form) for form in ("json", "sarif")),
 )

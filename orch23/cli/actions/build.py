@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -37,6 +38,9 @@ from orch23.report.registry import FORMATS, format_of
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot
 
+if TYPE_CHECKING:
+    from orch23.cli.documents import Documents
+
 # How long `cancel` waits until the vendor has stopped the batches.
 _CANCEL_DELAYS_S = (0.5, 2.0, 5.0, 10.0)
 
@@ -61,9 +65,15 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     allow_unsandboxed: bool,
     output: str,
     as_json: bool,
+    junit: str | None,
+    trace: str | None,
 ) -> int:
     """Build stages that are not up to date."""
     _check_model_flags(replay=replay, offline=offline, resample=resample)
+    if output == "auto" and console.is_in_github_actions:
+        output = "github"
+    summary = (console.environ.get("GITHUB_STEP_SUMMARY") or None) if output == "github" and not dry_run else None
+    documents = _documents(console, {"junit": junit, "trace": trace, "summary": summary}, dry_run=dry_run)
     if dry_run:
         from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build does not need it
 
@@ -95,8 +105,9 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         wait=wait,
         ask_consent=partial(ask_consent, console),
     )
-    # Other formats, and --verbose, list all stages; a partial build knows only the stages that an edit reaches.
-    stale_snapshot = console.stale_snapshot if builtin is not None and builtin.in_a_line and not verbose else None
+    # Other formats, documents and --verbose list all stages; a partial build knows only those that an edit reaches.
+    lists_all = builtin is None or not builtin.in_a_line or verbose or documents is not None
+    stale_snapshot = None if lists_all else console.stale_snapshot
     if builtin is not None and stale_snapshot is not None:
         code = _build_part(console, args, stale_snapshot, request, builtin)
         if code is not None:
@@ -107,7 +118,15 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     selection = selection_of(args, stages)
     _check_names(project, selection, (*forced, *resample))
     request = replace(request, selection=selection)
-    run = partial(_run, console, request=request, form=form, verbose=verbose, of_plugin=builtin is None)
+    run = partial(
+        _run,
+        console,
+        request=request,
+        form=form,
+        documents=documents,
+        verbose=verbose,
+        of_plugin=builtin is None,
+    )
     try:
         return run(project)
     except OutdatedIndexError:
@@ -156,11 +175,12 @@ def _run(
     request: BuildRequest,
     form: Format,
     *,
+    documents: "Documents | None" = None,
     verbose: bool = False,
     of_plugin: bool = False,
     on_ready: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run a build and show it. An error in the format of a plugin stops neither the build nor its journal."""
+    """Run a build and show it. An error in a document, or in the format of a plugin, does not stop the build."""
     view = build_view(console, project, verbose=verbose)
     screen: Observer = form.make(view)
     if isinstance(screen, LiveScreen) and screen.paints:
@@ -169,15 +189,27 @@ def _run(
         request = replace(request, watcher=screen)
     guarded = Guarded(screen) if of_plugin else None
     screen = guarded or screen
+    if documents is not None:
+        screen = documents.beside(screen, view)
     idle_screen = None if verbose else lambda write: form.make(replace(view, tell=write))
     writer = IdleSnapshotWriter(console=console, project=project, screen=screen, idle_screen=idle_screen)
     code = run_build(project, request, writer, on_ready, writer.end if form.in_a_line else lambda _: None)
-    if guarded is None or guarded.fault is None:
+    fault = next((one.fault for one in (guarded, documents) if one is not None and one.fault is not None), None)
+    if fault is None:
         return code
     from orch23.cli.error_report import report_error  # noqa: PLC0415 - only for errors
 
-    reported = report_error(guarded.fault, console)
+    reported = report_error(fault, console)
     return code or reported or ExitCode.BUG
+
+
+def _documents(console: Console, files: Mapping[str, str | None], *, dry_run: bool) -> "Documents | None":
+    named = {name: file for name, file in files.items() if file is not None}
+    if not named:
+        return None
+    from orch23.cli.documents import open_documents  # noqa: PLC0415 - most builds write none
+
+    return open_documents(console, named, dry_run=dry_run)
 
 
 def _check_model_flags(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:
@@ -235,6 +267,7 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
         usual_s=partial(_usual_durations, project),
         at_end=console.resources.callback,
         redact=console.redact,
+        folder=console.folder_in_repository(project.settings.root),
     )
 
 

@@ -53,6 +53,8 @@ from orch23.report.registry import FORMATS
     help="Choose how the build is shown.",
 )
 @option("--json", "as_json", is_flag=True, help="Same as --output jsonl; with -n, one JSON document.")
+@option("--junit", metavar="FILE", type=click.Path(), help="Write a JUnit report to FILE.")
+@option("--trace", metavar="FILE", type=click.Path(), help="Write a Chrome trace to FILE.")
 def build_command() -> None:
     """Build stages that are not up to date.
 

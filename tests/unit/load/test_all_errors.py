@@ -29,6 +29,29 @@ def messages(text: str) -> list[str]:
     return [one.message for one in parse_pipeline(text, "p.yaml").diagnostics]
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("cmd", "shell"), ("run", "shell"), ("script", "shell"), ("shel", "shell"), ("pytests", "pytest")],
+)
+def test_a_step_under_another_name_is_one_error_that_names_the_key(key: str, meant: str) -> None:
+    (error,) = parse_pipeline(f"version: 1\nstages:\n  s: {{outputs: [a], {key}: x}}\n", "p.yaml").diagnostics
+    assert (error.code, error.hint) == ("E802", f"did you mean `{meant}`?")
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("deps", "inputs"), ("outs", "outputs"), ("depends-on", "needs"), ("environment", "env")]
+)
+def test_the_key_of_another_tool_is_translated(key: str, meant: str) -> None:
+    (error,) = parse_pipeline(f"version: 1\nstages:\n  s: {{shell: x, {key}: []}}\n", "p.yaml").diagnostics
+    assert (error.code, error.hint) == ("E802", f"did you mean `{meant}`?")
+
+
+def test_a_key_is_translated_only_to_one_that_may_be_there() -> None:
+    (error,) = parse_pipeline("version: 1\nrun: x\nstages: {s: {shell: x}}\n", "p.yaml").diagnostics
+    assert error.hint is not None
+    assert "shell" not in error.hint
+
+
 @pytest.mark.parametrize("foreach", ["", "    foreach: {in: [a, b]}\n", "    foreach: {from: l.json}\n"])
 def test_an_undefined_var_hides_no_other_error_of_its_stage(foreach: str) -> None:
     text = f"""version: 1
@@ -123,7 +146,7 @@ stages: {s: {pytest: {}}}
 """
     assert found(text) == [
         *(("E811", 3, 19), ("E840", 3, 33), ("E850", 3, 58)),
-        *(("E814", 4, 20), ("E802", 4, 21), ("E850", 4, 41)),
+        *(("E802", 4, 21), ("E850", 4, 41)),
     ]
 
 

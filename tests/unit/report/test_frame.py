@@ -96,6 +96,9 @@ def test_a_secret_is_redacted_before_a_line_is_cut() -> None:
 def test_a_terminal_without_unicode_gets_ascii() -> None:
     drawn = rows(running(doing="x" * 200), style=Style(marks=ASCII))
     assert "".join(drawn).isascii()
+    drawn = rows(running(doing="\u2014" * 200, lines=("\u2014" * 200,)), style=Style(marks=ASCII), columns=60)
+    assert [len(row) for row in drawn[:2]] == [59, 59], "escapes are wider than what they replace"
+    assert "\\u2014" in drawn[1]
 
 
 def test_a_text_for_bash_is_shown_as_its_author_wrote_it() -> None:

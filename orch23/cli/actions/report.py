@@ -1,0 +1,147 @@
+"""Run `report`: write the page of a run, from its journal, the files of its attempts and the records of the store."""
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23 import __version__
+from orch23.cli.console import Console
+from orch23.cli.opening import project_root, select_run
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import CorruptStateError, NotFoundError, Orch23Error
+from orch23.model.paths import LOGS_FOLDER
+from orch23.model.patterns import lazy_pattern
+from orch23.report.diagnostics import visible
+from orch23.report.html.changes import ChangeReader, Changes, no_changes
+from orch23.report.html.compose import PageSources, compose_page
+from orch23.report.html.page import Row
+from orch23.report.html.rendering import render_page
+from orch23.report.html.run_facts import RunFacts, read_run
+from orch23.report.html.texts import KeptText
+from orch23.store.access import foreign_store_warning
+from orch23.store.project_store import open_store
+from orch23.store.run_list import run_ids
+from orch23.store.run_logs import AttemptFiles, journal_pipeline, read_journal
+from orch23.store.safe_files import open_regular, read_and_close
+
+STDOUT = "-"
+# The name of a file of an attempt is in the journal, which may come from anywhere: it must not lead out of the folder.
+_PLAIN_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MAX_CHARACTER_BYTES = 4
+
+
+def write_report(console: Console, *, run: str | None, out: str) -> None:
+    """Write the page of a run to a file, or to stdout for `-`."""
+    text = render_page(compose_page(*_page_parts(console, run)))
+    if out == STDOUT:
+        console.write_out(text)
+        return
+    path = console.here / Path(out)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write {out}: {error.strerror}"
+        raise click.UsageError(message) from error
+    console.write_err(f"wrote {visible(out)}\n")
+
+
+def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSources, RunFacts | None]:
+    """Return the facts of a run, what its page needs besides, and the facts of the run before it.
+
+    Raises:
+        NotFoundError: there is no such run, or its journal has no event.
+        CorruptStateError: its journal is damaged before its end.
+
+    """
+    root = project_root(console)
+    logs = root / LOGS_FOLDER
+    known = run_ids(logs)
+    chosen = select_run(known, run)
+    lines = read_journal(logs / f"{chosen}.jsonl")
+    if not lines:
+        message = f"the journal of {chosen} has no events"
+        raise NotFoundError(Diagnostic("E709", message, hint="`orch23 runs` lists the runs"))
+    facts = read_run(chosen, lines)
+    sources = page_sources(console, root, chosen)
+    notes = (*sources.notes, *_gone(facts, KeptFiles(root, chosen)))
+    return facts, replace(sources, notes=notes), former_run(logs, known, chosen, facts.began.pipeline)
+
+
+def page_sources(console: Console, root: Path, run: str) -> PageSources:
+    """Return what the page of a run needs besides its journal."""
+    changes, notes = _changes(console, root)
+    read = KeptFiles(root, run).read
+    return PageSources(read=read, changes=changes, redact=console.redact, generated=_program(), notes=notes)
+
+
+class KeptFiles(Struct, frozen=True):
+    """The files of the attempts of one run."""
+
+    root: Path
+    run: str
+
+    def read(self, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
+        """Return at least `limit` characters of a file; None if there is none."""
+        if _PLAIN_NAME.fullmatch(name) is None:
+            return None
+        path = AttemptFiles(self.root / LOGS_FOLDER / self.run).attempt_folder(stage, attempt) / name
+        try:
+            descriptor = open_regular(path)
+            if descriptor is None:
+                return None
+            size = os.fstat(descriptor).st_size
+            data = read_and_close(descriptor, _MAX_CHARACTER_BYTES * limit)
+        except OSError:
+            return None
+        text = data.decode("utf-8", errors="replace")
+        # Of a longer file only the bytes are counted: reading it to count its characters would take too long.
+        whole = len(text) if size <= len(data) else size
+        return KeptText(text, whole, str(path.relative_to(self.root)))
+
+    @property
+    def exist(self) -> bool:
+        """Return whether any are kept."""
+        return (self.root / LOGS_FOLDER / self.run).is_dir()
+
+
+def _changes(console: Console, root: Path) -> tuple[Changes, tuple[str, ...]]:
+    """Return how changes are read, and a note if the store cannot be used."""
+    try:
+        store = open_store(root)
+    except Orch23Error as error:
+        first = error.diagnostics[0].message if error.diagnostics else str(error)
+        return no_changes, (f"Changed files are not shown: {console.redact(first)}.",)
+    console.resources.callback(store.index.close)
+    if store.is_foreign:
+        warning = foreign_store_warning(store.folder)
+        return no_changes, (f"Changed files are not shown: {warning.message}; {warning.hint}.",)
+    return ChangeReader(store.records, store.contents).changes, ()
+
+
+def _gone(facts: RunFacts, files: KeptFiles) -> Iterator[str]:
+    called = any(attempt.calls for stage in facts.stages.values() for attempt in stage.attempts.values())
+    if called and not files.exist:
+        yield f"Prompts and responses are not shown: {LOGS_FOLDER}/{files.run}/ was deleted."
+
+
+def former_run(logs: Path, known: list[str], run: str, pipeline: str) -> RunFacts | None:
+    """Return the facts of the newest run of the same pipeline before this one; a damaged journal is skipped."""
+    for earlier in known[known.index(run) + 1 :]:
+        path = logs / f"{earlier}.jsonl"
+        if journal_pipeline(path) != pipeline:
+            continue
+        try:
+            return read_run(earlier, read_journal(path))
+        except CorruptStateError:
+            continue
+    return None
+
+
+def _program() -> tuple[Row, ...]:
+    return (Row("Page written by", f"orch23 {__version__}, Python {platform.python_version()}"),)

@@ -1,0 +1,99 @@
+"""The files that `build` writes about itself (`--junit FILE`, `--trace FILE`), and the summary of a CI job."""
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.cli.console import Console
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import UsageError
+from orch23.model.event import Observer
+from orch23.report.formats import View
+from orch23.report.observers import Fanout, Guarded
+from orch23.report.registry import DOCUMENTS
+from orch23.store.safe_files import write_atomic
+
+
+class Documents(Struct):
+    """The documents of a build: `paths` by name.
+
+    A document that cannot be written stops neither the build nor its journal; `fault` is the first exception.
+    """
+
+    paths: Mapping[str, Path]
+    _observers: tuple[Guarded, ...] = ()
+
+    def beside(self, screen: Observer, view: View) -> Observer:
+        """Return an observer that shows a build on a screen, and writes the documents when it has ended."""
+        self._observers = tuple(
+            Guarded(DOCUMENTS[name](replace(view, answer=partial(_WRITERS.get(name, _write), path))))
+            for name, path in self.paths.items()
+        )
+        # After the screen: what the user sees does not wait for a slow disk.
+        return Fanout(screen, *self._observers)
+
+    @property
+    def fault(self) -> Exception | SystemExit | None:
+        """The first exception while a document was written."""
+        return next((one.fault for one in self._observers if one.fault is not None), None)
+
+
+def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool) -> Documents:
+    """Return the documents with these files, by name. Their paths are relative to the working directory.
+
+    The folders are created now, and it is checked that the files can be written: a build that is paid for must not
+    find this out at its end.
+
+    Raises:
+        UsageError: a file cannot be written, or nothing is built.
+
+    """
+    if dry_run:
+        hint = "drop `--dry-run`; `orch23 plan --json` describes what a build would do"
+        raise UsageError(
+            Diagnostic("E641", f"`--dry-run` builds nothing that `--{min(files)}` could describe", hint=hint)
+        )
+    paths = {name: console.here / file for name, file in files.items()}
+    errors = [
+        error
+        for name, path in paths.items()
+        if (error := _unwritable(_SOURCES.get(name, f"--{name}"), path)) is not None
+    ]
+    if errors:
+        raise UsageError(*errors)
+    return Documents(paths)
+
+
+def _unwritable(option: str, path: Path) -> Diagnostic | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or "its folder cannot be created"
+    else:
+        is_file = path.is_file() or not path.exists()
+        why = "is not a regular file" if not is_file else "is in a folder that you cannot write to"
+        if is_file and os.access(path.parent, os.W_OK | os.X_OK):
+            return None
+    return Diagnostic("E641", f"`{option}` cannot write `{path}`: {why}", hint="name a file in a folder of your own")
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomic(path, text.encode("utf-8", "backslashreplace"), durable=False)
+
+
+def _append(path: Path, text: str) -> None:
+    """Append to the summary of a job: other steps have written to it. GitHub refuses one of more than 1 MiB."""
+    with path.open("ab") as file:
+        left = _MAX_SUMMARY_BYTES - file.tell()
+        # The last lines are left out as a whole.
+        data = text.encode("utf-8", "backslashreplace")
+        file.write(data if len(data) <= left else data[: data.rfind(b"\n", 0, max(left, 0)) + 1])
+
+
+_MAX_SUMMARY_BYTES = 1_048_576
+_SOURCES = {"summary": "GITHUB_STEP_SUMMARY"}
+_WRITERS = {"summary": _append}

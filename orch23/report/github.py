@@ -1,0 +1,119 @@
+"""The output format `github`: a build in the log of GitHub Actions, with a group and annotations."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+from typing import Final
+
+from msgspec import Struct, field
+
+from orch23.model.event import (
+    ORCH23_ROLE,
+    Event,
+    Observer,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    StageStarted,
+    Warned,
+)
+from orch23.model.pipeline import Pipeline
+from orch23.model.stage_status import StageStatus
+from orch23.report.diagnostics import visible
+from orch23.report.formats import Format, View
+from orch23.report.live import PLAIN
+from orch23.report.stage_text import FinishedStage, command_line
+from orch23.report.values import pluralize, truncate
+from orch23.report.workflow_commands import workflow_command
+
+# GitHub shows so many annotations of each level for a step.
+_MOST: Final = 10
+_MAX_TEXT: Final = 3_000
+
+
+class GitHubScreen(Struct, kw_only=True):
+    """Passes events to a screen of text, and writes workflow commands around its lines.
+
+    The lines of stages are in a group. At the end, each stage that failed is an annotation of its place in the
+    pipeline; stages that it blocked are not. Between these commands, GitHub ignores all others (`token`):
+    what a step prints cannot command anything.
+    """
+
+    screen: Observer
+    write: Callable[[str], None]
+    pipeline: Pipeline
+    folder: PurePosixPath
+    token: str
+    _is_grouped: bool = False
+    _warnings: list[str] = field(default_factory=list)
+    _failed: dict[str, FinishedStage] = field(default_factory=dict)
+
+    def notice(self, event: Event) -> None:
+        """Show one event."""
+        match event.data:
+            case RunStarted():
+                self.write(workflow_command("stop-commands", self.token))
+            case StageStarted() if not self._is_grouped:
+                self._is_grouped = True
+                self._command(workflow_command("group", f"{visible(self.pipeline.name)}: stages"))
+            case StageFinished(status=status):
+                # A stage can end twice, if its inputs change during the build: only the last time counts.
+                self._failed.pop(event.role, None)
+                if status in (StageStatus.FAILED, StageStatus.EDITED):
+                    self._failed[event.role] = FinishedStage(event.role, event.message, event.data)
+            case Warned():
+                where = "" if event.role == ORCH23_ROLE else f"{event.role}: "
+                self._warnings.append(workflow_command("warning", visible(f"{where}{event.message}")))
+            case RunFinished() if self._is_grouped:
+                self._command(workflow_command("endgroup"))
+            case _:
+                pass
+        self.screen.notice(event)
+        if isinstance(event.data, RunFinished):
+            # Commands stay possible: later steps of the same shell script may use them.
+            self.write(f"{workflow_command(self.token)}{''.join(self._annotations())}")
+
+    def _command(self, command: str) -> None:
+        self.write(f"{workflow_command(self.token)}{command}{workflow_command('stop-commands', self.token)}")
+
+    def _annotations(self) -> Iterator[str]:
+        failed = [*self._failed.values()]
+        # The last one that is shown counts the others.
+        shown = failed if len(failed) <= _MOST else failed[: _MOST - 1]
+        for end in shown:
+            yield workflow_command("error", visible(_description(end)), self._properties(end))
+        if shown != failed:
+            more = pluralize(len(failed) - len(shown), "more stage")
+            yield workflow_command("error", f"{more} failed: see the log, or the summary of the job")
+        yield from self._warnings[:_MOST]
+
+    def _properties(self, end: FinishedStage) -> dict[str, str]:
+        title = {"title": visible(f"{end.name}: {_first_line(end)}")}
+        place = self.pipeline.locate("stages", end.name)
+        if place is None:
+            return title
+        # Paths of annotations are relative to the root of the repository.
+        return {**title, "file": str(self.folder / place.file), "line": str(place.line), "col": str(place.column)}
+
+
+def _first_line(end: FinishedStage) -> str:
+    return truncate(end.message.partition("\n")[0], 160)
+
+
+def _description(end: FinishedStage) -> str:
+    hints = dict.fromkeys(one.hint for one in end.data.problems if one.hint)
+    parts = (command_line(end.data), end.data.failure.strip() or end.message, *hints)
+    return truncate("\n".join(filter(None, parts)), _MAX_TEXT)
+
+
+def _github(view: View) -> GitHubScreen:
+    return GitHubScreen(
+        screen=PLAIN.make(view),
+        write=view.tell,
+        pipeline=view.pipeline,
+        folder=view.folder,
+        token=secrets.token_hex(16),
+    )
+
+
+GITHUB = Format(make=_github)

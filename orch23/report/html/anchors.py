@@ -1,0 +1,47 @@
+"""Ids of the elements of a page: unique, and without characters that a link would have to encode."""
+
+from collections.abc import Iterable
+
+from orch23.model.patterns import lazy_pattern
+
+# Up to so many items of a foreach are shown one by one.
+MAX_ITEMS = 12
+_UNFIT = lazy_pattern(r"[^A-Za-z0-9._@-]")
+
+
+class Anchors:
+    """Gives each stage, and each group of stages, one id."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._of: dict[str, str] = {}
+        self._used: set[str] = set()
+
+    def of_stage(self, name: str) -> str:
+        """Return the id of a stage's row."""
+        return self._unique(f"stage-{name}")
+
+    def of_group(self, name: str) -> str:
+        """Return the id of the row of a foreach."""
+        return self._unique(f"group-{name}")
+
+    def _unique(self, wanted: str) -> str:
+        found = self._of.get(wanted)
+        if found is None:
+            base = found = _UNFIT.sub("_", wanted)
+            number = 1
+            while found in self._used:
+                number += 1
+                found = f"{base}-{number}"
+            self._used.add(found)
+            self._of[wanted] = found
+        return found
+
+
+def large_families(names: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Return the foreach stages with more than 12 items, of pairs of item and foreach."""
+    counts: dict[str, int] = {}
+    for name, family in names:
+        if name != family:
+            counts[family] = counts.get(family, 0) + 1
+    return frozenset(family for family, number in counts.items() if number > MAX_ITEMS)

@@ -1,0 +1,105 @@
+"""Cut the long texts of a page, so that it stays small however many there are."""
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from orch23.report.diagnostics import visible
+
+MAX_TEXT = 24_000
+"""The most bytes of one text on a page, as HTML."""
+_MAX_TEXTS = 2_500_000
+_MIN_TEXTS = 500_000
+# A page of many attempts is to stay below 5 MB with its texts: so many bytes, and so many for the rest of an attempt.
+_PAGE = 4_300_000
+_ATTEMPT = 2_000
+_MIN_TEXT = 160
+_LEAST_READ = 3_000
+_TEXTS_OF_ATTEMPT = 3
+# A secret at the cut must be complete to be redacted.
+_LOOKAHEAD = 512
+
+
+class KeptText(Struct, frozen=True):
+    """The beginning of a file of an attempt. `size` is the number of characters of the whole, `path` where it is."""
+
+    text: str
+    size: int
+    path: str
+
+
+class TextReader(Protocol):
+    """Reads the files of attempts."""
+
+    def __call__(self, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
+        """Return at least `limit` characters of a file of an attempt; None if there is none."""
+
+
+class ShownText(Struct, frozen=True, kw_only=True):
+    """A text of a page, without secrets. With `rest` there are so many more characters, in the file `path`."""
+
+    title: str
+    text: str
+    rest: int = 0
+    path: str = ""
+    is_diff: bool = False
+
+
+class LongText(Struct, frozen=True, kw_only=True):
+    """A text before it is cut. `size` counts the characters of the whole; `text` may be only its beginning."""
+
+    title: str
+    text: str
+    size: int
+    path: str = ""
+    is_diff: bool = False
+
+
+def total_limit(attempts: int) -> int:
+    """Return the most bytes of all texts on a page with so many attempts, as HTML."""
+    return max(_MIN_TEXTS, min(_MAX_TEXTS, _PAGE - _ATTEMPT * attempts))
+
+
+def read_limit(attempts: int) -> int:
+    """Return how many characters of a text are worth reading, if there are so many attempts."""
+    share = 3 * total_limit(attempts) // (_TEXTS_OF_ATTEMPT * max(1, attempts))
+    return max(_LEAST_READ, min(MAX_TEXT, share)) + _LOOKAHEAD
+
+
+def fair_limit(sizes: Sequence[int], total: int) -> int:
+    """Return the limit for each text with which all of them fit into the total: short ones leave space to long ones."""
+    left, waiting = total, len(sizes)
+    for size in sorted(sizes):
+        if size * waiting > left:
+            return max(_MIN_TEXT, min(MAX_TEXT, left // waiting))
+        left, waiting = left - size, waiting - 1
+    return MAX_TEXT
+
+
+def html_size(text: str) -> int:
+    """Return the number of bytes that a text takes on a page."""
+    return len(html.escape(visible(text)).encode("utf-8", "replace"))
+
+
+def cut_text(whole: LongText, limit: int, redact: Callable[[str], str]) -> ShownText:
+    """Return the beginning of a text that takes at most `limit` bytes as HTML, without secrets."""
+    text = redact(whole.text[: limit + _LOOKAHEAD])
+    kept = text if len(whole.text) <= limit + _LOOKAHEAD and whole.size <= len(whole.text) else text[:limit]
+    size = html_size(kept)
+    while size > limit and kept:
+        kept = kept[: math.floor(len(kept) * limit / size * 0.98)]
+        size = html_size(kept)
+    if len(kept) < len(text) or whole.size > len(whole.text):
+        # A line that is cut in its middle is hard to read, except if it is nearly all of the text.
+        head, newline, _ = kept.rpartition("\n")
+        kept = head if newline and len(head) > len(kept) // 2 else kept
+    return ShownText(
+        title=whole.title,
+        text=kept.rstrip(),
+        rest=max(0, whole.size - len(kept)) if len(kept) < len(text) or whole.size > len(whole.text) else 0,
+        path=whole.path,
+        is_diff=whole.is_diff,
+    )

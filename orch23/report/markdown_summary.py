@@ -1,0 +1,115 @@
+"""Write a build as Markdown: the summary of a job of GitHub Actions."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Final
+
+from msgspec import Struct, field
+
+from orch23.model.event import Event, RunFinished, RunStarted, StageFinished
+from orch23.model.stage_status import StageStatus
+from orch23.model.text import format_duration
+from orch23.report.diagnostics import visible
+from orch23.report.formats import View
+from orch23.report.stage_text import FinishedStage, command_line
+from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
+
+_MOST_ROWS: Final = 200
+_MOST_FAILURES: Final = 20
+_MAX_CELL: Final = 200
+_MAX_EXCERPT: Final = 8_000
+# Characters that Markdown or HTML may give a meaning, and those that would end a cell or make a mention.
+_SPECIAL: Final = re.compile(r"[^A-Za-z0-9 .,/()+-]")
+_FIRST: Final = (StageStatus.FAILED, StageStatus.EDITED)
+
+
+class MarkdownSummary(Struct, kw_only=True):
+    """An observer that writes one document at the end of the run. Stages that were fresh are only counted."""
+
+    name: str
+    write: Callable[[str], None]
+    clock: Callable[[], float]
+    _began: float = 0.0
+    _run: str = ""
+    _counts: Counter[str] = field(default_factory=Counter)
+    _ends: dict[str, FinishedStage] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start the clock."""
+        self._began = self.clock()
+
+    def notice(self, event: Event) -> None:
+        """Collect one event."""
+        match event.data:
+            case RunStarted(run_id=run_id):
+                self._run = run_id
+            case StageFinished():
+                # A stage can end twice, if its inputs change during the build: only the last time counts.
+                self._ends[event.role] = FinishedStage(event.role, event.message, event.data)
+            case RunFinished():
+                self.write("".join(self._document(event.data)))
+            case _:
+                pass
+
+    def _document(self, run: RunFinished) -> Iterator[str]:
+        counts = format_counts(run.stages)
+        cost, possible = parse_amount(run.cost), parse_amount(run.possible_cost) or Decimal(0)
+        facts = [
+            f"{pluralize(sum(run.stages.values()), 'stage')}: {counts}",
+            format_duration(self.clock() - self._began),
+        ]
+        facts += [f"{pluralize(run.calls, 'call')}, {run.tokens:,} tokens"] if run.calls else []
+        facts += [money_text(cost or Decimal(0), possible)] if cost or possible else []
+        yield f"### {_plain(self.name)}: {_plain(run.status)}\n\n{_plain(' · '.join(facts))}\n\n"
+        ended = sorted(self._ends.values(), key=lambda end: end.status not in _FIRST)
+        worked = [end for end in ended if not end.status.is_idle]
+        yield from _table(worked[:_MOST_ROWS])
+        if len(worked) > _MOST_ROWS:
+            yield f"\n{len(worked) - _MOST_ROWS:,} more stages are not listed.\n"
+        failed = [end for end in worked if end.status in _FIRST]
+        for end in failed[:_MOST_FAILURES]:
+            yield _failure(end)
+        yield f"\nRun {_plain(self._run)}\n\n"
+
+
+def _table(ends: Sequence[FinishedStage]) -> Iterator[str]:
+    if ends:
+        yield "| stage | result | time | attempts | calls | tokens | cost | |\n|---|---|--:|--:|--:|--:|--:|---|\n"
+    for end in ends:
+        data = end.data
+        cost = parse_amount(data.cost)
+        calls = data.calls + data.recorded
+        cells = [
+            end.name,
+            end.status.value,
+            format_duration(data.duration_s) if data.duration_s else "",
+            str(data.attempts or ""),
+            str(calls or ""),
+            f"{data.input_tokens:,}+{data.output_tokens:,}" if data.input_tokens or data.output_tokens else "",
+            money_text(cost, Decimal(0)) if cost else "",
+            "" if end.status.has_result else end.message.partition("\n")[0],
+        ]
+        yield f"| {' | '.join(map(_plain, cells))} |\n"
+
+
+def _failure(end: FinishedStage) -> str:
+    text = "\n".join(filter(None, (command_line(end.data), end.data.failure.strip())))
+    if not text:
+        return ""
+    # An empty line would end the block of HTML, and what follows would be Markdown.
+    excerpt = html.escape(visible(truncate(text, _MAX_EXCERPT))).replace("\n", "&#10;")
+    return f"\n<details><summary>{_plain(end.name)}</summary><pre>{excerpt}</pre></details>\n"
+
+
+def _plain(text: str) -> str:
+    """Return Markdown that shows a text as it is."""
+    shown = truncate(visible(text).replace("\n", " "), _MAX_CELL)
+    return _SPECIAL.sub(lambda found: f"&#{ord(found.group())};", shown)
+
+
+def summary_document(view: View) -> MarkdownSummary:
+    """Return the observer that writes the summary to `view.answer`."""
+    return MarkdownSummary(name=view.pipeline.name or view.pipeline.file, write=view.answer, clock=view.clock)
