@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(r"^(`{3,})(\w+)(?: (\S+))?\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _MARK = "@@walkthrough@@"
-_DURATION = re.compile(r"\b\d+(?:\.\d+)?(?: ms| s|s|m \d+s)\b")
+_DURATION = re.compile(r"(?:\bunder )?\b\d+(?:\.\d+)?(?: ms| s|s|m \d+s)\b")
 _COMMIT = re.compile(r"\([0-9a-f]{12}\)")
 _RUN = re.compile(r"\b\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?\b")
 _TIME = re.compile(r"^\d\d:\d\d:\d\d\.\d{3} ", re.MULTILINE)
