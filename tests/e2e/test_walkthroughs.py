@@ -17,7 +17,7 @@ PAGES = {
     "tutorial.md": 15,
     "command-protocol.md": 3,
     "cookbook/agents.md": 3,
-    "cookbook/ci.md": 4,
+    "cookbook/ci.md": 6,
     "cookbook/monorepo.md": 6,
     "cookbook/big-files.md": 5,
     "cookbook/secrets.md": 4,
