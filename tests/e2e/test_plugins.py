@@ -350,7 +350,7 @@ def test_help_explains_the_codes_of_the_plugins_of_a_pipeline(project: Project, 
     assert "near codes: ACME1" in project.run("help", "ACME2").err
     project.replace("pipeline.yaml", name, "not-installed")
     outcome = project.run("help", "ACME1")
-    assert (outcome.code, "no code or command is named ACME1" in outcome.err) == (66, True), outcome.err
+    assert (outcome.code, "no code, command or page is named ACME1" in outcome.err) == (66, True), outcome.err
 
 
 @pytest.mark.slow

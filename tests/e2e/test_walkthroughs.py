@@ -17,7 +17,7 @@ PAGES = {
     "tutorial.md": 15,
     "command-protocol.md": 3,
     "cookbook/agents.md": 3,
-    "cookbook/ci.md": 4,
+    "cookbook/ci.md": 6,
     "cookbook/monorepo.md": 6,
     "cookbook/big-files.md": 5,
     "cookbook/secrets.md": 4,
@@ -58,3 +58,19 @@ def test_every_pipeline_of_the_cookbook_and_of_the_comparisons_is_valid(
 def test_each_provider_is_in_the_cookbook() -> None:
     used = {found for _, _, text in PIPELINES for found in re.findall(r"provider: (\w+)", text)}
     assert used == set(ADAPTERS)
+
+
+def test_each_file_of_a_page_is_named_before_it() -> None:
+    pages = [
+        DOCS / "tutorial.md",
+        DOCS / "command-protocol.md",
+        *DOCS.glob("cookbook/*.md"),
+        *DOCS.glob("coming-from/*.md"),
+    ]
+    files = [(page, block) for page in pages for block in blocks(page) if block.path]
+    assert len(files) > 30
+    for page, block in files:
+        before = (
+            page.read_text()[: block.start].rpartition("\n")[0].rpartition("\n")[0]
+        )  # without the line of the fence
+        assert f"`{block.path}`" in before.rstrip("\n").rpartition("\n\n")[2], (page.name, block.path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.docs_pages import all_pages, anchors, errors
+from scripts.docs_pages import all_pages, anchors, errors, links, read_groups
 from scripts.docs_site import broken_html, diagnostic_pages, diagram_text, rewritten
 
 ROOT = Path(__file__).parents[3]
@@ -103,3 +103,10 @@ def test_html_that_leads_nowhere_or_requests_something_else_is_an_error(tmp_path
         (tmp_path / "x.css").write_text("@import url(https://fonts.example.org/x);")
     (tmp_path / "index.html").write_text(html)
     assert broken_html(tmp_path) == [error]
+
+
+def test_the_readme_leads_to_every_page_for_users() -> None:
+    shown = {page for group in read_groups(ROOT) if not group.maintainers for page in group.pages}
+    start, templates = ROOT / "README.md", ROOT / "docs/templates/README.md"
+    found = {(one.parent / link.partition("#")[0]).resolve() for one in (start, templates) for link in links(one)}
+    assert {page for page in shown if (ROOT / page) not in found} == {"README.md"}
