@@ -124,6 +124,7 @@ class TextScreen(Struct, kw_only=True):
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
     _is_open: bool = False
+    _has_batches: bool = False
     _total: int = 0
     _idle: Counter[str] = field(default_factory=Counter)
     _folded: dict[str, _Sums] = field(default_factory=dict)
@@ -151,6 +152,7 @@ class TextScreen(Struct, kw_only=True):
             case FilesReleased(files=files):
                 self._note("released as source files", files)
             case BatchSubmitted() | BatchWaiting():
+                self._has_batches = True
                 self._batch(event)
             case Warned() | StoreRepaired():
                 self._warn(event)
@@ -311,7 +313,7 @@ class TextScreen(Struct, kw_only=True):
         if failures or run.exit_code != 0:
             tone: Tone = "notice" if run.status == "waiting" else "bad"
             status = self.style.paint(_STATUS_TEXTS.get(run.status, run.status), tone)
-            if run.status == "waiting":
+            if run.status == "waiting" and self._has_batches:
                 self.write(f"\n{_HOW_TO_GO_ON}\n")
             self.write(f"\n{status}: the log is {self._log}; `orch23 log` shows it\n")
 
