@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("watchfiles")
+from tests.loopback import json_reply, loopback
+
+pytestmark = pytest.mark.slow  # processes that watch, and wait: `make test` runs them, `make check` does not
 
 REPOSITORY = str(Path(__file__).parents[2])
 PROGRAM = "import sys; sys.argv[0] = 'orch23'; from orch23.entry import run; sys.exit(run())"
@@ -317,3 +319,57 @@ def test_no_edit_is_missed_during_builds(watching: Watching, count: int) -> None
     watching.idle()
     assert watching.stop() == 130
     assert watching.build("--replay") == 0
+
+
+PRICED = """\
+version: 1
+name: watched
+prices: {{m: {{input: 0, output: 1000}}}}
+stages:
+  code:
+    inputs: [q.md]
+    outputs: [code.txt]
+    llm: {{provider: anthropic, model: m, base_url: "{url}", prompt: p.j2, returns: text, max_tokens: 1000}}
+  copy:
+    inputs: [q.md]
+    outputs: [o.txt]
+    shell: cat q.md > o.txt
+"""
+
+
+@pytest.mark.parametrize("options", [("--budget", "2.50"), ()])
+def test_all_builds_share_one_budget(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-for-tests")
+    reply = json_reply(
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "text", "text": "answer"}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1000},  # a dollar
+        }
+    )
+    with loopback(rule=lambda _: reply) as server:
+        limit = "" if options else "stop_conditions: {max_cost_usd: 2.50}\n"
+        watching.write("pipeline.yaml", PRICED.format(url=server.url) + limit)
+        watching.write("p.j2", "{{ inputs[0].text }}")
+        watching.start("--llm", *options)
+        watching.write("q.md", "second\n")
+        watching.wait(lambda: watching.read("o.txt") == "second\n")
+        watching.idle()
+        assert (len(server.asked), "used up" in watching.text()) == (2, False)
+        # The third could cost a dollar, and half a dollar is left.
+        watching.write("q.md", "third\n")
+        watching.wait(lambda: watching.read("o.txt") == "third\n")
+        watching.idle()
+        assert "the budget of this watch is used up ($2.00 of $2.50)" in watching.text()
+        assert "a higher --budget" in watching.text()
+        watching.write("q.md", "fourth\n")
+        watching.wait(lambda: watching.read("o.txt") == "fourth\n")
+        watching.idle()
+        assert len(server.asked) == 2
