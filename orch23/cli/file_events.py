@@ -46,7 +46,7 @@ class FolderEvents(Struct):
                 self._notify = _notify_of(wanted)
             except FileNotFoundError:  # it was removed meanwhile
                 wanted = frozenset(filter(os.path.isdir, wanted))
-            except OSError as error:  # no watches or instances are left
+            except (OSError, RuntimeError) as error:  # no watches or instances are left
                 self.problem = str(error)
                 return False
             else:

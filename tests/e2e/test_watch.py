@@ -72,10 +72,10 @@ class Watching:
         home = str(self.root.parent)
         return {**os.environ, "PYTHONPATH": path, "HOME": home, "ORCH23_TRUST": "1", "ORCH23_ALLOW_UNSANDBOXED": "1"}
 
-    def start(self, *options: str) -> None:
+    def start(self, *options: str, program: str = PROGRAM) -> None:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, "watch", *options], cwd=self.root, stderr=log, env=self.environ()
+                [sys.executable, "-c", program, "watch", *options], cwd=self.root, stderr=log, env=self.environ()
             )
         self.wait(lambda: IDLE in self.text())
 
@@ -373,3 +373,28 @@ def test_all_builds_share_one_budget(
         watching.wait(lambda: watching.read("o.txt") == "fourth\n")
         watching.idle()
         assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("error", ["OSError", "RuntimeError"])  # no watches are left; no instances
+def test_files_are_compared_every_second_if_they_cannot_be_watched(watching: Watching, error: str) -> None:
+    program = f"""\
+from orch23.cli import file_events
+def refuse(_): raise {error}("OS file watch limit reached")
+file_events._notify_of = refuse
+{PROGRAM}"""
+    watching.start(program=program)
+    assert "note: the files are compared every second" in watching.text()
+    watching.write("q.md", "polled\n")
+    watching.wait(lambda: watching.read("o.txt") == "polled\n")
+    assert watching.stop() == 130
+
+
+def test_a_lost_event_is_found_by_the_comparison_of_all_files(watching: Watching) -> None:
+    program = f"""\
+from orch23.cli import file_events
+whole = file_events._notify_of
+file_events._notify_of = lambda folders: whole([one for one in folders if not one.endswith("specs")])
+{PROGRAM}"""
+    watching.start(program=program)
+    watching.write("specs/app.md", "unseen\n")
+    watching.wait(lambda: watching.read("end.txt") == "unseen\nunseen\n")
