@@ -2,13 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from decimal import Decimal
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
 
-from orch23.cli.project_loading import Project
 from orch23.model.paths import LOGS_FOLDER
 from orch23.snapshot.fast_path import StaleSnapshot, last_snapshot
 from orch23.snapshot.stat_snapshot import StatSnapshot
@@ -19,20 +17,6 @@ _CLOCK_NS = 12_000_000
 _OWN = (STORE_FOLDER, LOGS_FOLDER)
 _UNREAD = ".git"
 _MAX_FILES = 50_000
-
-
-class WatchedBuild(Struct, frozen=True, kw_only=True):
-    """What `watch` asks of a build. With `holds`, stages wait that would call a model; `budget` replaces --budget.
-
-    `on_end` gets the project, the id of the run, and the states of the files that it used: None if the build wrote a
-    snapshot, or if one of them changed since it was read. It is called while the build lock is held.
-    `on_signal` gets the number of a signal that the build has received.
-    """
-
-    holds: bool
-    budget: Decimal | None
-    on_end: Callable[[Project, str, StatSnapshot | None], None]
-    on_signal: Callable[[int], None]
 
 
 class Change(Struct, frozen=True):

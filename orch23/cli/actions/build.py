@@ -41,7 +41,7 @@ from orch23.snapshot.fast_path import StaleSnapshot
 
 if TYPE_CHECKING:
     from orch23.cli.documents import Documents
-    from orch23.cli.watched_files import WatchedBuild
+    from orch23.cli.watched_build import WatchedBuild
 
 # How long `cancel` waits until the vendor has stopped the batches.
 _CANCEL_DELAYS_S = (0.5, 2.0, 5.0, 10.0)
@@ -69,7 +69,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     as_json: bool,
     junit: str | None,
     trace: str | None,
-    watched: "WatchedBuild | None" = None,
 ) -> int:
     """Build stages that are not up to date."""
     _check_model_flags(replay=replay, offline=offline, resample=resample)
@@ -105,6 +104,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         wait=wait,
         ask_consent=partial(ask_consent, console),
     )
+    watched = console.watched
     if watched is not None:
         request = replace(request, holds=watched.holds, replay=watched.holds, budget=watched.budget)
     # Other formats, documents and --verbose list all stages; a partial build knows only those that an edit reaches.
@@ -207,7 +207,7 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
         if form.in_a_line:
             writer.end(build)
         if watched is not None:
-            watched.on_end(project, writer.run_id, None if writer.has_written else writer.states(build))
+            watched.on_end(project.pipeline, writer.run_id, None if writer.has_written else writer.states(build))
 
     on_signal = (lambda _: None) if watched is None else watched.on_signal
     code = run_build(project, request, writer, on_ready, end, on_signal)

@@ -17,11 +17,12 @@ from orch23.cli.error_report import report_error
 from orch23.cli.file_events import FolderEvents
 from orch23.cli.opening import parse_budget, settings_of
 from orch23.cli.parameters import BUILD_ACTION, PipelineArguments, load_action, run_action
-from orch23.cli.project_loading import Project
-from orch23.cli.watched_files import Change, FileTree, WatchedBuild, WatchedFiles, path_in
+from orch23.cli.watched_build import WatchedBuild
+from orch23.cli.watched_files import Change, FileTree, WatchedFiles, path_in
 from orch23.model.errors import ExitCode
 from orch23.model.event import RunFinished, StageFinished
 from orch23.model.paths import LOGS_FOLDER
+from orch23.model.pipeline import Pipeline
 from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.values import money_text, pluralize
@@ -97,9 +98,9 @@ def _parameters(argv: tuple[str, ...]) -> dict[str, Any]:
 
 
 class _Ended(Struct, frozen=True):
-    """The end of a build: its project, the id of its run, and what it has read if it left no snapshot."""
+    """The end of a build: its pipeline, the id of its run, and what it has read if it left no snapshot."""
 
-    project: Project
+    pipeline: Pipeline
     run_id: str
     read: StatSnapshot | None
 
@@ -197,23 +198,24 @@ class Watch(Struct, kw_only=True):
         return code
 
     def _run(self, change: Change, *, holds: bool) -> int:
-        console = Console(
-            here=self.console.here,
-            color=self.console.color,
-            environ=self.console.environ,
-            argv=self.argv,
-            stale_snapshot=change.snapshot,
-            parameters=dict(self.parameters),
-        )
         watched = WatchedBuild(
             holds=holds,
             budget=None if holds else self._budget(),
             on_end=lambda *ended: self._ended.append(_Ended(*ended)),
             on_signal=self._signals.append,
         )
+        console = Console(
+            here=self.console.here,
+            color=self.console.color,
+            environ=self.console.environ,
+            argv=self.argv,
+            watched=watched,
+            stale_snapshot=change.snapshot,
+            parameters=dict(self.parameters),
+        )
         try:
             with console.resources:
-                return int(run_action(load_action(BUILD_ACTION), console, {**console.parameters, "watched": watched}))
+                return int(run_action(load_action(BUILD_ACTION), console, console.parameters))
         except KeyboardInterrupt:
             return ExitCode.SIGINT
         except Exception as error:  # noqa: BLE001 - a bug is reported, and the next edit is built
@@ -232,9 +234,9 @@ class Watch(Struct, kw_only=True):
 
     def _account(self, ended: _Ended, *, holds: bool) -> None:
         """Add what a run has spent, by its journal, and report the stages that wait."""
-        self._pipeline = ended.project.pipeline.file
+        self._pipeline = ended.pipeline.file
         if self.limit is None:
-            self.limit = ended.project.pipeline.stop.max_cost_usd
+            self.limit = ended.pipeline.stop.max_cost_usd
         lines = read_journal(self.root / LOGS_FOLDER / f"{ended.run_id}.jsonl")
         self._spent += run_totals(lines).most_cost
         waiting = [
