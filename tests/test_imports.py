@@ -129,6 +129,7 @@ def test_only_providers_can_reach_the_network() -> None:
     network = network_names(one for path in known.values() for one in imported(path))
     beyond = {name for name, path in known.items() if network.intersection(imported(path))}
     assert {name: _used_of_sockets(known[name]) for name in beyond} == {
+        "orch23.cli.file_events": set(),  # watchfiles, whose package has an interface for asyncio
         "orch23.model.plugins": set(),  # it loads what a registry, a class of orch23 or a plugin names
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child
         "orch23.execute.sandbox.bubblewrap": {"socketpair"},  # to tell the command to begin

@@ -57,7 +57,8 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     """The options of `orch23 build`. `ask_consent` asks the user on the terminal to consent to some grants.
 
     With `live`, what steps print and models write is reported while it arrives; `watcher` only shows it. With `wait`,
-    the build waits for its batches. With `cancels`, it only cancels them.
+    the build waits for its batches. With `cancels`, it only cancels them. With `holds` and `replay`, a
+    stage whose response is not recorded waits.
     """
 
     selection: Selection = ALL_STAGES
@@ -74,6 +75,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     watcher: OutputWatcher | None = None
     wait: bool = False
     cancels: bool = False
+    holds: bool = False
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
 
 
@@ -119,6 +121,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             max_wall_s=math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s,
             replay=request.replay,
             offline=request.offline,
+            holds=request.holds,
             resample=frozenset(request.resample),
             batches=batches,
         )

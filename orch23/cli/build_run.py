@@ -112,15 +112,22 @@ def run_build(
     screen: Observer,
     on_ready: Callable[[], None] = lambda: None,
     on_end: Callable[[Build], None] = lambda _build: None,
+    on_signal: Callable[[int], None] = lambda _number: None,
 ) -> int:
     """Build, and return the exit code. A signal interrupts the build.
 
     `on_ready` is called before the build starts, `on_end` after its last event; both while the build lock is held.
+    `on_signal` gets the number of a signal, in a thread: the build may end before it can stop at it.
     """
     with ExitStack() as signals, prepared_build(project, request, screen) as build:
         on_ready()
+
+        def interrupt(signum: int) -> None:
+            on_signal(signum)
+            build.interrupt(signum)
+
         # On a stack of its own, which is left last: a signal must not kill the build while it is being closed.
-        signals.enter_context(interrupt_on_signal(build.interrupt))
+        signals.enter_context(interrupt_on_signal(interrupt))
         result = build.run()
         warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
         counts = Counter(end.status.value for end in result.stages.values())

@@ -18,6 +18,7 @@ from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 
 if TYPE_CHECKING:
     from orch23.cli.found_project import FoundProject
+    from orch23.cli.watched_build import WatchedBuild
     from orch23.decide.secrets import Secrets
     from orch23.model.diagnostic import Diagnostic
     from orch23.report.area import TerminalArea
@@ -35,8 +36,8 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     in ns since 1970. `err_written` collects what was written to stderr: a snapshot repeats it in later builds with
     nothing to do. `stale_snapshot` is the snapshot of an earlier build in which files have changed since. `found` is
     the project, once it was searched for, and `notes` what was written about its root. `parameters` are those of the
-    command, if a snapshot may store them; with `was_parsed` an earlier build has parsed them. `resources` are closed
-    when the command ends.
+    command, if a snapshot may store them; with `was_parsed` an earlier build has parsed them. `watched` is what `watch`
+    asks of a build. `resources` are closed when the command ends.
     """
 
     here: Path = field(default_factory=lambda: working_directory() or Path("/"))
@@ -51,6 +52,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     notes: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
     was_parsed: bool = False
+    watched: "WatchedBuild | None" = None
     resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @cached_property

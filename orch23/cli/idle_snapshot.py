@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -48,7 +49,7 @@ from orch23.snapshot.fast_path import (
     write_snapshot,
 )
 from orch23.snapshot.fast_path import SNAPSHOT_FOLDER as SNAPSHOTS
-from orch23.snapshot.signatures import OWNER, signature
+from orch23.snapshot.signatures import OWNER, RACY_NS, signature
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import STORE_NAME, STORE_VERSION, may_hold_secret
 from orch23.store.run_logs import format_timestamp, line_without_checksum
@@ -66,6 +67,8 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     It writes one only if the next build has nothing to do: this one had nothing to do itself, or its stages are
     decided again after it.
 
+    `has_written` says whether it has written one.
+
     `screen` gets all events too. `idle_screen` makes a screen for a build with nothing to do, from a function that
     writes a text. Without it, only the output of a build with nothing to do is stored.
     """
@@ -78,6 +81,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     _ended: RunFinished | None = None
     _has_worked: bool = False
     _warned: bool = False
+    has_written: bool = False
 
     def notice(self, event: Event) -> None:
         """Handle one event."""
@@ -130,6 +134,31 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if snapshot is not None:
             with contextlib.chdir(self.project.settings.root):
                 self._write(snapshot, idle)
+                self.has_written = True
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run; empty before it starts."""
+        return self._began.run_id if self._began is not None else ""
+
+    def states(self, build: Build) -> StatSnapshot | None:
+        """Return the states of the project's files that a build used, also of one that failed.
+
+        None if one changed since. The caller holds the build lock, and `has_written` is false.
+        """
+        store, read_once = self.project.store, self._read_once(build)
+        if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
+            return None
+        # A file with the stamp of the one that was opened counts as unchanged, however young it is: `watch` builds at
+        # the earliest when the time of an edit is past.
+        snapshot = StatSnapshot(time.time_ns() + RACY_NS)
+        if not store.workspace.add_to_snapshot(snapshot):
+            return None
+        snapshot.since_ns = self.console.began_ns
+        snapshot.outside |= {str(path): was for path, was in self.project.facts.looked_at.items()}
+        with contextlib.chdir(store.root):
+            snapshot.outside |= {file: signature(file) for file in self.project.loaded.digests}
+        return self._since_last(build, snapshot, {}, build.unaffected)
 
     def _may_write(self, ended: RunFinished) -> bool:
         """Return whether this build and its output allow a snapshot, whatever the next build does."""
@@ -142,7 +171,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _snapshot(self, build: Build, facts: Mapping[str, str], unaffected: Container[str]) -> StatSnapshot | None:
         """Return the states of all files that this build used; None if one changed since, or is too new to be sure."""
-        store, partial, last = self.project.store, self.project.partial, self.project.last_build
+        store, last = self.project.store, self.project.last_build
         # A file that changed during the build, and was not written by it, may be an edit that nothing was decided on.
         read_once = self._read_once(build)
         if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
@@ -154,12 +183,22 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if last is None:
             snapshot.facts = dict(facts)
             return snapshot
+        return self._since_last(build, snapshot, facts, unaffected)
+
+    def _since_last(
+        self, build: Build, snapshot: StatSnapshot, facts: Mapping[str, str], unaffected: Container[str]
+    ) -> StatSnapshot | None:
+        """Return a snapshot with what the last build of the command used besides; None if that is not known."""
+        store, partial, last = self.project.store, self.project.partial, self.project.last_build
+        if last is None:
+            return snapshot
+        written = {*self._read_once(build), *store.workspace.written_paths}
 
         def is_decided(name: str) -> bool:
             return name not in unaffected if partial is None else name in partial.part.names
 
         try:
-            return last.merged_snapshot(snapshot, {*read_once, *store.workspace.written_paths}, is_decided, **facts)
+            return last.merged_snapshot(snapshot, written, is_decided, **facts)
         except OutdatedIndexError:  # the index was removed meanwhile
             return None
 

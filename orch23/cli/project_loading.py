@@ -161,6 +161,8 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     store = open_store(settings.root, settings.meter)
     found = partial_build(stale_snapshot, store, lambda text: _declared(settings, text))
     if found is None:
+        # The whole project opens its own store, and `watch` builds in one process for hours.
+        store.index.close()
         return None
     tools, facts = _machinery(settings, store)
     part = found.part

@@ -1,6 +1,6 @@
 """Send the requests of stages in batches, and give them the responses of batches that have ended.
 
-A stage whose request is in a batch ends its work with `AwaitsBatchError`. Once no other stage can make progress, all
+A stage whose request is in a batch ends its work with `AwaitsResponseError`. Once no other stage can make progress, all
 requests are submitted together. A stage whose result has come starts again: the responses of its earlier attempts are
 recorded, and the result is its next one.
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from orch23.engine.batch_submission import QueuedCall, Submission, grouped, server_of
 from orch23.engine.run_events import response_data
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import AwaitsBatchError, ConfigurationError, ConsentError, ProviderError
+from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, Warned, waiting_text
 from orch23.model.llm import Request, Response
 from orch23.providers import codes
@@ -111,7 +111,7 @@ class BatchCalls(Struct, kw_only=True):
         A stage with an equal request finds the response recorded, or fails like the first one.
 
         Raises:
-            AwaitsBatchError: its batch has not ended.
+            AwaitsResponseError: its batch has not ended.
             ProviderError: its batch could not be submitted or collected.
 
         """
@@ -125,10 +125,10 @@ class BatchCalls(Struct, kw_only=True):
                     self._taken.add(fingerprint)
                 return result
             if fingerprint in self._queued or self._batch_of(fingerprint) is not None:
-                raise AwaitsBatchError(fingerprint)
+                raise AwaitsResponseError(fingerprint)
             return None
 
-    def ask(self, step: LLMStep, stage: str, request: Request) -> AwaitsBatchError:
+    def ask(self, step: LLMStep, stage: str, request: Request) -> AwaitsResponseError:
         """Reserve the cost of a request, and queue it for the next batch; return the error that says so.
 
         Raises:
@@ -140,7 +140,7 @@ class BatchCalls(Struct, kw_only=True):
         self.ledger.park(stage)
         with self._lock:
             self._queued[fingerprint] = QueuedCall(step, pending_call(stage, step.transcripts, request), request)
-        return AwaitsBatchError(fingerprint)
+        return AwaitsResponseError(fingerprint)
 
     def fail(self, fingerprint: str, error: Diagnostic) -> None:
         """Note that the result of a request is this error: it is sent again by another run."""

@@ -28,7 +28,7 @@ class BatchingProvider(Struct, frozen=True, kw_only=True):
         """Return the response of a batch that has ended.
 
         Raises:
-            AwaitsBatchError: it is not there yet.
+            AwaitsResponseError: it is not there yet.
             ProviderError: the vendor refused the request, or the batch could not be submitted.
 
         """

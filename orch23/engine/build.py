@@ -21,6 +21,7 @@ from orch23.engine.outcomes import (
     RunStop,
     StageOutcome,
     blocked_by,
+    held_outcome,
     missing_bytes_outcome,
     run_outcome,
     stopped_by,
@@ -34,7 +35,7 @@ from orch23.engine.worker import InputsChangedError, Worker
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
-    AwaitsBatchError,
+    AwaitsResponseError,
     ConfigurationError,
     ExitCode,
     LimitError,
@@ -426,7 +427,7 @@ class Build(Struct, kw_only=True, dict=True):
     def _awaited(self, message: _Finished) -> str | None:
         """Return the request in a batch that a stage waits for, empty if it is not its own; None if there is none."""
         outcome, name = message.outcome, message.resolved.stage.name
-        if isinstance(outcome, AwaitsBatchError):
+        if isinstance(outcome, AwaitsResponseError):
             return outcome.fingerprint
         # A batch that has ended holds a reservation until its result is collected.
         is_over = isinstance(outcome, LimitError) and not isinstance(outcome, StageLimitError)
@@ -437,7 +438,7 @@ class Build(Struct, kw_only=True, dict=True):
         self._threads.finished()
         self._pools.release(name)
 
-    def _finish(self, message: _Finished) -> None:
+    def _finish(self, message: _Finished) -> None:  # noqa: C901 - one case for each way to end
         resolved, outcome = message.resolved, message.outcome
         name = resolved.stage.name
         self._stopped_running(name)
@@ -450,6 +451,9 @@ class Build(Struct, kw_only=True, dict=True):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
                 self._results.end(name, missing_bytes_outcome(name, resolved.key, outcome))
+            # No batch has its request: the build may not call models.
+            case AwaitsResponseError():
+                self._results.end(name, held_outcome(resolved.key))
             case CancelledBuildError():
                 self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():

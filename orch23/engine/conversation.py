@@ -279,6 +279,8 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
 class Conversations(Struct, frozen=True, kw_only=True):
     """Opens conversations. `replay` forbids all calls, `offline` those beyond this machine, whatever a stage says.
 
+    With `holds`, a stage that would make a forbidden call waits instead of failing.
+
     `resample` are stages whose recorded responses are not used; `once` lets equal requests of this run share one call.
     `rates` are the limits of the pipeline; `max_wall_s` is the wall time of the run. `batches` has the requests
     that are in batches.
@@ -293,6 +295,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
     max_wall_s: float = math.inf
     replay: bool = False
     offline: bool = False
+    holds: bool = False
     resample: frozenset[str] = field(default_factory=frozenset)
     batches: "LaterBatches | None" = None
 
@@ -378,6 +381,10 @@ class Conversations(Struct, frozen=True, kw_only=True):
 
     def _inner(self, call: CallContext, mode: RecordingMode, fallbacks: "Sequence[LLMStep]") -> Provider:
         """Return the provider for requests that are not recorded."""
+        if mode == "replay" and self.holds:
+            from orch23.providers.holding import HoldingProvider  # noqa: PLC0415 - only for `watch`
+
+            return HoldingProvider()
         if mode == "replay":
             hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=call.stage)
             return self._refusing(call, NOT_RECORDED, hint)

@@ -405,6 +405,11 @@ def blocked_by(names: tuple[str, ...]) -> StageOutcome:
     return StageOutcome(status=StageStatus.BLOCKED, text=f"blocked by {', '.join(names)}", by=names)
 
 
+def held_outcome(key: str) -> StageOutcome:
+    """Return the outcome of a stage that would call a model in a build that may not."""
+    return StageOutcome(status=StageStatus.AWAITING, text="it would call a model", code=ExitCode.WAITING, key=key)
+
+
 def missing_bytes_outcome(name: str, key: str, lost: MissingBytesError) -> StageOutcome:
     """Return the outcome of a stage that needs lost bytes."""
     return stopped_by(key, missing_bytes_error(name, lost))

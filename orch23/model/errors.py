@@ -112,11 +112,11 @@ class MissingBytesError(Exception):
         self.sha256 = sha256
 
 
-class AwaitsBatchError(Exception):
-    """The response to a request comes from a batch that has not ended."""
+class AwaitsResponseError(Exception):
+    """The response to a request comes later: from a batch that has not ended, or from a build that may call models."""
 
-    def __init__(self, fingerprint: str) -> None:
-        """Keep the fingerprint of the request."""
+    def __init__(self, fingerprint: str = "") -> None:
+        """Keep the fingerprint of the request in a batch; empty if this build may not call models."""
         super().__init__(fingerprint)
         self.fingerprint = fingerprint
 

@@ -123,6 +123,7 @@ class TextScreen(Struct, kw_only=True):
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
     _is_open: bool = False
+    _has_batches: bool = False
     _total: int = 0
     _idle: Counter[str] = field(default_factory=Counter)
     _folded: dict[str, _Sums] = field(default_factory=dict)
@@ -155,6 +156,7 @@ class TextScreen(Struct, kw_only=True):
             case FilesReleased(files=files):
                 self._note("released as source files", files)
             case BatchSubmitted() | BatchWaiting():
+                self._has_batches = True
                 self._batch(event)
             case Warned() | StoreRepaired():
                 self._warn(event)
@@ -319,7 +321,7 @@ class TextScreen(Struct, kw_only=True):
         if failures or run.exit_code != 0:
             tone: Tone = "notice" if run.status == "waiting" else "bad"
             status = self.style.paint(_STATUS_TEXTS.get(run.status, run.status), tone)
-            if run.status == "waiting":
+            if run.status == "waiting" and self._has_batches:
                 self.write(f"\n{_HOW_TO_GO_ON}\n")
             log = f"the log is {self._log}; `orch23 log` shows it"
             # The last line says why, not what follows from it.

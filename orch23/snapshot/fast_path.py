@@ -82,6 +82,35 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
         return None
 
 
+def last_snapshot(argv: list[str], known: "StaleSnapshot | None" = None) -> "StaleSnapshot | None":
+    """Return the snapshot of the last build with a command line, and what has changed since, which may be nothing.
+
+    None if there is none that can be compared. Writes nothing, and does not need the build lock. `known` is what an
+    earlier call returned: it is not read again if its file is the same, and files that were hashed are not again.
+    """
+    try:
+        here = os.getcwd()
+        identity = command_identity(here, argv)
+        root = None if identity is None else _root(here, snapshot_path(identity))
+        if identity is None or root is None:
+            return None
+        os.chdir(root)
+        try:
+            if known is not None and known.is_current(root):
+                snapshot: StatSnapshot | None = known.snapshot
+                known.snapshot.update_times(known.difference)
+            else:
+                snapshot = _read(identity, sys.stderr)
+            difference = None if snapshot is None else snapshot.compare()
+            if snapshot is None or difference is None:
+                return None
+            return StaleSnapshot(snapshot, difference)
+        finally:
+            os.chdir(here)
+    except (OSError, ValueError, LookupError):  # the build reports it
+        return None
+
+
 def pid_line(pid: int) -> bytes:
     """Return what the holder of the build lock writes into it.
 

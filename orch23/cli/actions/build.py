@@ -24,6 +24,7 @@ from orch23.cli.opening import (
 )
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
+from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
@@ -40,6 +41,7 @@ from orch23.snapshot.fast_path import StaleSnapshot
 
 if TYPE_CHECKING:
     from orch23.cli.documents import Documents
+    from orch23.cli.watched_build import WatchedBuild
 
 # How long `cancel` waits until the vendor has stopped the batches.
 _CANCEL_DELAYS_S = (0.5, 2.0, 5.0, 10.0)
@@ -105,11 +107,14 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         wait=wait,
         ask_consent=partial(ask_consent, console),
     )
+    watched = console.watched
+    if watched is not None:
+        request = replace(request, holds=watched.holds, replay=watched.holds, budget=watched.budget)
     # Other formats, documents and --verbose list all stages; a partial build knows only those that an edit reaches.
     lists_all = builtin is None or not builtin.in_a_line or verbose or documents is not None
     stale_snapshot = None if lists_all else console.stale_snapshot
     if builtin is not None and stale_snapshot is not None:
-        code = _build_part(console, args, stale_snapshot, request, builtin)
+        code = _build_part(console, args, stale_snapshot, request, builtin, watched)
         if code is not None:
             return code
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
@@ -126,6 +131,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         documents=documents,
         verbose=verbose,
         of_plugin=builtin is None,
+        watched=watched,
     )
     try:
         return run(project)
@@ -142,7 +148,12 @@ def _check_names(project: Project, selection: Selection, forced: tuple[str, ...]
 
 
 def _build_part(
-    console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot, request: BuildRequest, form: Format
+    console: Console,
+    args: PipelineArguments,
+    stale_snapshot: StaleSnapshot,
+    request: BuildRequest,
+    form: Format,
+    watched: "WatchedBuild | None" = None,
 ) -> int | None:
     """Build only the stages that an edit reaches; None if the whole pipeline has to be decided."""
     found = open_partial_project(console, args, stale_snapshot)
@@ -156,7 +167,7 @@ def _build_part(
         started = True
 
     try:
-        return _run(console, project, replace(request, selection=selection), form, on_ready=start)
+        return _run(console, project, replace(request, selection=selection), form, watched=watched, on_ready=start)
     except OutdatedIndexError:
         return None
     # The user has refused already: the whole build would ask again.
@@ -169,7 +180,7 @@ def _build_part(
         return None
 
 
-def _run(
+def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
     console: Console,
     project: Project,
     request: BuildRequest,
@@ -178,6 +189,7 @@ def _run(
     documents: "Documents | None" = None,
     verbose: bool = False,
     of_plugin: bool = False,
+    watched: "WatchedBuild | None" = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a build and show it. An error in a document, or in the format of a plugin, does not stop the build."""
@@ -193,7 +205,15 @@ def _run(
         screen = documents.beside(screen, view)
     idle_screen = None if verbose else lambda write: form.make(replace(view, tell=write))
     writer = IdleSnapshotWriter(console=console, project=project, screen=screen, idle_screen=idle_screen)
-    code = run_build(project, request, writer, on_ready, writer.end if form.in_a_line else lambda _: None)
+
+    def end(build: Build) -> None:
+        if form.in_a_line:
+            writer.end(build)
+        if watched is not None:
+            watched.on_end(project.pipeline, writer.run_id, None if writer.has_written else writer.states(build))
+
+    on_signal = (lambda _: None) if watched is None else watched.on_signal
+    code = run_build(project, request, writer, on_ready, end, on_signal)
     fault = next((one.fault for one in (guarded, documents) if one is not None and one.fault is not None), None)
     if fault is None:
         return code

@@ -10,7 +10,7 @@ from orch23.engine.build import Build
 from orch23.engine.deferred_stages import LaterCalls
 from orch23.model.action import Cancelled
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import AwaitsBatchError, ExitCode, ProviderError
+from orch23.model.errors import AwaitsResponseError, ExitCode, ProviderError
 from orch23.model.event import FilesPromoted, FilesReleased, StagesAdded, Warned
 from orch23.model.pipeline import SkippedStage, StopConditions
 from orch23.plan.planner import Selection
@@ -252,7 +252,7 @@ def test_waiting_for_a_batch_does_not_count_against_the_wall_time_of_the_run() -
 
     def pace(_name: str) -> None:
         if later.looks < 6:
-            raise AwaitsBatchError(FINGERPRINT)
+            raise AwaitsResponseError(FINGERPRINT)
 
     project.pace = pace
     build = project.builder()

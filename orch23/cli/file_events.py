@@ -1,0 +1,79 @@
+"""Wait for changes in folders: by inotify, or by a short interval if the system has no watches left."""
+
+import os
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from watchfiles._rust_notify import RustNotify
+
+# Changes are delivered once none has come for a step, at most this long after the first.
+_STEP_MS = 20
+_LONGEST_MS = 1000
+_POLL_S = 1.0
+_ATTEMPTS = 3
+
+
+class Delivery(Struct, frozen=True):
+    """The end of a wait: whether a signal ended it, and whether something changed."""
+
+    interrupted: bool = False
+    changed: bool = False
+
+
+class FolderEvents(Struct):
+    """The events of some folders, without those below them. Close it after use.
+
+    Events of the time between two waits are kept: none is lost while a build runs.
+    """
+
+    problem: str = ""
+    _folders: frozenset[str] = frozenset()
+    _notify: "RustNotify | None" = None
+    _is_outdated: bool = False
+
+    def follow(self, folders: Collection[str]) -> bool:
+        """Watch these folders; return True if they were not watched before, so that changes may have been missed."""
+        wanted = frozenset(filter(os.path.isdir, folders))
+        if self.problem or (wanted == self._folders and not self._is_outdated):
+            return False
+        self.close()
+        for _ in range(_ATTEMPTS):
+            try:
+                self._notify = _notify_of(wanted)
+            except FileNotFoundError:  # it was removed meanwhile
+                wanted = frozenset(filter(os.path.isdir, wanted))
+            except (OSError, RuntimeError) as error:  # no watches or instances are left
+                self.problem = str(error)
+                return False
+            else:
+                self._folders, self._is_outdated = wanted, False
+                return True
+        return False
+
+    def wait(self, longest_s: float) -> Delivery:
+        """Wait for changes, at most so long."""
+        if self._notify is None:
+            time.sleep(min(longest_s, _POLL_S))
+            return Delivery()
+        found = self._notify.watch(_LONGEST_MS, _STEP_MS, max(1, int(longest_s * 1000)), None)
+        if isinstance(found, str):
+            return Delivery(interrupted=found == "signal")
+        # A folder that was replaced has lost its watch.
+        self._is_outdated = self._is_outdated or any(path in self._folders for _, path in found)
+        return Delivery(changed=True)
+
+    def close(self) -> None:
+        """End the thread that reads the events."""
+        if self._notify is not None:
+            self._notify.close()
+            self._notify = None
+
+
+def _notify_of(folders: Collection[str]) -> "RustNotify":
+    from watchfiles._rust_notify import RustNotify  # noqa: PLC0415 - only `watch` needs it
+
+    return RustNotify(sorted(folders), False, False, 0, False, True)  # noqa: FBT003 - it has no keywords

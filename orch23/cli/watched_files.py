@@ -1,0 +1,149 @@
+"""What `watch` compares with the files now: the snapshot of the last build or, if that failed, what it has read."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from orch23.model.paths import LOGS_FOLDER
+from orch23.snapshot.fast_path import StaleSnapshot, last_snapshot
+from orch23.snapshot.stat_snapshot import StatSnapshot
+from orch23.snapshot.store_registry import STORE_FOLDER
+
+# Times of files come from a clock with steps of at most 10 ms, and an edit is built 20 ms after it at the earliest.
+_CLOCK_NS = 12_000_000
+_OWN = (STORE_FOLDER, LOGS_FOLDER)
+_UNREAD = ".git"
+_MAX_FILES = 50_000
+
+
+class Change(Struct, frozen=True):
+    """What has to be built: the paths that changed, none if there was no build, and the snapshot to start from."""
+
+    paths: tuple[str, ...] = ()
+    snapshot: StaleSnapshot | None = None
+
+
+class FileTree(Struct, frozen=True):
+    """All files of a project, for a pipeline that cannot be loaded: what would repair it is not known."""
+
+    root: Path
+    states: dict[str, tuple[int, int, int]]
+
+    @classmethod
+    def of(cls, root: Path, since_ns: int) -> "FileTree":
+        """Return the files at `root` now. One that changed since a time in ns counts as changed."""
+        late = since_ns - _CLOCK_NS
+        states = {path: (0, 0, 0) if state[0] >= late else state for path, state in _files(root)}
+        return cls(root, states)
+
+    def changed(self) -> tuple[str, ...]:
+        """Return the paths that differ now."""
+        now = dict(_files(self.root))
+        return tuple(sorted(path for path in {*now, *self.states} if now.get(path) != self.states.get(path)))
+
+
+class WatchedFiles(Struct):
+    """The files that the last build of a command line depends on.
+
+    `read` is what it has read if it left no snapshot: the states of the files that it used, or the whole tree if it
+    could not be loaded.
+    """
+
+    root: Path
+    argv: tuple[str, ...]
+    read: StatSnapshot | FileTree | None = None
+    _last: StaleSnapshot | None = None
+    _places: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def change(self) -> Change | None:
+        """Return what has changed since the last build; None if that is nothing."""
+        found = self._last = last_snapshot([*self.argv], self._last)
+        if found is not None and not found.difference.changed:
+            self.read = None
+            return None
+        if isinstance(self.read, FileTree):
+            paths: tuple[str, ...] | None = self.read.changed()
+        elif self.read is not None:
+            paths = self._compared(self.read)
+        else:
+            return Change(() if found is None else tuple(found.difference.changed), found)
+        return None if paths == () else Change(paths or (), found)
+
+    def forget(self) -> None:
+        """Read the snapshot again: a build changes the one in memory."""
+        self._last = None
+
+    def _compared(self, read: StatSnapshot) -> tuple[str, ...] | None:
+        with contextlib.chdir(self.root):
+            difference = read.compare()
+        if difference is None:
+            return None
+        read.update_times(difference)
+        return tuple(difference.changed)
+
+    @property
+    def _known(self) -> StatSnapshot | None:
+        if isinstance(self.read, StatSnapshot):
+            return self.read
+        return None if self._last is None else self._last.snapshot
+
+    @property
+    def count(self) -> int:
+        """How many files of the project are watched."""
+        if isinstance(self.read, FileTree):
+            return len(self.read.states)
+        known = self._known
+        return 0 if known is None else sum(not (path.startswith("/") or _is_own(path)) for path in known.paths)
+
+    def folders(self) -> frozenset[str]:
+        """Return the folders to watch: of files that were read or missed, those that were listed, and all above."""
+        if isinstance(self.read, FileTree):
+            below = {path.rpartition("/")[0] for path in self.read.states}
+        elif (known := self._known) is not None:
+            below = {path.rpartition("/")[0] for path in (*known.paths, *known.absent)}
+            below |= {path_in(self.root, path) for path in known.outside}
+        else:
+            below = set()
+        named = {folder for path in below if not path.startswith("/") for folder in _with_above(path)}
+        return frozenset({str(self.root), *(str(self.root / one) for one in named if not _is_own(one))})
+
+
+def path_in(root: Path, path: str) -> str:
+    """Return a path relative to a root, or as it is if it is not below it."""
+    return path.removeprefix(f"{root}/")
+
+
+def _with_above(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+def _is_own(path: str) -> bool:
+    return path.partition("/")[0] in _OWN
+
+
+def _files(root: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Yield the files below a folder with change time in ns, size and inode, without those of orch23 and git."""
+    waiting, count = [""], 0
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = sorted(os.scandir(root / folder), key=lambda one: one.name)
+        except OSError:  # it was removed meanwhile, or may not be read
+            continue
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if not _is_own(path) and entry.name != _UNREAD:
+                    waiting.append(path)
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                state = entry.stat(follow_symlinks=False)
+                count += 1
+                yield path, (state.st_ctime_ns, state.st_size, state.st_ino)
+        if count > _MAX_FILES:
+            return

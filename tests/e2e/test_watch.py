@@ -1,0 +1,400 @@
+"""`orch23 watch` as a user runs it: a process of its own, on a real file system."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.loopback import json_reply, loopback
+
+pytestmark = pytest.mark.slow  # processes that watch, and wait: `make test` runs them, `make check` does not
+
+REPOSITORY = str(Path(__file__).parents[2])
+PROGRAM = "import sys; sys.argv[0] = 'orch23'; from orch23.entry import run; sys.exit(run())"
+PIPELINE = """\
+version: 1
+name: watched
+stages:
+  up:
+    inputs: [specs/*.md]
+    outputs: [up.txt]
+    shell: cat specs/*.md > up.txt
+  other:
+    inputs: [q.md]
+    outputs: [o.txt]
+    shell: cat q.md > o.txt
+  end:
+    inputs: [up.txt]
+    outputs: [end.txt]
+    shell: cat up.txt up.txt > end.txt
+"""
+LLM = """\
+version: 1
+name: watched
+prices: {m: {input: 0, output: 1000}}
+stages:
+  code:
+    inputs: [q.md]
+    outputs: [code.txt]
+    llm: {provider: command, model: m, command: [PYTHON, -SE, model.py], prompt: p.j2, returns: text, max_tokens: 10}
+  copy:
+    inputs: [q.md]
+    outputs: [o.txt]
+    shell: cat q.md > o.txt
+""".replace("PYTHON", sys.executable)
+_LONGEST_S = 60.0
+IDLE = "press Ctrl-C to stop"
+
+
+class Watching:
+    """A project, and `orch23 watch` on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.log = root, root.parent / "watch.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def write(self, path: str, text: str) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def environ(self) -> dict[str, str]:
+        # The entries of the search path of this process: the libraries may be in one of them.
+        path = os.pathsep.join([REPOSITORY, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+        home = str(self.root.parent)
+        return {**os.environ, "PYTHONPATH": path, "HOME": home, "ORCH23_TRUST": "1", "ORCH23_ALLOW_UNSANDBOXED": "1"}
+
+    def start(self, *options: str, program: str = PROGRAM) -> None:
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program, "watch", *options], cwd=self.root, stderr=log, env=self.environ()
+            )
+        self.wait(lambda: IDLE in self.text())
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None
+        return self._process
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def read(self, path: str) -> str:
+        try:
+            return (self.root / path).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def wait(self, is_met: Callable[[], bool]) -> None:
+        until = time.monotonic() + _LONGEST_S
+        while not is_met():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < until, self.text()
+            time.sleep(0.01)
+
+    def idle(self) -> None:
+        """Wait until nothing is left to do: the last line says so, and stays the last."""
+        since = time.monotonic()
+        size = -1
+        until = since + _LONGEST_S
+        while True:
+            text = self.text()
+            if len(text) != size or not text.rstrip().endswith(IDLE):
+                size, since = len(text), time.monotonic()
+            elif time.monotonic() - since > 0.5:
+                return
+            assert time.monotonic() < until, text
+            time.sleep(0.02)
+
+    def builds(self) -> int:
+        return len(re.findall(r"^\S.* changed$", self.text(), re.MULTILINE))
+
+    def build(self, *options: str) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "build", *options],
+            cwd=self.root,
+            env=self.environ(),
+            capture_output=True,
+            check=False,
+        )
+        return done.returncode
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(10)
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Watching]:
+    found = Watching(tmp_path / "project")
+    found.write("specs/app.md", "one\n")
+    found.write("q.md", "question\n")
+    found.write("pipeline.yaml", PIPELINE)
+    yield found
+    found.close()
+
+
+def test_what_an_edit_reaches_is_built_and_nothing_else(watching: Watching) -> None:
+    watching.start()
+    watching.write("specs/app.md", "two\n")
+    watching.wait(lambda: watching.read("end.txt") == "two\ntwo\n")
+    watching.idle()
+    last = watching.text().rpartition("specs/app.md changed")[2]
+    assert "2 built, 1 fresh" in last
+    watching.write("README.md", "no stage reads it\n")
+    watching.idle()
+    assert watching.builds() == 1
+    assert watching.stop() == 130
+    # The build of another process has nothing left to do.
+    assert watching.build() == 0
+    assert len(list((watching.root / "logs").glob("*.jsonl"))) == 3
+
+
+def test_the_ways_of_editors_are_noticed(watching: Watching) -> None:
+    watching.start()
+    watching.write("q.md~", "renamed\n")
+    (watching.root / "q.md~").rename(watching.root / "q.md")
+    watching.wait(lambda: watching.read("o.txt") == "renamed\n")
+    watching.write("specs/more.md", "new\n")
+    watching.wait(lambda: watching.read("up.txt") == "one\nnew\n")
+    (watching.root / "q.md").unlink()
+    watching.wait(lambda: "E822" in watching.text())
+    watching.write("q.md", "again\n")
+    watching.wait(lambda: watching.read("o.txt") == "again\n")
+    # A folder that is replaced has lost its watch.
+    shutil.rmtree(watching.root / "specs")
+    watching.idle()
+    watching.write("specs/app.md", "moved\n")
+    watching.wait(lambda: watching.read("end.txt") == "moved\nmoved\n")
+    watching.idle()
+    watching.write("specs/app.md", "and edited\n")
+    watching.wait(lambda: watching.read("end.txt") == "and edited\nand edited\n")
+    # Edited back before anything is delivered, or after: the outputs are those of the file.
+    watching.write("q.md", "other\n")
+    watching.write("q.md", "again\n")
+    watching.idle()
+    assert watching.read("o.txt") == "again\n"
+
+
+def test_a_pipeline_with_errors_is_built_when_it_is_repaired(watching: Watching) -> None:
+    watching.start()
+    watching.write("pipeline.yaml", PIPELINE.replace("name: watched", "nme: watched"))
+    watching.idle()
+    assert watching.text().count("error[E802]") == 1
+    watching.write("pipeline.yaml", PIPELINE.replace("cat q.md >", "echo new; cat q.md q.md >"))
+    watching.wait(lambda: watching.read("o.txt") == "question\nquestion\n")
+    assert watching.stop() == 130
+
+
+def test_a_failed_build_is_not_repeated_until_something_changes(watching: Watching) -> None:
+    watching.start()
+    watching.write("pipeline.yaml", PIPELINE.replace("cat q.md > o.txt", "cat q.md > o.txt; grep good q.md"))
+    watching.idle()
+    time.sleep(6)  # longer than the interval of the comparison of all files
+    assert watching.text().count("1 failed") == 1
+    watching.write("q.md", "good\n")
+    watching.wait(lambda: watching.read("o.txt") == "good\n")
+    watching.idle()
+    assert watching.text().count("1 failed") == 1
+
+
+def test_a_checkout_is_one_build(watching: Watching) -> None:
+    for number in range(200):
+        watching.write(f"specs/{number}.md", "one\n")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+
+    def run(*words: str) -> None:
+        subprocess.run([*git, *words], cwd=watching.root, check=True, capture_output=True)
+
+    run("init", "-q")
+    run("add", "specs")
+    run("commit", "-qm", "one")
+    run("checkout", "-qb", "two")
+    for number in range(200):
+        watching.write(f"specs/{number}.md", "two\n")
+    run("commit", "-qam", "two")
+    watching.start()
+    run("checkout", "-q", "-")
+    watching.wait(lambda: watching.read("up.txt") == "one\n" * 201)
+    watching.idle()
+    assert watching.builds() == 1
+
+
+def test_ctrl_c_stops_a_build_at_once(watching: Watching) -> None:
+    watching.start()
+    watching.write("pipeline.yaml", PIPELINE.replace("cat q.md > o.txt", "sleep 60; cat q.md > o.txt"))
+    watching.wait(lambda: "pipeline.yaml changed" in watching.text())
+    time.sleep(1)
+    began = time.monotonic()
+    assert watching.stop() == 130
+    assert time.monotonic() - began < 10
+    assert "interrupted" in watching.text()
+
+
+def test_a_build_in_another_terminal_is_noticed_without_a_build(watching: Watching) -> None:
+    watching.start()
+    os.kill(watching.process.pid, signal.SIGSTOP)
+    watching.write("q.md", "other\n")
+    assert watching.build() == 0
+    os.kill(watching.process.pid, signal.SIGCONT)
+    watching.idle()
+    assert watching.builds() == 0
+    watching.write("q.md", "mine\n")
+    watching.wait(lambda: watching.read("o.txt") == "mine\n")
+
+
+def test_stages_that_would_call_a_model_wait_without_llm(watching: Watching) -> None:
+    watching.write("pipeline.yaml", LLM)
+    watching.write("p.j2", "{{ inputs[0].text }}")
+    watching.write("model.py", "import sys\nsys.stdout.write('answer')\n")
+    watching.start()
+    assert "1 stage waits, since it would call a model: code" in watching.text()
+    assert watching.read("o.txt") == "question\n"
+    assert watching.read("code.txt") == ""
+    # Another build may call it; then a recorded response is used.
+    assert watching.build() == 0
+    assert watching.read("code.txt").strip() == "answer"
+    watching.idle()
+    watching.write("q.md", "second\n")
+    watching.wait(lambda: watching.read("o.txt") == "second\n")
+    watching.idle()
+    assert watching.text().count("would call a model: code") == 2
+    before = watching.text()
+    watching.write("q.md", "question\n")
+    watching.wait(lambda: watching.read("o.txt") == "question\n")
+    watching.idle()
+    assert "would call a model" not in watching.text().removeprefix(before)
+    assert watching.stop() == 130
+    watching.start("--llm")
+    watching.write("q.md", "third\n")
+    watching.wait(lambda: watching.read("o.txt") == "third\n")
+    watching.idle()
+    assert "would call" not in watching.text()
+
+
+def _descriptors(pid: int) -> tuple[int, int]:
+    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(100, marks=pytest.mark.thorough)])
+def test_builds_leave_no_descriptors_and_threads(watching: Watching, count: int) -> None:
+    watching.start()
+    seen = []
+    for number in range(count):
+        watching.write("q.md", f"{number}\n")
+        watching.wait(lambda text=f"{number}\n": watching.read("o.txt") == text)  # type: ignore[misc]
+        if number in (4, count - 1):
+            watching.idle()
+            seen.append(_descriptors(watching.process.pid))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.thorough)])
+def test_no_edit_is_missed_during_builds(watching: Watching, count: int) -> None:
+    watching.start()
+    rng = random.Random(23)
+    texts = {"specs/app.md": "one\n", "specs/b.md": "", "q.md": "question\n"}
+    for number in range(count):
+        path = rng.choice([*texts])
+        texts[path] = f"{number} {rng.random()}\n"
+        watching.write(path, texts[path])
+        time.sleep(rng.choice([0, 0.005, 0.05, 0.2]))
+        if number % 25 == 24:
+            up = texts["specs/app.md"] + texts["specs/b.md"]
+            watching.wait(lambda up=up: watching.read("end.txt") == up * 2)  # type: ignore[misc]
+            watching.wait(lambda: watching.read("o.txt") == texts["q.md"])
+    watching.idle()
+    assert watching.stop() == 130
+    assert watching.build("--replay") == 0
+
+
+PRICED = """\
+version: 1
+name: watched
+prices: {{m: {{input: 0, output: 1000}}}}
+stages:
+  code:
+    inputs: [q.md]
+    outputs: [code.txt]
+    llm: {{provider: anthropic, model: m, base_url: "{url}", prompt: p.j2, returns: text, max_tokens: 1000}}
+  copy:
+    inputs: [q.md]
+    outputs: [o.txt]
+    shell: cat q.md > o.txt
+"""
+
+
+@pytest.mark.parametrize("options", [("--budget", "2.50"), ()])
+def test_all_builds_share_one_budget(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-for-tests")
+    reply = json_reply(
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "text", "text": "answer"}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1000},  # a dollar
+        }
+    )
+    with loopback(rule=lambda _: reply) as server:
+        limit = "" if options else "stop_conditions: {max_cost_usd: 2.50}\n"
+        watching.write("pipeline.yaml", PRICED.format(url=server.url) + limit)
+        watching.write("p.j2", "{{ inputs[0].text }}")
+        watching.start("--llm", *options)
+        watching.write("q.md", "second\n")
+        watching.wait(lambda: watching.read("o.txt") == "second\n")
+        watching.idle()
+        assert (len(server.asked), "used up" in watching.text()) == (2, False)
+        # The third could cost a dollar, and half a dollar is left.
+        watching.write("q.md", "third\n")
+        watching.wait(lambda: watching.read("o.txt") == "third\n")
+        watching.idle()
+        assert "the budget of this watch is used up ($2.00 of $2.50)" in watching.text()
+        assert "a higher --budget" in watching.text()
+        watching.write("q.md", "fourth\n")
+        watching.wait(lambda: watching.read("o.txt") == "fourth\n")
+        watching.idle()
+        assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("error", ["OSError", "RuntimeError"])  # no watches are left; no instances
+def test_files_are_compared_every_second_if_they_cannot_be_watched(watching: Watching, error: str) -> None:
+    program = f"""\
+from orch23.cli import file_events
+def refuse(_): raise {error}("OS file watch limit reached")
+file_events._notify_of = refuse
+{PROGRAM}"""
+    watching.start(program=program)
+    assert "note: the files are compared every second" in watching.text()
+    watching.write("q.md", "polled\n")
+    watching.wait(lambda: watching.read("o.txt") == "polled\n")
+    assert watching.stop() == 130
+
+
+def test_a_lost_event_is_found_by_the_comparison_of_all_files(watching: Watching) -> None:
+    program = f"""\
+from orch23.cli import file_events
+whole = file_events._notify_of
+file_events._notify_of = lambda folders: whole([one for one in folders if not one.endswith("specs")])
+{PROGRAM}"""
+    watching.start(program=program)
+    watching.write("specs/app.md", "unseen\n")
+    watching.wait(lambda: watching.read("end.txt") == "unseen\nunseen\n")
