@@ -372,7 +372,8 @@ def _stage_differences(name: str, then: PlannedStage | None, now: PlannedStage |
             text = reason_text(one)
             values = "" if " -> " in text else f": {short_value(one.old)} -> {short_value(one.new)}"
             yield f"stage `{name}`: {text}{values}"
-        if not changes:
+        # Another action is named above, with its reason.
+        if not changes and then.action == now.action:
             yield f"stage `{name}`: its key changed: {short_value(then.key)} -> {short_value(now.key)}"
     elif then.result != now.result and then.action == now.action:
         old, new = short_value(then.result or None), short_value(now.result or None)
