@@ -58,7 +58,8 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
 
     With `live`, what steps print and models write is reported while it arrives; `watcher` only shows it. With `wait`,
     the build waits for its batches. With `cancels`, it only cancels them. With `holds` and `replay`, a
-    stage whose response is not recorded waits.
+    stage whose response is not recorded waits. `approve` raises an error if the preview of the build is not the plan
+    that was approved; stages then do only what the plan says.
     """
 
     selection: Selection = ALL_STAGES
@@ -77,6 +78,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     cancels: bool = False
     holds: bool = False
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
+    approve: Callable[[Project, Preview], None] | None = None
 
 
 class BuildParts(Struct, frozen=True, kw_only=True):

@@ -153,6 +153,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         InvalidInputError: the plan has errors.
         OutdatedIndexError: another build ran since the one that the project was opened with.
         CorruptStateError: the lock file, the journal or the store is damaged.
+        OutdatedPlanError: the build would not do what its plan file says.
         ConsentError: the user has not consented to something that will certainly run or be sent.
         ConfigurationError, ProviderError: a model that will certainly be called cannot be, or a process that will
             certainly run cannot be sandboxed.
@@ -175,6 +176,13 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         session = open_build_session(project, forced=forced, overwrite_edited=request.overwrite_edited)
         check_ownership(session)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
+        if request.approve is not None:
+            from orch23.engine.planned_decider import approval_of, restrict  # noqa: PLC0415 - only with a plan file
+
+            # Under the lock, and before the journal is created: a refused build leaves no trace.
+            seen = preview(open_again(), request.selection)
+            request.approve(project, seen)
+            session = restrict(session, approval_of(seen))
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id

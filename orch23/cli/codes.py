@@ -60,6 +60,18 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
         "The libraries of `orch23 view` are an extra, since most projects do not need them. The hint is the command "
         "that adds one to your installation; `pip install 'orch23[view]'` adds all.",
     ),
+    "E681": (
+        "a plan file cannot be used",
+        "`orch23 build --plan FILE` needs a file that `orch23 plan --out FILE` wrote. This one does not exist, is "
+        "damaged, is something else (such as the output of `plan --json`), or was written by a newer orch23. Write it "
+        "again with `orch23 plan --out FILE`.",
+    ),
+    "E682": (
+        "a plan no longer holds",
+        "Since `orch23 plan --out FILE`, something changed that the plan depends on: an input, the pipeline, a "
+        "variable, a record or an output. `orch23 build --plan FILE` then builds nothing; if a file changes while it "
+        "runs, the stage that reads it fails. Plan again, read the plan, and build it.",
+    ),
     "W671": (
         "a pipeline cannot be planned",
         "`orch23 gc` keeps what the current plan of every pipeline needs, and cannot plan this one. It keeps what "

@@ -69,8 +69,25 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     as_json: bool,
     junit: str | None,
     trace: str | None,
+    plan_path: str | None,
 ) -> int:
     """Build stages that are not up to date."""
+    approve = None
+    if plan_path is not None:
+        from orch23.cli import plan_file  # noqa: PLC0415 - most builds have no plan file
+
+        if dry_run:
+            hint = "drop one of them; `orch23 plan` shows what a build would do"
+            raise UsageError(Diagnostic("E641", "`--dry-run` and `--plan` contradict each other", hint=hint))
+        planned = plan_file.read_plan_file(console.here / plan_path, plan_path)
+        approve, args = plan_file.approved_build(
+            console,
+            args,
+            planned,
+            plan_file.GivenOptions(forced, resample, overwrite_edited=overwrite_edited, budget=budget),
+        )
+        options = planned.options
+        forced, overwrite_edited, budget = options.forced, options.overwrite_edited, options.budget
     _check_model_flags(replay=replay, offline=offline, resample=resample)
     if output == "auto" and console.is_in_github_actions:
         output = "github"
@@ -88,6 +105,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
             verbose=verbose,
             as_json=as_json,
             exit_code=False,
+            out=None,
         )
     if as_json or quiet:
         output = "jsonl" if as_json else "quiet"
@@ -106,12 +124,13 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         live=live,
         wait=wait,
         ask_consent=partial(ask_consent, console),
+        approve=approve,
     )
     watched = console.watched
     if watched is not None:
         request = replace(request, holds=watched.holds, replay=watched.holds, budget=watched.budget)
     # Other formats, documents and --verbose list all stages; a partial build knows only those that an edit reaches.
-    lists_all = builtin is None or not builtin.in_a_line or verbose or documents is not None
+    lists_all = builtin is None or not builtin.in_a_line or verbose or documents is not None or approve is not None
     stale_snapshot = None if lists_all else console.stale_snapshot
     if builtin is not None and stale_snapshot is not None:
         code = _build_part(console, args, stale_snapshot, request, builtin, watched)
@@ -207,7 +226,8 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
     writer = IdleSnapshotWriter(console=console, project=project, screen=screen, idle_screen=idle_screen)
 
     def end(build: Build) -> None:
-        if form.in_a_line:
+        # A snapshot would answer the next build with this command line, whatever its plan file says by then.
+        if form.in_a_line and request.approve is None:
             writer.end(build)
         if watched is not None:
             watched.on_end(project.pipeline, writer.run_id, None if writer.has_written else writer.states(build))

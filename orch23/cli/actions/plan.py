@@ -1,8 +1,8 @@
 """Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -196,7 +196,7 @@ def replay_first_request(project: Project, stage: Stage, request: Request) -> Re
     return find_recorded(recorded, step, request)
 
 
-def show_plan(
+def show_plan(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
     args: PipelineArguments,
@@ -206,12 +206,22 @@ def show_plan(
     verbose: bool,
     as_json: bool,
     exit_code: bool,
+    out: str | None,
 ) -> int:
-    """Show what a build would do, and why."""
+    """Show what a build would do, and why. With `out`, write it to this file, too, unless a build would find errors."""
     limit = parse_budget(budget)
-    view = _partial_view(console, args) or whole_view(
-        console, args, forced=forced, overwrite_edited=overwrite_edited, stale_snapshot=console.stale_snapshot
-    )
+    save: Callable[[], None] | None = None
+    if out is None:
+        view = _partial_view(console, args) or whole_view(
+            console, args, forced=forced, overwrite_edited=overwrite_edited, stale_snapshot=console.stale_snapshot
+        )
+    else:
+        from orch23.cli import plan_file  # noqa: PLC0415 - most plans are only shown
+
+        project, seen = _whole_preview(console, args, forced=forced, overwrite_edited=overwrite_edited)
+        view = _view_of(project, seen, estimated=True)
+        given = plan_file.GivenOptions(forced, overwrite_edited=overwrite_edited, budget=budget)
+        save = partial(plan_file.save_plan, console, args, given, project, seen, out)
     if limit is not None:
         view = replace(view, max_cost=limit)  # replaces the pipeline's, as in a build
     console.write_out(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
@@ -219,6 +229,8 @@ def show_plan(
         if not as_json:
             console.write_diagnostics(view.errors, view.sources)
         return console.exit_number_of(InvalidInputError(*view.errors))
+    if save is not None:
+        save()
     return plan_exit_code(view, exit_code=exit_code)
 
 
@@ -235,6 +247,20 @@ def whole_view(
 
     With `stale_snapshot`, stages that nothing has affected since that build are not decided.
     """
+    project, seen = _whole_preview(
+        console, args, forced=forced, overwrite_edited=overwrite_edited, stale_snapshot=stale_snapshot
+    )
+    return _view_of(project, seen, estimated=estimated)
+
+
+def _whole_preview(
+    console: Console,
+    args: PipelineArguments,
+    *,
+    forced: tuple[str, ...] = (),
+    overwrite_edited: bool = False,
+    stale_snapshot: StaleSnapshot | None = None,
+) -> tuple[Project, Preview]:
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
     check_forced(session.state.plan, forced)
@@ -248,6 +274,10 @@ def whole_view(
     except OutdatedIndexError:
         project = replace(project, earlier=None)
         seen = preview(open_read_session(project, forced=forced, overwrite_edited=overwrite_edited), selection)
+    return project, seen
+
+
+def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
     view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
     return replace(_with_errors(view, project, seen), waiting=_waiting(project))
 

@@ -55,6 +55,7 @@ from orch23.report.registry import FORMATS
 @option("--json", "as_json", is_flag=True, help="Same as --output jsonl; with -n, one JSON document.")
 @option("--junit", metavar="FILE", type=click.Path(), help="Write a JUnit report to FILE.")
 @option("--trace", metavar="FILE", type=click.Path(), help="Write a Chrome trace to FILE.")
+@option("--plan", "plan_path", metavar="FILE", type=click.Path(), help="Build what `plan --out FILE` planned.")
 def build_command() -> None:
     """Build stages that are not up to date.
 
@@ -88,10 +89,11 @@ def watch_command() -> None:
 @option("-v", "--verbose", is_flag=True, help="Show every reason, not only the first.")
 @json_option
 @exit_code_option
+@option("--out", metavar="FILE", type=click.Path(), help="Write the plan to FILE for `build --plan`.")
 def plan_command() -> None:
     """Show what a build would do, and why.
 
-    Runs no step, calls no model, writes nothing.
+    Runs no step, calls no model, writes nothing but the FILE of --out.
     """
 
 

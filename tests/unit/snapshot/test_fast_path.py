@@ -11,7 +11,19 @@ from orch23.snapshot.fast_path import (
     program_identity,
 )
 
-DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample", "--live", "--wait", "--junit", "--trace"}
+DECIDED = {
+    "--dry-run",
+    "-n",
+    "--json",
+    "--force",
+    "-f",
+    "--resample",
+    "--live",
+    "--wait",
+    "--junit",
+    "--trace",
+    "--plan",
+}
 """The options with which a build is decided each time."""
 WITHOUT_PART = {"--jobs", "-j", *SHARED_FLAGS}
 
