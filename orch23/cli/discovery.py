@@ -76,8 +76,9 @@ def required_pipeline(found: FoundProject) -> Path:
 
     context = click.get_current_context(silent=True)
     command = "orch23 build" if context is None else context.command_path
-    existing = _a_pipeline(found.start)
-    hint = f"name a pipeline: `{command} {existing}`" if existing else "create one with `orch23 init`"
+    existing = _pipelines(found.start)
+    hint = f"name a pipeline: `{command} {existing[0]}`" if existing else "create one with `orch23 init`"
+    hint += f" (pipelines here: {', '.join(existing)})" if len(existing) > 1 else ""
     raise NotFoundError(Diagnostic("E661", message, hint=hint), *found.warnings)
 
 
@@ -170,10 +171,16 @@ def _not_own(path: Path) -> NotOwn | None:
     return None if folder == user else NotOwn(path, folder, is_file=False)
 
 
-def _a_pipeline(here: Path) -> str | None:
-    """Return the path of a pipeline in `pipelines`, for a hint; None if there is none."""
-    found = sorted(path.name for path in here.glob("pipelines/*.yaml") if path.name.count(".") == 1)
-    return f"pipelines/{found[0]}" if found else None
+def only_pipeline(here: Path) -> str | None:
+    """Return the path of the pipeline in `pipelines`; None if there is none, or more than one."""
+    found = _pipelines(here)
+    return found[0] if len(found) == 1 else None
+
+
+def _pipelines(here: Path) -> list[str]:
+    """Return the paths of the pipelines in `pipelines`. Names with more than one dot are not pipelines."""
+    names = sorted(path.name for path in here.glob("pipelines/*.yaml") if path.name.count(".") == 1)
+    return [f"pipelines/{name}" for name in names]
 
 
 def _is_file(path: Path) -> bool:

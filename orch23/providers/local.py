@@ -32,6 +32,8 @@ from orch23.steps.llm.spec import LLMStep
 DEFAULT_SEED = 1
 DEFAULT_TEMPERATURE = 0.0
 CONTEXT_TOKENS = 4096
+# A small model often does not end by itself: without a limit it goes on for minutes, until its context is full.
+DEFAULT_MAX_TOKENS = 512
 _READY_S = 120.0
 _END_S = 5.0
 _MAX_BODY = 4 * 1_048_576
@@ -260,14 +262,21 @@ def _response(answer: Json, model: str, duration_s: float) -> Response:
     )
 
 
+def missing_server() -> str:
+    """Return the command that installs the library of the server; empty if it is installed."""
+    if importlib.util.find_spec("xllamacpp") is not None:
+        return ""
+    from orch23.providers.installation import install_command  # noqa: PLC0415 - only if it is missing
+
+    return install_command("xllamacpp")
+
+
 def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     """Return an error if the library of the server or the weights are missing."""
     missing, ways = [], []
-    if importlib.util.find_spec("xllamacpp") is None:
+    if command := missing_server():
         missing.append("llama.cpp (xllamacpp) is not installed")
-        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
-
-        ways.append(f"`{install_command('xllamacpp')}`")
+        ways.append(f"`{command}`")
     if local_model.installed_weights(model, local_model.user_data_dir(environ)) is None:
         missing.append(f"the weights of {model} are not installed")
         ways.append(f"`orch23 model install {model}`")
@@ -304,4 +313,5 @@ ADAPTER = Adapter(
     wire=lambda step, schema: schema if step.returns == "json" else None,
     check=_check,
     ready=lambda step, environ, _root: _missing(step.model, environ),
+    usual_max_tokens=DEFAULT_MAX_TOKENS,
 )

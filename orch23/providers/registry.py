@@ -167,8 +167,13 @@ def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
 
 def with_token_limit(step: "LLMStep") -> "LLMStep":
     """Return a step with the `max_tokens` of its first request: as stated, or the default that its model allows."""
-    facts = None if step.states_max_tokens else _adapter(step).facts(step)
-    return step if facts is None else replace(step, max_tokens=facts.limit_of(step.max_tokens))
+    if step.states_max_tokens:
+        return step
+    adapter = _adapter(step)
+    usual = adapter.usual_max_tokens or step.max_tokens
+    facts = adapter.facts(step)
+    limit = usual if facts is None else facts.limit_of(usual)
+    return step if limit == step.max_tokens else replace(step, max_tokens=limit)
 
 
 def model_facts_of(step: "LLMStep") -> "ModelFacts | None":

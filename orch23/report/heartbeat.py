@@ -47,6 +47,11 @@ class Heartbeat(Struct):
 
 
 def _described(stage: RunningStage, now: float) -> str:
-    attempt = f", attempt {stage.attempt}" if stage.attempt > 1 else ""
+    attempt = ""
+    if stage.attempt > 1:
+        since = stage.since if stage.attempt_since is None else stage.attempt_since
+        attempt = f", attempt {stage.attempt} for {format_duration(now - since)}"
     doing = visible(typed_command(stage.doing))
+    if stage.doing.startswith("receiving from "):
+        doing += f", {pluralize(stage.received + len(stage.line), 'character')}"
     return f"{visible(stage.name)} ({format_duration(now - stage.since)}{attempt}: {doing})"

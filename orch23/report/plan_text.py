@@ -105,7 +105,7 @@ def _time(running: Sequence[Estimate]) -> str:
         return ""
     unknown = len(running) - len(known)
     source = f"median of {pluralize(min(runs for _, runs in known), 'run')}"
-    source += f"; unknown of {pluralize(unknown, 'stage')}" if unknown else ""
+    source += f"; not counting {pluralize(unknown, 'stage')} without history" if unknown else ""
     return f"{_about(sum(duration_s for duration_s, _ in known))} ({source})"
 
 

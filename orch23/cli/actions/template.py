@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from orch23.cli.actions.doctor import VENDOR_KEYS, provider_finding
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
 from orch23.cli.discovery import find_project, is_project_root
@@ -263,14 +265,17 @@ def create_project(
     source = find_source(template or _choose(console), console.here)
     answers = parse_data(data)
     asking = console.is_interactive and not defaults
+    # A dry run writes nothing: without a terminal, it needs no answers.
+    preview = dry_run and not console.is_interactive
     # The catalogue is of the newest version; an earlier one may have other choices.
     choices = _provider_choices(source) if ref is None else ()
     found = _usable_providers(console.environ, choices)
     # A parent with only a git repository is not the root: the project may be meant to be a part of it.
     marked = is_project_root(find_project(console.here).root)
     root = project_root(console) if marked else console.here.resolve()
-    suggested = _suggested(found, choices, answers) if asking else {}
-    answering = AnswerOptions(data=answers, suggested=suggested, ask=asking, defaults=defaults)
+    usable = {name: what for name, what in found.items() if provider_finding(name, console.environ).ok}
+    suggested = _suggested(usable, choices, answers) if asking else {}
+    answering = AnswerOptions(data=answers, suggested=suggested, ask=asking, defaults=defaults or preview)
     planned = dry_run_init(source, root, answering, ref=ref, existing=existing, environ=console.environ)
     if not write_template(console, planned, root, dry_run=dry_run, first=True):
         return report_conflicts(console, planned, root)
@@ -278,10 +283,30 @@ def create_project(
         _allow(console, planned.changes, root)
     if planned.rendered.message:
         console.write_err(f"{visible(planned.rendered.message)}\n")
-    provider = next(iter(found), None)
+    provider = next(iter(usable or found), None)
     if not asking and provider is not None and "provider" not in answers:
-        console.write_err(f"{provider} is available here: `--data provider={provider}` uses it\n")
+        stated = [word for one in data for word in ("--data", one)]
+        command = [
+            "orch23",
+            "init",
+            source.name,
+            "--defaults",
+            "--overwrite",
+            *stated,
+            "--data",
+            f"provider={provider}",
+        ]
+        _offer(console, provider, shlex.join(command))
     return ExitCode.OK
+
+
+def _offer(console: Console, provider: str, command: str) -> None:
+    """Print how to use a provider whose key or weights were found, with the result of `doctor`."""
+    finding = provider_finding(provider, console.environ)
+    if finding.ok:
+        console.write_err(f"{provider} is available here; to use it: `{command}`\n")
+    else:
+        console.write_err(f"{finding.name}: {finding.value} (`{finding.hint}`); then use it with `{command}`\n")
 
 
 def _allow(console: Console, changes: Sequence[TemplateChange], root: Path) -> None:
@@ -327,7 +352,9 @@ def _choose(console: Console) -> str:
         message = f"no template is named. Choose one of:\n{listed.rstrip()}"
         raise click.UsageError(message)
     console.write_err(listed)
-    chosen: str = click.prompt("Template", type=click.Choice(list(templates)), err=True)
+    # Not the names in the question: they are in the list, and a narrow terminal breaks them.
+    choices = click.Choice(list(templates))
+    chosen: str = click.prompt("Template", type=choices, show_choices=False, err=True)
     return chosen
 
 
@@ -341,8 +368,7 @@ def _provider_choices(source: TemplateSource) -> Sequence[str]:
 
 def _usable_providers(environ: Mapping[str, str], choices: Sequence[str]) -> dict[str, str]:
     """Return the providers that can be called on this machine, each with what was found for it."""
-    keys = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-    found = {provider: key for provider, key in keys.items() if environ.get(key)}
+    found = {provider: key for provider, key in VENDOR_KEYS.items() if environ.get(key)}
     weights = [one.name for one in known_models() if installed_weights(one.name, user_data_dir(environ))]
     found |= {"local": ", ".join(weights)} if weights else {}
     return {provider: what for provider, what in found.items() if provider in choices}

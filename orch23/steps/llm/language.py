@@ -128,7 +128,7 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Count | UnsetType,
         Meta(
             description="The maximum tokens of one response. Default: 32,000, or less if the model is known to allow "
-            "less."
+            "less; 512 for `local`."
         ),
     ] = UNSET
     on_truncated: Annotated[

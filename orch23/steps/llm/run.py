@@ -91,7 +91,7 @@ class _LLMRunner(StepRunner):
         tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
         written = frozenset(one.path for one in judged.writes)
         files = tuple(sorted(written))
-        attempts.report.emit(FilesProposed(files=files), f"{len(files)} files proposed")
+        attempts.report.emit(FilesProposed(files=files), f"{len(files)} file{'s' if len(files) != 1 else ''} proposed")
         settle = partial(_settle, conversation, fingerprint)
         return AttemptResult(
             tree,

@@ -26,7 +26,9 @@ def step(provider: str, model: str, stated: int | None = None, **more) -> LLMSte
         (step("openai", "gpt-4o", base_url="http://127.0.0.1:1/v1"), 32_000),
         (step("anthropic", "claude-3-haiku-20240307", base_url="https://gateway.example"), 32_000),
         (step("anthropic", "claude-3-haiku-20240307", base_url="https://api.anthropic.com/"), 4096),
-        (step("local", "smollm2"), 32_000),
+        # A small model writes until its context is full.
+        (step("local", "smollm2"), 512),
+        (step("local", "smollm2", 2000), 2000),
         (step("command", "gpt-4o", command=("x",)), 32_000),
     ],
 )

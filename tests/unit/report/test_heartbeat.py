@@ -1,5 +1,6 @@
 """What a log says about stages that run for long."""
 
+from orch23.model.event import AttemptStarted, Event, LlmRequest
 from orch23.report.heartbeat import Heartbeat
 from orch23.report.running import RunningStage, RunningStages
 
@@ -25,7 +26,7 @@ def test_stages_that_are_due_together_share_a_line() -> None:
     stages = {name: stage(name, attempt=2) for name in "abcdefg"}
     assert beats(RunningStages(stages=stages), until=12)[10] == [
         "still running: "
-        + ", ".join(f"{name} (10.0s, attempt 2: waiting for openai m)" for name in "abcde")
+        + ", ".join(f"{name} (10.0s, attempt 2 for 10.0s: waiting for openai m)" for name in "abcde")
         + " and 2 more"
     ]
 
@@ -44,3 +45,13 @@ def test_many_items_without_lines_are_counted_twice_a_minute_while_they_end() ->
     running = RunningStages(names=dict.fromkeys(map(str, range(1000))), done={"1", "2"})
     assert beats(running, until=100, counts=True) == {30: ["2 of 1,000 stages done"]}
     assert beats(running, until=100) == {}
+
+
+def test_the_time_of_the_attempt_and_the_received_characters_are_shown() -> None:
+    running = RunningStages(stages={"a": RunningStage(name="a", since=0.0)})
+    for event in (AttemptStarted(attempt=2, max_attempts=3), LlmRequest(provider="openai", model="m")):
+        running.notice(Event(data=event, message="", role="a"), 7.0)
+    running.print("a", ["x" * 999, "", "y" * 99], "def")
+    assert Heartbeat().lines(running, 10.0, counts=False) == [
+        "still running: a (10.0s, attempt 2 for 3.0s: receiving from openai m, 1,104 characters)"
+    ]

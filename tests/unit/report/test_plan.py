@@ -91,7 +91,7 @@ def test_the_text_has_a_line_a_stage_and_the_sums() -> None:
         " ! tests  edited   edited by hand: r.json\n"
         "                   `orch23 accept p.yaml tests` keeps the edit, `--overwrite-edited` discards it\n"
         " ? each   expand   its items are known after code has run; 2 items last time\n"
-        " LLM calls 0 to 7; limit 7 · ~3 s (median of 2 runs; unknown of 2 stages)\n"
+        " LLM calls 0 to 7; limit 7 · ~3 s (median of 2 runs; not counting 2 stages without history)\n"
         " would write a.txt b.txt (code.py src/x.py)\n"
     )
 
