@@ -84,8 +84,14 @@ def events_page() -> str:
     parts, objects = [_EVENTS_HEAD], dict[str, type[Struct]]()
     for kind, form in EVENT_KINDS.items():
         parts += [f"\n## `{kind}`\n\n{python.cleandoc(form.__doc__ or '')}\n", *_table(form, objects)]
-    for name, part in objects.items():
-        parts += [f"\n## {name}\n\n{python.cleandoc(part.__doc__ or '')}\n", *_table(part, {})]
+    shown: set[str] = set()
+    while left := [name for name in objects if name not in shown]:  # an object may have others
+        for name in left:
+            shown.add(name)
+            parts += [
+                f"\n## {name}\n\n{python.cleandoc(objects[name].__doc__ or '')}\n",
+                *_table(objects[name], objects),
+            ]
     return "".join(parts)
 
 

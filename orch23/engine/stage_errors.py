@@ -115,7 +115,8 @@ def _located(plan: Plan, stage: Stage, problem: Diagnostic) -> Diagnostic:
         return problem
     missing = _slice_of(stage, problem)
     place = plan.pipeline.locate("stages", stage.family, *(missing[0] if missing else ()))
-    return replace(problem, location=place, subject=None if missing else stage.name)
+    # What the error is about, such as a file, comes before the stage, which the location shows.
+    return replace(problem, location=place, subject=None if missing else problem.subject or stage.name)
 
 
 def errors_of_all_stages(decider: StageDecider) -> tuple[Diagnostic, ...]:

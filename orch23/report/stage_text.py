@@ -234,6 +234,8 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
     place = pipeline.locate("stages", first.name) if problem is None else problem.location
     where = f" ({visible(str(place))})" if place else ""
     message = first.message if problem is None else problem.message
+    if problem is not None and problem.subject and problem.subject != first.name:
+        message = f"{problem.subject}: {message}"
     reason = truncate(visible(message.partition("\n")[0]), _MAX_REASON)
     cause = f": {visible(first.data.cause.text)}" if first.data.cause else ""
     others = len(found) - 1

@@ -52,7 +52,7 @@ def test_the_exit_code_of_a_command_is_on_the_screen_and_no_word_of_a_verificati
         ("kill -9 $$", "exited with 137 (SIGKILL)"),
         ("exit 3", "verify: exited with 3"),
     ):
-        assert f"  $ {command}\n  {ended}\n" in failed.err
+        assert f"  $ {command}\n  {ended} after " in failed.err
     assert {kind for _, kind in attempts(project)} == {"verify_failed"}  # the kind that `retry.when` names
     assert project.run("show", "a").out.startswith("exited with 42\n$ bash")
 

@@ -71,7 +71,7 @@ def test_a_file_over_the_limit_is_reported_before_the_call(project: Project, ret
     story(project, answer, big=BIG * 2, returns=returns)
     outcome = project.build("--overwrite-edited")
     assert outcome.code == 1
-    assert f"E210 big.py: has {len(BIG * 2):,} bytes" in outcome.err.replace("]", "").replace("[", "")
+    assert f"E210: big.py: has {len(BIG * 2):,} bytes" in outcome.err.replace("]", "").replace("[", "")
     assert "returns: edits" in outcome.err
     assert not project.events_of("llm_request")
     assert len(project.events_of("attempt_finished")) == 1, "the next attempt would fail in the same way"

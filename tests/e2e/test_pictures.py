@@ -152,7 +152,7 @@ def test_others_are_refused_before_the_call(tmp_path: Path, provider: str, promp
     with loopback() as server:
         outcome = story(tmp_path, server.url, provider, prompt).build(env=KEY)
         assert outcome.code == 1
-        reported = {path for path in ("art/a.png", "b.pdf") if f"[E837] {path}: is binary" in outcome.err}
+        reported = {path for path in ("art/a.png", "b.pdf") if f"[E837]: {path}: is binary" in outcome.err}
         assert reported == set(refused), outcome.err
         assert "or show it with `| block` to a model that is known to accept pictures" in outcome.err
         assert not server.asked
@@ -163,7 +163,7 @@ def test_binary_files_that_happen_to_be_utf_8_are_refused(tmp_path: Path, data: 
     with loopback() as server:
         outcome = story(tmp_path, server.url, CLAUDE, files={"art/a.png": data}).build(env=KEY)
         assert outcome.code == 1
-        assert "[E837] art/a.png: is binary and cannot be shown in a prompt; no model was called. Fix:" in outcome.err
+        assert "[E837]: art/a.png: is binary and cannot be shown in a prompt; no model was called" in outcome.err
         assert not server.asked
 
 
@@ -172,7 +172,7 @@ def test_a_system_prompt_has_no_pictures(tmp_path: Path) -> None:
         project = story(tmp_path, server.url, CLAUDE + ", system: s.j2", "say\n")
         outcome = project.write({"s.j2": "{{ inputs['art/a.png'] | block }}"}).build(env=KEY)
         assert outcome.code == 1
-        assert "[E837] art/a.png" in outcome.err
+        assert "[E837]: art/a.png" in outcome.err
         assert not server.asked
 
 
@@ -196,8 +196,8 @@ def test_limits_of_the_vendor_are_known_before_the_call(tmp_path: Path) -> None:
         large = {"art/a.png": PNG + b"\0" * (10 << 20), "b.pdf": PDF + b"/Encrypt 5 0 R"}
         outcome = story(tmp_path, server.url, CLAUDE + context, files=large).build(env=KEY)
         assert outcome.code == 1
-        assert f"[E837] art/a.png: has {len(PNG) + (10 << 20):,} bytes; anthropic accepts 10,485,760" in outcome.err
-        assert "[E837] b.pdf: is an encrypted PDF" in outcome.err
+        assert f"[E837]: art/a.png: has {len(PNG) + (10 << 20):,} bytes; anthropic accepts 10,485,760" in outcome.err
+        assert "[E837]: b.pdf: is an encrypted PDF" in outcome.err
         assert not server.asked
 
 
