@@ -31,6 +31,7 @@ def plan_json(view: PlanView) -> str:
         "groups": {group: list(names) for group, names in view.groups.items()},
         "waiting": [from_struct(one) for one in view.waiting],
         "errors": [diagnostic_document(one) for one in view.errors],
+        "warnings": [diagnostic_document(one) for one in view.warnings],
         "stages": [stage_document(line) for line in view.lines],
     }
     return json_document(document)

@@ -99,7 +99,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     `dead` are files of removed stages that a successful build deletes; `released` are those that stay as source files,
     with their stages. A plan of what an edit reaches has no `lines` for the other stages: `fresh_besides` and
     `skipped_besides` count them. `waiting` are the batches that the last build waits for, `errors` those that
-    a build would find at the stages that run, `sources` the texts that they are in.
+    a build would find at the stages that run, `warnings` those about responses that it will refuse, `sources` the texts
+    that they are in.
     """
 
     name: str
@@ -115,6 +116,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     waiting: tuple[BatchWaiting, ...] = ()
     errors: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -26,11 +26,12 @@ from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.engine.dry_run import Preview, preview
 from orch23.engine.estimate import EstimateBasis, estimate
 from orch23.engine.stage_errors import lasting_errors
+from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
 from orch23.model.pipeline import Stage
-from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Run, VerifyOnly
+from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED
 from orch23.providers.prices import Prices
@@ -45,6 +46,9 @@ from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.steps.registry import is_llm
 from orch23.store.history import read_history
 from orch23.store.run_statistics import StageStatistics, read_statistics, statistics_of
+
+# The provider whose responses are in a file of the project.
+SCRIPTED = "scripted"
 
 if TYPE_CHECKING:
     from orch23.engine.cache_saving import PlannedCall
@@ -225,6 +229,8 @@ def show_plan(  # noqa: PLR0913 - a command has as many parameters as options
     if limit is not None:
         view = replace(view, max_cost=limit)  # replaces the pipeline's, as in a build
     console.write_out(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
+    if view.warnings and not as_json:
+        console.write_diagnostics(view.warnings, view.sources)
     if view.errors:
         if not as_json:
             console.write_diagnostics(view.errors, view.sources)
@@ -279,6 +285,7 @@ def _whole_preview(
 
 def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
     view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
+    view = _with_warnings(view, project, seen) if estimated else view
     return replace(_with_errors(view, project, seen), waiting=_waiting(project))
 
 
@@ -287,7 +294,36 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
     running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
     sources = project.tools.sources
     errors = lasting_errors(seen.plan, running, sources, lambda up: isinstance(seen.decisions.get(up), Fresh))
-    return replace(view, errors=errors, sources=texts_of(project, errors)) if errors else view
+    return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
+
+
+def _with_warnings(view: PlanView, project: Project, seen: Preview) -> PlanView:
+    """Add a warning for each stage whose scripted response the build will refuse (ADR 47)."""
+    found = [one for decided in seen.decided_stages.values() for one in _refused_response(project, seen, decided)]
+    return replace(view, warnings=tuple(found), sources=texts_of(project, found)) if found else view
+
+
+def _refused_response(project: Project, seen: Preview, decided: DecidedStage) -> tuple[Diagnostic, ...]:
+    """Return the errors of the build that are certain about the scripted response to a first request, as warnings."""
+    stage = decided.resolved.stage
+    # The request is certain only if no stage before this one can still change a file.
+    ups = (seen.decisions.get(up) for up in seen.plan.upstream.get(stage.name, ()))
+    if not isinstance(decided.decision, Run) or not all(isinstance(up, Fresh | Restore | None) for up in ups):
+        return ()
+    if not is_llm(stage.step) or stage.step.provider != SCRIPTED or not stage.step.answers:
+        return ()
+    request = first_request(project, decided)
+    if request is None or replay_first_request(project, stage, request).missing is None:
+        return ()
+    from orch23.providers.scripted import ScriptedProvider  # noqa: PLC0415 - only for scripted responses
+
+    try:
+        answers = read_scripted_responses(project.tools.sources, stage.step.answers)
+        ScriptedProvider(answers, stage.name, 1).complete(request, 0, lambda _text: None)
+    except Orch23Error as refused:
+        place = project.pipeline.locate("stages", stage.family)
+        return tuple(replace(one, severity=Severity.WARNING, location=place) for one in refused.diagnostics)
+    return ()
 
 
 def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
@@ -310,6 +346,7 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
         view = _with_errors(plan_view_of(seen, estimates_of(project, seen) if estimated else None), project, seen)
+        view = _with_warnings(view, project, seen) if estimated else view
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
         part.last.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # the whole plan reports all errors

@@ -1,0 +1,50 @@
+"""`plan` warns of scripted responses that the next build refuses (E404), in the same words."""
+
+import json
+
+from tests.project import Project, scripted
+
+OTHER = "0" * 16
+
+
+def edited(project: Project, *, requests: list[str]) -> Project:
+    """Write a pipeline whose response was written for these requests."""
+    files = scripted({"code": {"inputs": ["in.txt"], "outputs": ["app.py"], "llm": {"returns": "code"}}}, {})
+    files["pipeline.answers.yaml"] = json.dumps({"code": [{"when": "", "requests": requests, "answers": ["x = 1\n"]}]})
+    return project.write({**files, "in.txt": "one\n"})
+
+
+def test_a_plan_warns_in_the_words_of_the_build(project: Project) -> None:
+    edited(project, requests=[OTHER])
+    planned = project.run("plan")
+    assert planned.code == 0, planned.err
+    assert "warning[E404]" in planned.err
+    said = "the scripted responses were written for other requests"
+    hint = planned.err[planned.err.index('requests: ["') :][:30]
+    (warning,) = project.run("plan", "--json").json()["warnings"]
+    assert (warning["code"], said in warning["message"]) == ("E404", True)
+    built = project.build()
+    assert built.code != 0
+    assert "error[E404]" in built.err
+    assert said in built.err
+    assert hint in built.err
+
+
+def test_a_response_for_the_request_needs_no_warning(project: Project) -> None:
+    edited(project, requests=[OTHER])
+    hint = project.run("plan").err
+    digest = hint[hint.index('requests: ["') + len('requests: ["') :][:16]
+    edited(project, requests=[digest])
+    planned = project.run("plan")
+    assert "E404" not in planned.err
+    assert project.run("plan", "--json").json()["warnings"] == []
+    assert project.build().code == 0
+
+
+def test_a_request_that_may_still_change_needs_no_warning(project: Project) -> None:
+    edited(project, requests=[OTHER])
+    pipeline = json.loads(project.read("pipeline.yaml"))
+    pipeline["stages"]["first"] = {"outputs": ["in.txt"], "shell": "echo two > in.txt"}
+    project.delete("in.txt")
+    project.edit("pipeline.yaml", json.dumps(pipeline))
+    assert "E404" not in project.run("plan").err
