@@ -3,6 +3,7 @@
 This module imports jsonschema, so it is imported only where something is wrong.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -72,6 +73,9 @@ _ELSEWHERE = {
     "working_directory": "cwd",
     "description": "desc",
 }
+
+# Durations as people write them: `5 minutes`, `5min`.
+_DURATION = re.compile(r"([0-9]{1,9})\s*(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)", re.IGNORECASE)
 
 _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
@@ -198,7 +202,10 @@ def _malformed(error: _Error) -> _Words:
     if error.validator == "pattern" and not error.instance.strip() and form is None:
         return "E812", f"{_name(error)} is empty", _meaning(error)
     message = f"{_name(error)} is {describe_value(error.instance)}, which is malformed"
-    return error.schema.get("x-code", "E812"), message, form or _meaning(error)
+    code = error.schema.get("x-code", "E812")
+    short = _DURATION.fullmatch(error.instance.strip()) if code == "E815" else None
+    hint = f"write {short[1]}{short[2][0].lower()}" if short else form or _meaning(error)
+    return code, message, hint
 
 
 def _unknown(error: _Error, key: str) -> _Words:

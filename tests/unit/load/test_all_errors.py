@@ -46,6 +46,15 @@ def test_the_key_of_another_tool_is_translated(key: str, meant: str) -> None:
     assert (error.code, error.hint) == ("E802", f"did you mean `{meant}`?")
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("5 minutes", "write 5m"), ("90 sec", "write 90s"), ("2 Hours", "write 2h"), ("five minutes", "write 300s, 45m")],
+)
+def test_a_duration_in_words_is_translated(text: str, hint: str) -> None:
+    (error,) = parse_pipeline(f"version: 1\nstages: {{s: {{shell: x, timeout: {text}}}}}\n", "p.yaml").diagnostics
+    assert (error.code, (error.hint or "").startswith(hint)) == ("E815", True)
+
+
 def test_a_key_is_translated_only_to_one_that_may_be_there() -> None:
     (error,) = parse_pipeline("version: 1\nrun: x\nstages: {s: {shell: x}}\n", "p.yaml").diagnostics
     assert error.hint is not None
