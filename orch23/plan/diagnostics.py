@@ -229,7 +229,13 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         place = self.plan.pipeline.locate("stages", name, *where)
         items = self.plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
         later = next((item for item in items if item in makers), None)
-        if later is None:
+        # A stage of a model may come after a reader of its file, which then reads the version before (ADR 19).
+        stages = [maker for maker in makers if isinstance(self.plan.nodes.get(maker), Stage)]
+        after = next((maker for maker in stages if name in self.plan.upstream[maker]), None)
+        if later is None and after is not None:
+            message = f"cycle: stage `{name}` reads `{path}`, and `{after}`, which makes it, runs after `{name}`"
+            hint = f"remove `{name}` from `needs` of `{after}`, and what it makes from its `inputs`"
+        elif later is None:
             message, hint = _missing_text(self.plan.pipeline, name, path, self.known_paths, self.neighbours)
         else:
             message = (

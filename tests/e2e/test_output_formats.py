@@ -1,6 +1,10 @@
 """What `--output` shows of a build is the whole of it, also where there is nothing to do, or only a part is reached."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from unittest.mock import patch
 from xml.etree import ElementTree as ET
 
@@ -52,6 +56,17 @@ def test_a_build_writes_its_documents_to_files_beside_any_output(several: Projec
         assert (suite.get("tests"), suite.get("failures")) == ("4", "0"), "also when there is nothing to do"
         assert json.loads(several.read("reports/trace.json"))["otherData"]["status"] == "ok"
     assert several.build("--junit", "reports/deep/junit.xml", "-k").code == 0
+
+
+def test_a_document_of_the_environment_is_written_also_with_nothing_to_do(several: Project) -> None:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(several.home), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environ |= {"ORCH23_BUILD_JUNIT": "junit.xml", "XDG_STATE_HOME": str(several.home / "state")}
+    program = [sys.executable, "-c", "from orch23.entry import run; run()", "build"]
+    for _ in range(3):
+        (several.root / "junit.xml").unlink(missing_ok=True)
+        done = subprocess.run(program, cwd=several.root, env=environ, capture_output=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert (several.root / "junit.xml").exists()
 
 
 def test_a_document_has_failures_too(several: Project) -> None:

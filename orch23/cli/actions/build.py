@@ -226,8 +226,9 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
     writer = IdleSnapshotWriter(console=console, project=project, screen=screen, idle_screen=idle_screen)
 
     def end(build: Build) -> None:
-        # A snapshot would answer the next build with this command line, whatever its plan file says by then.
-        if form.in_a_line and request.approve is None:
+        # A snapshot would answer the next build with this command line and environment: whatever its plan file says by
+        # then, and without its documents.
+        if form.in_a_line and request.approve is None and documents is None:
             writer.end(build)
         if watched is not None:
             watched.on_end(project.pipeline, writer.run_id, None if writer.has_written else writer.states(build))

@@ -48,6 +48,13 @@ def test_only_literal_inputs_that_are_not_optional_are_required() -> None:
     assert "for the file of this name, write `d.md[#]H`" in (problem.hint or "")
 
 
+def test_a_file_that_a_later_stage_of_a_model_makes_is_a_cycle() -> None:
+    draft = stage("draft", ("spec",), ("out",), needs=("check",), chain=ChainLink(chain="draft", index=0))
+    (problem,) = missing(draft, stage("check", ("out",)), exists=("spec",))
+    assert problem.message == "cycle: stage `check` reads `out`, and `draft`, which makes it, runs after `check`"
+    assert (problem.hint or "").startswith("remove `check` from `needs` of `draft`")
+
+
 def test_inputs_of_known_stages_are_not_looked_up() -> None:
     plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("a", ("x",)), stage("b", ("y",)))))
     assert plan is not None
