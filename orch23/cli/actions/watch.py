@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import os
 import time
 from collections.abc import Mapping
@@ -39,6 +40,7 @@ _GIT_LOCK = Path(".git/index.lock")
 _GIT_WAIT_S = 5.0
 # A build whose files changed while it ran is repeated: at most so often if no event says what changes them.
 _MAX_AGAIN = 3
+_BUILDS_A_COLLECTION = 10
 _SHOWN_PATHS = 3
 _STOPPING = (ExitCode.SIGHUP, ExitCode.SIGINT, ExitCode.SIGTERM)
 
@@ -120,6 +122,7 @@ class Watch(Struct, kw_only=True):
     _is_paused: bool = False
     _is_idle: bool = False
     _repeats: int = 0
+    _builds: int = 0
     _pipeline: str = ""
     _signals: list[int] = field(default_factory=list)
     _ended: list[_Ended] = field(default_factory=list)
@@ -132,6 +135,7 @@ class Watch(Struct, kw_only=True):
             change = self.files.change()
             if change is not None:
                 code = self._build(change)
+                self._builds += 1
                 # A signal may come too late to stop the build that runs.
                 if self._signals or code in _STOPPING:
                     return 128 + self._signals[0] if self._signals else code
@@ -140,12 +144,21 @@ class Watch(Struct, kw_only=True):
             if self.events.follow(self.files.folders()):
                 continue
             self._show_idle()
+            self._free_memory()
             delivery = self.events.wait(_INTERVAL_S)
             if delivery.interrupted:
                 return ExitCode.SIGINT
             if delivery.changed:
                 self._repeats = 0
                 self._wait_for_git()
+
+    def _free_memory(self) -> None:
+        """Free what ended builds left: `collector_paused` exempts it from the garbage collector."""
+        if self._builds >= _BUILDS_A_COLLECTION:
+            self._builds = 0
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
 
     def _show_idle(self) -> None:
         if self._is_idle:
