@@ -93,7 +93,7 @@ def test_questions_are_asked_and_the_provider_with_a_key_is_proposed(tmp_path: P
 
 
 def test_without_a_name_the_templates_are_offered(tmp_path: Path) -> None:
-    code, screen = on_a_terminal(tmp_path, "init", "--defaults", answers={b"Template (": b"quickstart\r"})
+    code, screen = on_a_terminal(tmp_path, "init", "--defaults", answers={b"Template:": b"quickstart\r"})
     assert code == 0, screen
     assert "  quickstart" in screen
     assert (tmp_path / "pipelines/quickstart.yaml").exists()

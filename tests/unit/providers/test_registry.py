@@ -132,7 +132,11 @@ def test_a_local_model_must_be_known_but_need_not_be_installed() -> None:
 
 
 def test_parameters_are_explicit_so_that_a_default_and_its_value_are_one() -> None:
-    assert registry.parameters_of(step("local", max_tokens=160)) == {"max_tokens": 160, "seed": 1, "temperature": 0.0}
+    assert registry.parameters_of(step("local", max_tokens=160, states_max_tokens=True)) == {
+        "max_tokens": 160,
+        "seed": 1,
+        "temperature": 0.0,
+    }
     assert registry.parameters_of(step("local", seed=1, temperature=0.0)) == registry.parameters_of(STEPS["local"])
     assert registry.parameters_of(step("local", seed=2)) != registry.parameters_of(STEPS["local"])
 
