@@ -69,10 +69,10 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
         return None
     try:
         here = os.getcwd()
-        identity = command_identity(here, argv)
-        root = None if identity is None else _root(here, snapshot_path(identity))
-        if identity is None or root is None:
+        found = _found(here, argv)
+        if found is None:
             return None
+        identity, root = found
         os.chdir(root)
         try:
             return _build(identity) if command == "build" else _show(identity, command)
@@ -90,10 +90,10 @@ def last_snapshot(argv: list[str], known: "StaleSnapshot | None" = None) -> "Sta
     """
     try:
         here = os.getcwd()
-        identity = command_identity(here, argv)
-        root = None if identity is None else _root(here, snapshot_path(identity))
-        if identity is None or root is None:
+        found = _found(here, argv)
+        if found is None:
             return None
+        identity, root = found
         os.chdir(root)
         try:
             if known is not None and known.is_current(root):
@@ -109,6 +109,13 @@ def last_snapshot(argv: list[str], known: "StaleSnapshot | None" = None) -> "Sta
             os.chdir(here)
     except (OSError, ValueError, LookupError):  # the build reports it
         return None
+
+
+def _found(here: str, argv: list[str]) -> tuple[str, str] | None:
+    """Return the identity of a command line, and the root that has its snapshot; None if there is none."""
+    identity = command_identity(here, argv)
+    root = None if identity is None else _root(here, snapshot_path(identity))
+    return None if identity is None or root is None else (identity, root)
 
 
 def pid_line(pid: int) -> bytes:

@@ -3,13 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-
-import click
 
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
+from orch23.cli.named_files import write_named_file
 from orch23.cli.opening import (
     check_stage_count,
     found_project,
@@ -243,14 +241,7 @@ def write_schema(console: Console, *, args: PipelineArguments, out: str | None) 
     if out is None:
         console.write_out(text)
         return
-    # Relative to the working directory, as all paths on the command line.
-    path = console.here / Path(out)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot write {out}: {error.strerror}"
-        raise click.UsageError(message) from error
+    write_named_file(console, out, text)
     console.write_err(f"wrote {out}; make this the first line of a pipeline, for editors:\n")
     console.write_err(f"# yaml-language-server: $schema={out}\n")
 

@@ -5,12 +5,12 @@ import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import click
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cli.console import Console
+from orch23.cli.named_files import write_named_file
 from orch23.cli.opening import project_root, select_run
 from orch23.decide.secrets import secrets_from
 from orch23.model.diagnostic import Diagnostic
@@ -44,13 +44,7 @@ def write_report(console: Console, *, run: str | None, out: str) -> None:
     if out == STDOUT:
         console.write_out(text)
         return
-    path = console.here / Path(out)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot write {out}: {error.strerror}"
-        raise click.UsageError(message) from error
+    write_named_file(console, out, text)
     console.write_err(f"wrote {visible(out)}\n")
 
 
