@@ -1,7 +1,7 @@
 """Run a page of the documentation as its reader would: write its files, enter its commands, compare what they print.
 
 A block ```` ```yaml pipelines/app.yaml ```` is a file. In a block of `console`, lines that begin with `$ ` are
-commands, and the lines after each are what it prints. A line of only `...` stands for any lines.
+commands, and the lines after each are what it prints. A line of only `...` matches any lines.
 Durations are not compared.
 """
 
