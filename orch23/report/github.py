@@ -13,15 +13,14 @@ from orch23.model.event import (
     Observer,
     RunFinished,
     RunStarted,
-    StageFinished,
     StageStarted,
     Warned,
 )
 from orch23.model.pipeline import Pipeline
-from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
+from orch23.report.stage_ends import StageEnds
 from orch23.report.stage_text import FinishedStage, command_line
 from orch23.report.values import pluralize, truncate
 from orch23.report.workflow_commands import workflow_command
@@ -46,21 +45,17 @@ class GitHubScreen(Struct, kw_only=True):
     token: str
     _is_grouped: bool = False
     _warnings: list[str] = field(default_factory=list)
-    _failed: dict[str, FinishedStage] = field(default_factory=dict)
+    _ends: StageEnds = field(default_factory=StageEnds)
 
     def notice(self, event: Event) -> None:
         """Show one event."""
+        self._ends.notice(event)
         match event.data:
             case RunStarted():
                 self.write(workflow_command("stop-commands", self.token))
             case StageStarted() if not self._is_grouped:
                 self._is_grouped = True
                 self._command(workflow_command("group", f"{visible(self.pipeline.name)}: stages"))
-            case StageFinished(status=status):
-                # A stage can end twice, if its inputs change during the build: only the last time counts.
-                self._failed.pop(event.role, None)
-                if status in (StageStatus.FAILED, StageStatus.EDITED):
-                    self._failed[event.role] = FinishedStage(event.role, event.message, event.data)
             case Warned():
                 where = "" if event.role == ORCH23_ROLE else f"{event.role}: "
                 self._warnings.append(workflow_command("warning", visible(f"{where}{event.message}")))
@@ -77,7 +72,7 @@ class GitHubScreen(Struct, kw_only=True):
         self.write(f"{workflow_command(self.token)}{command}{workflow_command('stop-commands', self.token)}")
 
     def _annotations(self) -> Iterator[str]:
-        failed = [*self._failed.values()]
+        failed = self._ends.failures()
         # The last one that is shown counts the others.
         shown = failed if len(failed) <= _MOST else failed[: _MOST - 1]
         for end in shown:

@@ -7,13 +7,13 @@ from xml.etree import ElementTree as ET
 
 from msgspec import Struct, field
 
-from orch23.model.event import Event, RunFinished, RunStarted, StageFinished
-from orch23.model.stage_status import StageStatus
+from orch23.model.event import Event, RunFinished, RunStarted
 from orch23.report.cause_text import cause_summary
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
 from orch23.report.observers import Fanout
+from orch23.report.stage_ends import FAILURES, StageEnds
 from orch23.report.stage_text import FinishedStage
 
 # Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report.
@@ -26,24 +26,22 @@ class JUnitReport(Struct, kw_only=True):
     name: str
     write: Callable[[str], None]
     _run: str = ""
-    _ends: dict[str, FinishedStage] = field(default_factory=dict)
+    _ends: StageEnds = field(default_factory=StageEnds)
 
     def notice(self, event: Event) -> None:
         """Collect one event."""
+        self._ends.notice(event)
         match event.data:
             case RunStarted(run_id=run_id):
                 self._run = run_id
-            case StageFinished():
-                # A stage can end twice, if its inputs change during the build: only the last time counts.
-                self._ends[event.role] = FinishedStage(event.role, event.message, event.data)
             case RunFinished():
                 self.write(self._document())
             case _:
                 pass
 
     def _document(self) -> str:
-        ends = [*self._ends.values()]
-        failures = sum(map(_is_failure, ends))
+        ends = self._ends.all()
+        failures = len(self._ends.failures())
         suite = ET.Element(
             "testsuite",
             name=_legal(self.name),
@@ -65,16 +63,12 @@ class JUnitReport(Struct, kw_only=True):
         case = ET.SubElement(suite, "testcase", classname=_legal(self.name), name=_legal(end.name))
         case.set("time", f"{end.data.duration_s or 0.0:.3f}")
         first = _legal(end.message.partition("\n")[0])
-        if _is_failure(end):
+        if end.status in FAILURES:
             failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
             cause = f"\nlikely cause: {cause_summary(end.data.cause)}" if end.data.cause else ""
             failure.text = _legal(f"{end.data.failure or end.message}{cause}")
         elif not end.status.has_result:
             ET.SubElement(case, "skipped", message=first or end.status.value)
-
-
-def _is_failure(end: FinishedStage) -> bool:
-    return end.status in (StageStatus.FAILED, StageStatus.EDITED)
 
 
 def _legal(text: str) -> str:

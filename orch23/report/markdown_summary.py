@@ -9,11 +9,11 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.model.event import Event, RunFinished, RunStarted, StageFinished
-from orch23.model.stage_status import StageStatus
+from orch23.model.event import Event, RunFinished, RunStarted
 from orch23.model.text import format_duration
 from orch23.report.diagnostics import visible
 from orch23.report.formats import View
+from orch23.report.stage_ends import FAILURES, StageEnds
 from orch23.report.stage_text import FinishedStage, command_line
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
 
@@ -23,7 +23,6 @@ _MAX_CELL: Final = 200
 _MAX_EXCERPT: Final = 8_000
 # Characters that Markdown or HTML may give a meaning, and those that would end a cell or make a mention.
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9 .,/()+-]")
-_FIRST: Final = (StageStatus.FAILED, StageStatus.EDITED)
 
 
 class MarkdownSummary(Struct, kw_only=True):
@@ -35,7 +34,7 @@ class MarkdownSummary(Struct, kw_only=True):
     _began: float = 0.0
     _run: str = ""
     _counts: Counter[str] = field(default_factory=Counter)
-    _ends: dict[str, FinishedStage] = field(default_factory=dict)
+    _ends: StageEnds = field(default_factory=StageEnds)
 
     def __post_init__(self) -> None:
         """Start the clock."""
@@ -43,12 +42,10 @@ class MarkdownSummary(Struct, kw_only=True):
 
     def notice(self, event: Event) -> None:
         """Collect one event."""
+        self._ends.notice(event)
         match event.data:
             case RunStarted(run_id=run_id):
                 self._run = run_id
-            case StageFinished():
-                # A stage can end twice, if its inputs change during the build: only the last time counts.
-                self._ends[event.role] = FinishedStage(event.role, event.message, event.data)
             case RunFinished():
                 self.write("".join(self._document(event.data)))
             case _:
@@ -64,12 +61,12 @@ class MarkdownSummary(Struct, kw_only=True):
         facts += [f"{pluralize(run.calls, 'call')}, {run.tokens:,} tokens"] if run.calls else []
         facts += [money_text(cost or Decimal(0), possible)] if cost or possible else []
         yield f"### {_plain(self.name)}: {_plain(run.status)}\n\n{_plain(' · '.join(facts))}\n\n"
-        ended = sorted(self._ends.values(), key=lambda end: end.status not in _FIRST)
+        ended = sorted(self._ends.all(), key=lambda end: end.status not in FAILURES)
         worked = [end for end in ended if not end.status.is_idle]
         yield from _table(worked[:_MOST_ROWS])
         if len(worked) > _MOST_ROWS:
             yield f"\n{len(worked) - _MOST_ROWS:,} more stages are not listed.\n"
-        failed = [end for end in worked if end.status in _FIRST]
+        failed = [end for end in worked if end.status in FAILURES]
         for end in failed[:_MOST_FAILURES]:
             yield _failure(end)
         yield f"\nRun {_plain(self._run)}\n\n"

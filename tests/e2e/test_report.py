@@ -87,6 +87,25 @@ def test_it_changes_nothing_else(built: Project) -> None:
     assert everything() == before
 
 
+def test_the_page_replaces_a_file_as_a_whole(built: Project) -> None:
+    place = built.root / "site"
+    place.mkdir()
+    (place / "old.html").write_text("old")
+    (built.root / "report.html").symlink_to("site/old.html")
+    os.link(place / "old.html", built.root / "kept.html")
+    assert built.run("report").code == 0
+    # A reader that has the old file open keeps it, a link stays a link, and nothing else is left in the folder.
+    assert built.read("kept.html") == "old"
+    assert (built.root / "report.html").is_symlink()
+    assert [path.name for path in place.iterdir()] == ["old.html"]
+    assert built.read("site/old.html").lstrip().startswith("<!doctype html>")
+
+
+def test_the_page_goes_to_a_device(built: Project) -> None:
+    assert built.run("report", "-o", "/dev/null").code == 0
+    assert not Path("/dev/null").is_file()
+
+
 def test_wrong_runs_and_places(built: Project) -> None:
     wrong = built.run("report", "2000")
     assert wrong.code == 66
