@@ -250,6 +250,7 @@ def test_the_edits_that_its_responses_were_written_for_build(
     assert built.code == 0, built.err
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_of_a_server_is_free_only_if_the_answer_says_so(project: Project, name: str) -> None:
     pipeline = f"pipelines/{name}.yaml"

@@ -337,6 +337,7 @@ def test_a_company_template_is_shown_by_its_url(project: Project, tmp_path: Path
     assert project.files() == {}
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("name", "version"),
     [

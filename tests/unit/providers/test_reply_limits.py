@@ -26,7 +26,7 @@ EVENTS = {"content-type": "text/event-stream"}
 LONG = 60.0
 SLACK = 16 * 1_048_576  # what the buffers of two sockets may hold
 MEBIBYTE = 1_048_576
-STREAM_BYTES = 5 * MEBIBYTE
+STREAM_BYTES = MEBIBYTE
 
 
 def request() -> Request:
