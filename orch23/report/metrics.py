@@ -8,6 +8,7 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.report.diagnostics import visible
+from orch23.report.markdown_summary import markdown_text
 from orch23.report.marks import Style
 from orch23.report.values import json_document, pluralize, truncate
 from orch23.resolve.metrics import MetricChange, MetricName, MetricValue, finite_number
@@ -79,21 +80,38 @@ def change_texts(change: MetricChange) -> tuple[str, str, str, str]:
 
 def comparison_text(compared: MetricsComparison, style: Style, *, show_all: bool) -> str:
     """Return the comparison as a table: the values that differ, or all of them."""
+    rows = [tuple(map(visible, row)) for row in _rows(compared, show_all=show_all)]
+    head = visible(_head(compared))
+    return f"{style.paint(head, 'strong')}\n{_table(rows)}" if rows else f"{head}\n"
+
+
+def comparison_markdown(compared: MetricsComparison, *, show_all: bool) -> str:
+    """Return the same as Markdown."""
+    rows = _rows(compared, show_all=show_all)
+    head = f"{markdown_text(_head(compared))}\n"
+    if not rows:
+        return head
+    lines = (f"| {' | '.join(map(markdown_text, row))} |\n" for row in rows)
+    return f"{head}\n| {' | '.join(_HEAD)} |\n|---|---|--:|--:|--:|--:|\n{''.join(lines)}"
+
+
+def _head(compared: MetricsComparison) -> str:
+    """Return in one line how many values differ."""
     changes = [one for changes in compared.files.values() for one in changes]
     differing = sum(one.status != "same" for one in changes)
-    name, states = visible(compared.pipeline), visible(f"between {compared.before.text} and {compared.now.text}")
     if not compared.files:
-        return f"{name}: no stage declares `metrics`\n"
-    rows = [
-        (visible(file), visible(metric_text(one.name)), *map(visible, change_texts(one)))
+        return f"{compared.pipeline}: no stage declares `metrics`"
+    found = f"{differing} of {pluralize(len(changes), 'metric')} changed" if differing else "no metric changed"
+    return f"{compared.pipeline}: {found} between {compared.before.text} and {compared.now.text}"
+
+
+def _rows(compared: MetricsComparison, *, show_all: bool) -> list[tuple[str, ...]]:
+    return [
+        (file, metric_text(one.name), *change_texts(one))
         for file, changes in compared.files.items()
         for one in changes
         if show_all or one.status != "same"
     ]
-    head = f"{name}: {differing} of {pluralize(len(changes), 'metric')} changed {states}"
-    if not differing:
-        head = f"{name}: no metric changed {states}"
-    return f"{style.paint(head, 'strong')}\n{_table(rows)}" if rows else f"{head}\n"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:

@@ -103,6 +103,22 @@ def test_the_workspace_is_compared_with_head(built: Project) -> None:
     assert "  out/more.yaml  count            1     1" in everything
 
 
+def test_a_markdown_table_shows_texts_as_they_are(built: Project) -> None:
+    commit(built)
+    built.edit("scores.json", '{"accuracy": 0.9, "a|b <b> @team": 1}')
+    lines = built.run("diff", "--md").out.splitlines()
+    assert lines[0].startswith("scores&#58; 4 of 7 metrics changed between HEAD")
+    assert lines[1:5] == [
+        "",
+        "| file | metric | before | now | change | % |",
+        "|---|---|--:|--:|--:|--:|",
+        "| scores.json | accuracy | 0.8 | 0.9 | +0.1 | +12.5&#37; |",
+    ]
+    assert lines[5] == "| scores.json | a&#124;b &#60;b&#62; &#64;team | - | 1 |  |  |"
+    outcome = built.run("diff", "--md", "--json")
+    assert (outcome.code, outcome.out, "E641" in outcome.err) == (64, "", True)
+
+
 def test_branches_and_two_states(built: Project) -> None:
     first = commit(built)
     git(built, "branch", "old")

@@ -10,7 +10,7 @@ from orch23.cli.project_loading import Project
 from orch23.execute.git_revision import GitRevision, open_revision
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import NotFoundError, UsageError
-from orch23.report.metrics import MetricsComparison, comparison_json, comparison_text
+from orch23.report.metrics import MetricsComparison, comparison_json, comparison_markdown, comparison_text
 from orch23.resolve.metrics import MetricsError, MetricValues, compare_metrics
 from orch23.store.run_list import run_ids
 from orch23.store.run_logs import journal_pipeline
@@ -20,19 +20,28 @@ _MOST_NAMES = 2
 _RUNS_HINT = "`orch23 runs` lists the runs, `git log` the commits"
 
 
-def compare_states(console: Console, *, args: PipelineArguments, show_all: bool, as_json: bool) -> None:
+def compare_states(
+    console: Console, *, args: PipelineArguments, show_all: bool, as_json: bool, as_markdown: bool
+) -> None:
     """Compare the metrics of the workspace with those of HEAD, or of what the command line names."""
     names = found_project(console, args.arguments).stages
     if len(names) > _MOST_NAMES:
         message = f"the command compares at most two states, not {len(names)}"
         raise UsageError(Diagnostic("E641", message, hint="`orch23 diff BEFORE NOW`"))
+    if as_json and as_markdown:
+        raise UsageError(Diagnostic("E641", "`--json` and `--md` contradict each other", hint="give one of them"))
     project, _ = open_for_command(console, args)
     workspace = workspace_metrics(project)
     states = [_named(console, project, name, workspace) for name in names or (_DEFAULT,)]
     before, now = states if len(states) == _MOST_NAMES else (states[0], workspace)
     compared = _compare(project, before, now)
     console.write_diagnostics([problem for _, problem in compared.problems])
-    text = comparison_json(compared) if as_json else comparison_text(compared, console.out_style, show_all=show_all)
+    if as_json:
+        text = comparison_json(compared)
+    elif as_markdown:
+        text = comparison_markdown(compared, show_all=show_all)
+    else:
+        text = comparison_text(compared, console.out_style, show_all=show_all)
     console.write_out(text)
 
 

@@ -82,6 +82,7 @@ def affected_command() -> None:
 @click.argument("arguments", nargs=-1, metavar="[PIPELINE] [RUN|REV] [RUN|REV]")
 @variable_options
 @option("--all", "show_all", is_flag=True, help="Show values that do not differ, too.")
+@option("--md", "as_markdown", is_flag=True, help="Write a Markdown table.")
 @json_option
 def diff_command() -> None:
     """Compare the values of metrics files.
