@@ -217,7 +217,7 @@ def test_a_run_left_its_own_files_and_those_that_nothing_had_affected(built: Pro
     assert changes(built.run("diff", first, second, "--json")) == {"out/more.yaml:count": (1, 2, 1)}
 
 
-def test_results_of_one_key_are_told_apart(project: Project) -> None:
+def test_results_of_one_key_are_distinguished(project: Project) -> None:
     text = """\
 version: 1
 stages:
