@@ -1,6 +1,6 @@
 """The metrics of a run: their values beside those of the run before it, and small plots."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET, Struct
 
@@ -54,9 +54,8 @@ def describe_metrics(run: RunFacts, history: MetricsHistory, redact: Callable[[s
         return None
     notes = _first_notes(history.earlier)
     changes: dict[str, tuple[MetricChange, ...]] = {}
-    versions: dict[str, list[MetricValues]] = {}
     for path, now in files.items():
-        former = [one.files[path].sha256 for one in history.earlier if path in one.files]
+        former = next((one.files[path].sha256 for one in history.earlier if path in one.files), None)
         try:
             values = history.values(path, now.sha256)
         except MetricsError as error:
@@ -65,19 +64,14 @@ def describe_metrics(run: RunFacts, history: MetricsHistory, redact: Callable[[s
         if values is None:
             notes.append(f"{path} is no longer in the store.")
             continue
-        changes[path] = compare_metrics(_values(path, former[0], history) or {} if former else {}, values)
-        older = (_values(path, sha256, history) for sha256 in _distinct(now.sha256, former))
-        versions[path] = [one for one in (*reversed([*older]), values) if one is not None]
-    rows, more = _shown(changes)
+        changes[path] = compare_metrics(_values(path, former, history) or {} if former else {}, values)
+    shown, more = _shown(changes)
     notes = [*notes[:_MAX_NOTES], *([f"{pluralize(more, 'more value')}: `orch23 diff --all`."] if more else [])]
-    return MetricsView(
-        files=tuple(
-            (redact(path), tuple(_row(change, versions[path], redact) for change in some))
-            for path, some in rows.items()
-            if some
-        ),
-        note=redact(" ".join(notes)),
-    )
+    tables = []
+    for path, some in shown.items():
+        versions = _versions(path, files[path].sha256, history)
+        tables.append((redact(path), tuple(_row(change, versions, redact) for change in some)))
+    return MetricsView(files=tuple(tables), note=redact(" ".join(notes)))
 
 
 def _first_notes(earlier: Sequence[RunMetrics]) -> list[str]:
@@ -110,15 +104,17 @@ def _newest(earlier: Sequence[RunMetrics]) -> Mapping[str, StageFile]:
     return found
 
 
-def _distinct(now: str, former: Sequence[str]) -> Iterator[str]:
-    """Yield the versions before the one of now, newest first, without repeating one that was not changed."""
-    last, number = now, 1
-    for sha256 in former:
-        if number == MAX_VERSIONS:
-            return
-        if sha256 != last:
-            yield sha256
-            last, number = sha256, number + 1
+def _versions(path: str, now: str, history: MetricsHistory) -> list[MetricValues]:
+    """Return the values of the last versions of a file that can be read, oldest first."""
+    digests = [now]
+    for run in history.earlier:
+        # A run that did not change the file has the version of the run before it.
+        if path in run.files and run.files[path].sha256 != digests[-1]:
+            digests.append(run.files[path].sha256)
+        if len(digests) == MAX_VERSIONS:
+            break
+    found = (_values(path, sha256, history) for sha256 in reversed(digests))
+    return [one for one in found if one is not None]
 
 
 def _values(path: str, sha256: str, history: MetricsHistory) -> MetricValues | None:
@@ -135,9 +131,9 @@ def _shown(changes: Mapping[str, tuple[MetricChange, ...]]) -> tuple[dict[str, l
     more = len(every) - _MAX_ROWS
     if more > 0:
         every.sort(key=lambda one: one[1].status == "same")
-    rows: dict[str, list[MetricChange]] = {path: [] for path in changes}
+    rows: dict[str, list[MetricChange]] = {}
     for path, one in every[:_MAX_ROWS]:
-        rows[path].append(one)
+        rows.setdefault(path, []).append(one)
     return rows, max(more, 0)
 
 
