@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from orch23.cli.actions.view import FollowedPage
+from orch23.cli.console import Console
 from tests.e2e.pipelines import green
 from tests.project import Outcome, Project
 
@@ -452,3 +454,15 @@ def test_a_page_without_metrics_has_no_section(project: Project) -> None:
     green(project.write({"pipeline.yaml": "version: 1\nstages: {a: {shell: 'true'}}\n"}).build())
     assert section(project) == ""
     assert "#metrics" not in project.run("report", "-o", "-").out
+
+
+def test_the_page_that_follows_a_run_goes_on_with_the_next(built: Project) -> None:
+    console = Console(here=built.root)
+    with console.resources:
+        page = FollowedPage(console, built.root, None)
+        assert "<title>accuracy" not in page.render()[0]
+        for accuracy in (0.9, 0.7):
+            built.edit("train.json", json.dumps({"accuracy": accuracy}))
+            green(built.build())
+            assert f", {accuracy}</title>" in page.render()[0]
+        assert "<title>accuracy: 0.8, 0.9, 0.7</title>" in page.render()[0]
