@@ -72,6 +72,18 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
         "variable, a record or an output. `orch23 build --plan FILE` then builds nothing; if a file changes while it "
         "runs, the stage that reads it fails. Plan again, read the plan, and build it.",
     ),
+    "E687": (
+        "no such run or revision",
+        "`orch23 diff` compares with a run (the beginning of its id is enough) or with a git revision (a commit, a "
+        "branch, a tag). The name is neither of the two, or could be both. `orch23 runs` lists the runs, `git log` the "
+        "commits.",
+    ),
+    "W688": (
+        "a metrics file cannot be read",
+        "The file does not exist in one of the two states, is larger than 1 MiB, is not valid JSON or YAML, is no "
+        "mapping of names to values, or its bytes are no longer in the store. Its values are shown as missing there; "
+        "all others are compared.",
+    ),
     "W671": (
         "a pipeline cannot be planned",
         "`orch23 gc` keeps what the current plan of every pipeline needs, and cannot plan this one. It keeps what "

@@ -18,7 +18,7 @@ from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 PROGRAM_NAME = "orch23"
 _DECLARED_IN = {
     "building": "build watch plan status cancel",
-    "inspecting": "explain validate graph affected vars schema runs log report view show",
+    "inspecting": "explain validate graph affected diff vars schema runs log report view show",
     "results": "accept release clean reset gc cache",
     "setup": "trust init template model doctor help",
 }

@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Mapping
 
+from msgspec import UNSET
+
 from orch23.engine.attempt import StageResult
 from orch23.engine.build import Build
 from orch23.engine.dry_run import DryRun
 from orch23.engine.egress import guard_edit
-from orch23.engine.outcomes import missing_bytes_error
+from orch23.engine.outcomes import metrics_of, missing_bytes_error
 from orch23.engine.process_runner import Files
 from orch23.engine.worker import InputsChangedError, record_edit
 from orch23.model.diagnostic import Diagnostic
@@ -124,13 +126,9 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     records = {name: build.committer.keep(resolved, done)}
     build.committer.promote(records, build.committer.change(records))
     build.committer.write_lock({name}, complete=False)
-    build.observer.notice(
-        Event(
-            StageFinished(status=StageStatus.VERIFIED, key=resolved.key, outputs=tuple(outputs)),
-            f"accepted by hand: {', '.join(paths)}",
-            name,
-        )
-    )
+    metrics = metrics_of(resolved.stage, records[name]) or UNSET
+    ended = StageFinished(status=StageStatus.VERIFIED, key=resolved.key, outputs=tuple(outputs), metrics=metrics)
+    build.observer.notice(Event(ended, f"accepted by hand: {', '.join(paths)}", name))
     return ExitCode.OK
 
 

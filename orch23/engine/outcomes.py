@@ -331,7 +331,7 @@ NO_COST = StageCost()
 class StageOutcome(Struct, frozen=True, kw_only=True):
     """How one stage ended in this run, with the facts of the event `stage_finished`.
 
-    `in_place`: apart from the user's edit, the stage has nothing to do.
+    `in_place`: apart from the user's edit, the stage has nothing to do. `metrics` are the metrics files of its result.
     """
 
     status: StageStatus
@@ -352,6 +352,7 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     command_s: float | None = None
     cause: LikelyCause | None = None
+    metrics: Mapping[str, str] = {}
 
     @property
     def is_green(self) -> bool:
@@ -362,6 +363,11 @@ class StageOutcome(Struct, frozen=True, kw_only=True):
     def is_awaited(self) -> bool:
         """Whether its promotion group has to wait for the stage."""
         return self.status.is_awaited and not self.in_place
+
+
+def metrics_of(stage: Stage, record: Record) -> dict[str, str]:
+    """Return the SHA-256 of each metrics file of a result, by path."""
+    return {path: record.outputs[path].digest.sha256 for path in stage.metrics if path in record.outputs}
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageOutcome:

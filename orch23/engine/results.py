@@ -9,7 +9,15 @@ from msgspec.structs import replace
 
 from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer, PassedStage, WorkspaceChange, WriteBehind, is_cheap_to_rebuild
-from orch23.engine.outcomes import Failure, StageCost, StageOutcome, blocked_by, missing_bytes_outcome, stopped_by
+from orch23.engine.outcomes import (
+    Failure,
+    StageCost,
+    StageOutcome,
+    blocked_by,
+    metrics_of,
+    missing_bytes_outcome,
+    stopped_by,
+)
 from orch23.engine.plan_walk import PlanWalk, may_access
 from orch23.engine.protected_files import undeclared_tool_files
 from orch23.engine.run_events import RunEvents
@@ -228,7 +236,8 @@ class StageResults(Struct, kw_only=True, dict=True):
     def fresh(self, resolved: ResolvedStage, record: Record) -> None:
         """Add a result that is on disk already."""
         self.committer.store_locked_record(record)
-        end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key)
+        metrics = metrics_of(resolved.stage, record)
+        end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key, metrics=metrics)
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
 
     def restore(self, resolved: ResolvedStage, record: Record) -> None:
@@ -240,7 +249,9 @@ class StageResults(Struct, kw_only=True, dict=True):
         """
         self.committer.store_locked_record(record)
         self.committer.use_recorded(resolved, record)
-        end = StageOutcome(status=StageStatus.RESTORED, text="restored from the store", key=resolved.key)
+        metrics = metrics_of(resolved.stage, record)
+        text = "restored from the store"
+        end = StageOutcome(status=StageStatus.RESTORED, text=text, key=resolved.key, metrics=metrics)
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
@@ -264,6 +275,7 @@ class StageResults(Struct, kw_only=True, dict=True):
             attempts=done.attempts,
             usage=done.usage,
             record=record,
+            metrics=metrics_of(resolved.stage, record),
         )
         success = PassedStage(resolved=resolved, record=record, outcome=end, how="promoted")
         if cheap:

@@ -135,6 +135,8 @@ class RunEvents(Struct):
             exit_code=UNSET if end.exit_code is None else end.exit_code,
             command_s=UNSET if end.command_s is None else round(end.command_s, 3),
             cause=end.cause or UNSET,
+            # Files of a withheld result are not in the workspace.
+            metrics=dict(end.metrics) if end.metrics and end.is_green else UNSET,
         )
         self.observer.notice(Event(data, end.text, name, "error" if end.status is StageStatus.FAILED else "info"))
 

@@ -172,6 +172,11 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
         "The pipeline, or the file of vars, does not exist or cannot be read. The path is relative to the current "
         "directory, and the file must be in the project. Correct the path.",
     ),
+    "E863": (
+        "a file that cannot be used as metrics",
+        "A file in `metrics` is an output of the stage, or is in a directory that is one, and ends in `.json`, `.yaml` "
+        "or `.yml`. Add it to `outputs`, correct the path, or write the values to such a file.",
+    ),
     "W801": (
         "a retry limit was clamped",
         "`retry.max` is the number of attempts after the first, from 0 to 50. The nearest valid number is used. "

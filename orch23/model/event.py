@@ -195,7 +195,8 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     `fallbacks` those of `llm.fallback`.
     With `unchanged` its outputs have the same bytes as before. `possible_cost` may have been charged besides `cost`.
     `failure` is the excerpt of a failure, `kind` its kind. `exit_code` and `command_s` are those of its `command`; the
-    duration is in seconds. `cause` is missing if orch23 does not know one.
+    duration is in seconds. `cause` is missing if orch23 does not know one. `metrics` maps the metrics files of a stage
+    that is up to date to the SHA-256 of their bytes; it is missing if the stage has none.
     """
 
     kind: ClassVar[str] = "stage_finished"
@@ -224,6 +225,7 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     exit_code: int | UnsetType = UNSET
     command_s: float | UnsetType = UNSET
     cause: LikelyCause | UnsetType = UNSET
+    metrics: dict[str, str] | UnsetType = UNSET
 
 
 # ---- attempts -----------------------------------------------------------------------------------

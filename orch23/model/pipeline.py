@@ -288,7 +288,8 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
     `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
-    `own_inputs` are the positions of the inputs that some other item of its foreach does not have.
+    `own_inputs` are the positions of the inputs that some other item of its foreach does not have. `metrics` are the
+    outputs whose values are compared; they change no result, so they are not part of the key.
     """
 
     name: str
@@ -322,6 +323,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     pools: tuple[str, ...] = ()
     promote: str | None = None
     own_inputs: tuple[int, ...] = ()
+    metrics: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:

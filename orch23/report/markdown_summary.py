@@ -60,7 +60,7 @@ class MarkdownSummary(Struct, kw_only=True):
         ]
         facts += [f"{pluralize(run.calls, 'call')}, {run.tokens:,} tokens"] if run.calls else []
         facts += [money_text(cost or Decimal(0), possible)] if cost or possible else []
-        yield f"### {_plain(self.name)}: {_plain(run.status)}\n\n{_plain(' · '.join(facts))}\n\n"
+        yield f"### {markdown_text(self.name)}: {markdown_text(run.status)}\n\n{markdown_text(' · '.join(facts))}\n\n"
         ended = sorted(self._ends.all(), key=lambda end: end.status not in FAILURES)
         worked = [end for end in ended if not end.status.is_idle]
         yield from _table(worked[:_MOST_ROWS])
@@ -69,7 +69,7 @@ class MarkdownSummary(Struct, kw_only=True):
         failed = [end for end in worked if end.status in FAILURES]
         for end in failed[:_MOST_FAILURES]:
             yield _failure(end)
-        yield f"\nRun {_plain(self._run)}\n\n"
+        yield f"\nRun {markdown_text(self._run)}\n\n"
 
 
 def _table(ends: Sequence[FinishedStage]) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _table(ends: Sequence[FinishedStage]) -> Iterator[str]:
             money_text(cost, Decimal(0)) if cost else "",
             "" if end.status.has_result else end.message.partition("\n")[0],
         ]
-        yield f"| {' | '.join(map(_plain, cells))} |\n"
+        yield f"| {' | '.join(map(markdown_text, cells))} |\n"
 
 
 def _failure(end: FinishedStage) -> str:
@@ -98,10 +98,10 @@ def _failure(end: FinishedStage) -> str:
         return ""
     # An empty line would end the block of HTML, and what follows would be Markdown.
     excerpt = html.escape(visible(truncate(text, _MAX_EXCERPT))).replace("\n", "&#10;")
-    return f"\n<details><summary>{_plain(end.name)}</summary><pre>{excerpt}</pre></details>\n"
+    return f"\n<details><summary>{markdown_text(end.name)}</summary><pre>{excerpt}</pre></details>\n"
 
 
-def _plain(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Return Markdown that shows a text as it is."""
     shown = truncate(visible(text).replace("\n", " "), _MAX_CELL)
     return _SPECIAL.sub(lambda found: f"&#{ord(found.group())};", shown)

@@ -465,3 +465,10 @@ class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unk
         tuple[Path, ...],
         Meta(description="The files that the stage makes: literal files, or directories ending in `/`."),
     ] = ()
+    metrics: Annotated[
+        tuple[Path, ...],
+        Meta(
+            description="Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or "
+            "`.yml` files. Not part of the key."
+        ),
+    ] = ()

@@ -56,6 +56,7 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "needs": "[migrate]",
         "inputs": "['specs/app.md#Rules', 'src/**/*.py', {list: 'docs/**'}]",
         "outputs": "[src/app.py, docs/]",
+        "metrics": "[build/scores.json]",
         **_STEP,
     },
     "`defaults`": {

@@ -47,6 +47,7 @@ from orch23.resolve.stage_fields import (
     read_verify,
 )
 
+_METRICS_SUFFIXES = (".json", ".yaml", ".yml")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Values of `env` are part of the key, so they cannot be secrets.
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
@@ -127,6 +128,7 @@ def make_stage(
         salt=None if document.salt is UNSET else str(document.salt),
         pools=document.pools,
         promote=group,
+        metrics=_metrics(document.metrics, at),
         item=item,
         stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
         # A single llm stage is a chain of one: it has a base, as an item of a chain has (ADR 19).
@@ -150,6 +152,7 @@ def _check_together(
     """Report keys that contradict each other. If one key is broken, the others cannot be checked against it."""
     at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
     _check_outputs(document, stage, step, at, open_nodes)
+    _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(document, stage, at)
     _check_own_commands(stage, at)
 
@@ -273,6 +276,27 @@ def _outputs(texts: Sequence[str], step: Step, at: Problems) -> tuple[str, ...]:
             at.add(f"outputs/{number}", "E853", f"the output `{path}` is listed twice", "remove one")
         found[path] = None
     return tuple(dict.fromkeys((*found, *step.named_outputs)))
+
+
+def _metrics(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
+    """Return the metrics files, each once."""
+    found = (at.path_at(f"metrics/{number}", text) for number, text in enumerate(texts))
+    return tuple(dict.fromkeys(path for path in found if path is not None))
+
+
+def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
+    """Report metrics files that are neither JSON nor YAML, or no output of the stage."""
+    are_outputs_known = not open_nodes.touches(f"{at.path}/outputs")
+    for number, path in enumerate(map(normalize_path, document.metrics)):
+        key = f"metrics/{number}"
+        if path not in stage.metrics:
+            continue  # it is not a path, which is reported already
+        if not path.endswith(_METRICS_SUFFIXES):
+            hint = "write the values to a file that ends in .json, .yaml or .yml"
+            at.add(key, "E863", f"the metrics file `{path}` is neither JSON nor YAML", hint)
+        elif are_outputs_known and not match_any(stage.outputs, path):
+            message = f"the metrics file `{path}` is not an output of this stage"
+            at.add(key, "E863", message, "add it to `outputs`, or remove it from `metrics`")
 
 
 def _write_scope(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:

@@ -96,6 +96,22 @@ def revision_of_no_repository(project: Project) -> set[str]:
     return shown(project.write(ONE).run("affected", "--since", "HEAD"))
 
 
+@TRIGGERS.of("E687")
+def state_that_is_none(project: Project) -> set[str]:
+    """Compare with what is neither a run nor a revision."""
+    return shown(built(project).run("diff", "nothing"))
+
+
+@TRIGGERS.of("W688")
+def metrics_that_are_gone(project: Project) -> set[str]:
+    """Compare metrics after their file was removed."""
+    stage = "outputs: [m.json], metrics: [m.json], shell: 'echo {} > m.json'"
+    project.write({"pipeline.yaml": f"version: 1\nstages: {{a: {{{stage}}}}}\n"})
+    assert project.build().code == 0
+    project.delete("m.json")
+    return shown(project.run("diff", project.journals()[-1].stem))
+
+
 @TRIGGERS.of("E663")
 def help_on_nothing(project: Project) -> set[str]:
     """Ask for help on a code that is none."""

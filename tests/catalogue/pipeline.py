@@ -70,6 +70,7 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
         {"l.json": '[{"id": "a", "path": "pyproject.toml"}]'},
     ),
     "E859": (S + OK + "    env: {LD_PRELOAD: x}\n", {}),
+    "E863": (S + OK + "    outputs: [a.json]\n    metrics: [b.json]\n", {}),
     "W801": (S + OK + "    retry: 99\n", {}),
     "W804": (S + OK + "    promote: app\n", {}),
     "W836": (

@@ -266,7 +266,8 @@ for command in sys.argv[1:]:
     print("\\nheavy:", [name for name in {HEAVY!r} if name in sys.modules], code, command, flush=True)
 """
 COMMANDS = (
-    *("build", "plan", "status", "explain", "validate", "graph", "affected", "vars", "schema", "runs", "log", "show"),
+    *("build", "plan", "status", "explain", "validate", "graph", "affected", "diff", "vars", "schema", "runs"),
+    *("log", "show"),
     *("accept", "clean", "reset", "gc", "cache", "init", "template", "model", "doctor", "help"),
 )
 

@@ -1,5 +1,6 @@
 """The page of a run, in a browser: what it shows, where it leads, and that it neither runs nor requests anything."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,3 +166,50 @@ def test_two_hundred_stages(browser: Browser, project: Project) -> None:
         assert page.run("document.querySelectorAll('svg.graph a').length") == 200
         assert page.run("document.querySelectorAll('svg.timeline a').length") == 200
         assert page.happened() == [f"request {path.as_uri()}"]
+
+
+HOSTILE_NAMES = {
+    "</title></svg><script>document.title = 'owned'</script>": 1,
+    '<img src=http://127.0.0.1:9/x.png onerror="alert(2)">': 2,
+    "\u202eesrever": 3,
+    "long " * 100: 4,
+    "text": "<h1>owned</h1>",
+}
+
+
+def test_metrics_have_plots_and_hostile_names_stay_text(browser: Browser, project: Project) -> None:
+    stage = {"inputs": ["in.json"], "outputs": ["m.json"], "metrics": ["m.json"], "shell": "cp in.json m.json"}
+    project.write(scripted({"train": stage}, {}))
+    for number in (0.5, 0.9, 0.7):
+        values = {"accuracy": number, **dict.fromkeys(HOSTILE_NAMES, number), "text": HOSTILE_NAMES["text"]}
+        assert project.write({"in.json": json.dumps(values)}).build().code == 0
+    assert project.run("report").code == 0
+    address = (project.root / "report.html").as_uri()
+    for scheme, width in (("light", 1280), ("dark", 400)):
+        with browser.page(address, scheme=scheme, width=width) as page:
+            assert page.happened() == [f"request {address}"]
+            assert page.run("document.title") == "pipeline: passed"
+            assert page.run("document.querySelectorAll('script, img, #metrics h1, [onerror], [style]').length") == 0
+            assert page.run("document.querySelectorAll('#metrics svg.plot').length") == len(HOSTILE_NAMES)
+            assert page.run(
+                "document.querySelector('#metrics tbody tr:nth-child(2)').innerText.split('\\t').slice(0, 5)"
+            ) == [
+                "accuracy",
+                "0.9",
+                "0.7",
+                "-0.2",
+                "-22.2%",
+            ]
+            title = page.run("document.querySelector('svg.plot title').textContent")
+            assert title == "accuracy: 0.5, 0.9, 0.7"
+            shown = page.run("document.querySelector('#metrics').innerText")
+            assert "<script>document.title = 'owned'</script>" in shown
+            assert "\u202e" not in page.run("document.documentElement.outerHTML")
+            # The line has the color of the scheme, and the table scrolls in its own box.
+            line, link = (
+                page.run(f"getComputedStyle(document.querySelector({one!r})).{two}")
+                for one, two in (("svg.plot path", "stroke"), (".badge.t-active, a", "color"))
+            )
+            assert line == link
+            assert page.run("getComputedStyle(document.querySelector('svg.plot path')).fill") == "none"
+            assert page.run("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0

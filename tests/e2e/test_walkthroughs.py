@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
     "tutorial.md": 15,
     "command-protocol.md": 3,
+    "metrics.md": 6,
     "cookbook/agents.md": 3,
     "cookbook/ci.md": 6,
     "cookbook/monorepo.md": 6,

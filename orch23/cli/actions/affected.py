@@ -1,17 +1,16 @@
 """Run `affected`: list the stages whose keys differ since a git revision."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 from orch23.cli.console import Console
 from orch23.cli.opening import open_for_command
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, model_override_of, open_read_session
+from orch23.cli.past_pipeline import bytes_of_artifacts, lock_at, pipeline_at
+from orch23.cli.project_loading import Project, open_read_session
 from orch23.engine.dry_run import preview
 from orch23.engine.revision_view import (
     ManifestReader,
-    ReadEntry,
     RevisionArtifacts,
     RevisionView,
     artifact_paths,
@@ -20,11 +19,8 @@ from orch23.engine.revision_view import (
 from orch23.engine.session import lock_path
 from orch23.engine.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, open_revision
-from orch23.load.pipeline import parse_pipeline
-from orch23.load.yaml_errors import decode_text
-from orch23.model.digest import FileEntry, Json, digest_bytes
-from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, Orch23Error
-from orch23.model.pipeline import Pipeline
+from orch23.model.digest import Json
+from orch23.model.errors import ExitCode, MissingBytesError, Orch23Error
 from orch23.model.plan import AffectedStage, AffectedStages, Fresh, Restore
 from orch23.model.record import LockFile, Record
 from orch23.report.diagnostics import visible
@@ -32,7 +28,7 @@ from orch23.report.plan_json import reason_document
 from orch23.report.plan_view import first_reason, reason_text
 from orch23.report.values import json_document
 from orch23.store.input_files import AuthorFiles
-from orch23.store.lock_file import decode_lock, read_lock
+from orch23.store.lock_file import read_lock
 
 
 def _affected_text(affected: AffectedStages) -> str:
@@ -100,8 +96,8 @@ def list_affected(
 def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStages:
     pipeline, root, tools = project.pipeline, project.store.root, project.tools
     place = lock_path(root, pipeline.file)
-    lock, lock_then = read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())
-    before = _pipeline_at(project, revision)
+    lock, lock_then = read_lock(place), lock_at(revision, place.relative_to(root).as_posix())
+    before = pipeline_at(project, revision)
     current_results, is_dead = _current_results(project)
     # Results that a build would take today count as built, even if the lock file is older.
     lock = LockFile({**lock.records, **current_results})
@@ -110,7 +106,7 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
         sources_of=lambda view: AuthorFiles(root, view),
         read_yaml=tools.read_yaml,
     )
-    disk, bytes_of = project.store.workspace, _bytes_of(project, revision)
+    disk, bytes_of = project.store.workspace, bytes_of_artifacts(project, revision)
     # Artifacts are compared by the lock files: the working tree has only the current ones.
     paths = artifact_paths((before, pipeline), (lock, lock_then))
     artifacts = partial(RevisionArtifacts, paths=paths, bytes_of=bytes_of)
@@ -146,53 +142,3 @@ def _current_results(project: Project) -> tuple[dict[str, Record], Callable[[str
         return {}, lambda _path: False
     found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
     return found, ObsoleteFiles(session.state).is_obsolete
-
-
-def _bytes_of(project: Project, revision: GitRevision) -> ReadEntry:
-    """Return the reader of artifacts: from the store, the working tree or git. Fetches nothing."""
-
-    def bytes_of(path: str, entry: FileEntry) -> bytes | None:
-        # The store first: it has the bytes of results that were never committed.
-        with suppress(MissingBytesError):
-            return project.store.sources.read(path, entry)
-        data = None
-        with suppress(NotFoundError):  # a partial clone does not have it
-            data = revision.read(path)
-        return data if data is not None and digest_bytes(data) == entry.digest else None
-
-    return bytes_of
-
-
-def _pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
-    """Return the pipeline at a revision, with the vars of the command line; None if it is missing or not valid."""
-    settings, file = project.settings, project.pipeline.file
-    text = _text_at(revision, file)
-    if text is None:
-        return None
-    vars_file = settings.vars_file
-    vars_name = "" if vars_file is None else vars_file.resolve().relative_to(settings.root.resolve()).as_posix()
-    return parse_pipeline(
-        text,
-        file,
-        sets=settings.sets,
-        vars_text=_text_at(revision, vars_name) if vars_name else None,
-        vars_name=vars_name,
-        override=model_override_of(settings),
-    ).pipeline
-
-
-def _lock_at(revision: GitRevision, path: str) -> LockFile:
-    """Return the lock file at a revision; empty if it is missing or damaged: it only lists artifacts."""
-    data = revision.read(path)
-    try:
-        return LockFile() if data is None else decode_lock(data, path)
-    except CorruptStateError:
-        return LockFile()
-
-
-def _text_at(revision: GitRevision, path: str) -> str | None:
-    data = revision.read(path)
-    if data is None:
-        return None
-    text, refused = decode_text(data, path)
-    return None if refused else text

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -21,21 +22,26 @@ from orch23.model.patterns import lazy_pattern
 from orch23.report.diagnostics import visible
 from orch23.report.html.changes import ChangeReader, Changes, no_changes
 from orch23.report.html.compose import PageSources, compose_page
+from orch23.report.html.metrics import NO_METRICS, MetricsHistory
 from orch23.report.html.page import Row
 from orch23.report.html.rendering import render_page
 from orch23.report.html.run_facts import RunFacts, read_run
 from orch23.report.html.texts import KeptText
 from orch23.report.observers import Fanout, RedactingObserver
+from orch23.resolve.metrics import MetricValues
 from orch23.store.access import foreign_store_warning
-from orch23.store.project_store import open_store
+from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import run_ids
 from orch23.store.run_logs import AttemptFiles, journal_pipeline, read_journal
+from orch23.store.run_metrics import RunMetrics, runs_with_metrics
 from orch23.store.safe_files import open_regular, read_and_close
 
 STDOUT = "-"
 # The name of a file of an attempt is in the journal, which may come from anywhere: it must not lead out of the folder.
 _PLAIN_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MAX_CHARACTER_BYTES = 4
+_MAX_RUNS_WITH_METRICS = 200
+_MAX_METRICS_LINES = 20_000
 
 
 def write_report(console: Console, *, run: str | None, out: str) -> None:
@@ -73,9 +79,15 @@ def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSource
 
 def page_sources(console: Console, root: Path, run: str) -> PageSources:
     """Return what the page of a run needs besides its journal."""
-    changes, notes = _changes(console, root)
-    read = KeptFiles(root, run).read
-    return PageSources(read=read, changes=changes, redact=console.redact, generated=_program(), notes=notes)
+    changes, metrics, notes = _of_store(console, root, run)
+    return PageSources(
+        read=KeptFiles(root, run).read,
+        changes=changes,
+        redact=console.redact,
+        generated=_program(),
+        notes=notes,
+        metrics=metrics,
+    )
 
 
 class KeptFiles(Struct, frozen=True):
@@ -108,18 +120,39 @@ class KeptFiles(Struct, frozen=True):
         return (self.root / LOGS_FOLDER / self.run).is_dir()
 
 
-def _changes(console: Console, root: Path) -> tuple[Changes, tuple[str, ...]]:
-    """Return how changes are read, and a note if the store cannot be used."""
+def _of_store(console: Console, root: Path, run: str) -> tuple[Changes, MetricsHistory, tuple[str, ...]]:
+    """Return how changes are read, the metrics of earlier runs, and a note if the store cannot be used."""
     try:
         store = open_store(root)
     except Orch23Error as error:
         first = error.diagnostics[0].message if error.diagnostics else str(error)
-        return no_changes, (f"Changed files are not shown: {console.redact(first)}.",)
+        return no_changes, NO_METRICS, (f"Changed files are not shown: {console.redact(first)}.",)
     console.resources.callback(store.index.close)
     if store.is_foreign:
         warning = foreign_store_warning(store.folder)
-        return no_changes, (f"Changed files are not shown: {warning.message}; {warning.hint}.",)
-    return ChangeReader(store.records, store.contents).changes, ()
+        return no_changes, NO_METRICS, (f"Changed files are not shown: {warning.message}; {warning.hint}.",)
+    return ChangeReader(store.records, store.contents).changes, _metrics(store, run), ()
+
+
+def _metrics(store: ProjectStore, run: str) -> MetricsHistory:
+    """Return the metrics of the runs of the same pipeline before a run."""
+
+    @cache
+    def values(path: str, sha256: str) -> MetricValues | None:
+        from orch23.cli.metrics_states import stored_values  # noqa: PLC0415 - few runs have metrics
+
+        return stored_values(store.contents, path, sha256)
+
+    runs = runs_with_metrics(store.logs, journal_pipeline(store.logs / f"{run}.jsonl"), run)
+    earlier: list[RunMetrics] = []
+    # Reading 20,000 lines of journals takes less than a second.
+    left = _MAX_METRICS_LINES
+    for one in (one for one in runs if one.run_id != run):
+        earlier.append(one)
+        left -= len(one.files)
+        if left <= 0 or len(earlier) == _MAX_RUNS_WITH_METRICS:
+            break
+    return MetricsHistory(tuple(earlier), values)
 
 
 def _gone(facts: RunFacts, files: KeptFiles) -> Iterator[str]:

@@ -78,6 +78,20 @@ def affected_command() -> None:
     """
 
 
+@declare_command("diff", "diff.compare_states")
+@click.argument("arguments", nargs=-1, metavar="[PIPELINE] [RUN|REV] [RUN|REV]")
+@variable_options
+@option("--all", "show_all", is_flag=True, help="Show values that do not differ, too.")
+@option("--md", "as_markdown", is_flag=True, help="Write a Markdown table.")
+@json_option
+def diff_command() -> None:
+    """Compare the values of metrics files.
+
+    Without a name, compares the workspace with HEAD; with one, with this run or git revision; with two, the first with
+    the second. The beginning of a run id is enough. Writes nothing, and exits with 0 also if values differ.
+    """
+
+
 @declare_command("vars", "pipeline.show_vars")
 @pipeline_argument
 @variable_options

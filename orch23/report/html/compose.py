@@ -12,6 +12,7 @@ from orch23.report.html.changes import Changes
 from orch23.report.html.comparison import compare_runs, cost_text
 from orch23.report.html.graph import draw_graph
 from orch23.report.html.impact import describe_impact
+from orch23.report.html.metrics import NO_METRICS, MetricsHistory, describe_metrics
 from orch23.report.html.page import Fact, FailureView, Row, RunPage, StageGroup, StageView
 from orch23.report.html.run_facts import RunFacts, StageFacts
 from orch23.report.html.statuses import count_words, run_badge, stage_badge, worst_badge
@@ -45,7 +46,7 @@ _DIGITS = 16
 
 
 class PageSources(Struct, frozen=True, kw_only=True):
-    """What a page needs besides the journal: texts of attempts, changes to outputs, and how secrets are redacted.
+    """What a page needs besides the journal: texts of attempts, changes to outputs, earlier metrics, redaction.
 
     `generated` are facts about the program that writes the page, `notes` what the reader of the page should know first.
     """
@@ -55,6 +56,7 @@ class PageSources(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str]
     generated: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
+    metrics: MetricsHistory = NO_METRICS
 
 
 class _StageTexts(Struct, frozen=True):
@@ -91,6 +93,7 @@ def compose_page(run: RunFacts, sources: PageSources, former: RunFacts | None = 
         impact=describe_impact(run, anchors),
         blocks=_blocks(run, views, anchors),
         comparison=compare_runs(former, run, anchors) if former is not None else None,
+        metrics=describe_metrics(run, sources.metrics, sources.redact),
         provenance=_provenance(run),
         versions=_versions(run, sources),
         generated=run.run_id,

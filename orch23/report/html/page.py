@@ -174,6 +174,33 @@ class ComparisonView(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class PlotView(Struct, frozen=True):
+    """A small plot of a value: the line as data of an SVG path, its last point, and its values in words."""
+
+    path: str
+    x: float
+    y: float
+    title: str
+
+
+class MetricRow(Struct, frozen=True, kw_only=True):
+    """A value of a metrics file before and now; `plot` is None without at least two numbers."""
+
+    name: str
+    before: str
+    now: str
+    change: str
+    percent: str
+    plot: PlotView | None = None
+
+
+class MetricsView(Struct, frozen=True, kw_only=True):
+    """The values of metrics files, by file, and what the reader should know about them."""
+
+    files: tuple[tuple[str, tuple[MetricRow, ...]], ...]
+    note: str
+
+
 class RunPage(Struct, frozen=True, kw_only=True):
     """Everything that the page of a run shows, in the order of the page."""
 
@@ -189,6 +216,7 @@ class RunPage(Struct, frozen=True, kw_only=True):
     impact: ImpactView
     blocks: tuple[StageView | StageGroup, ...]
     comparison: ComparisonView | None
+    metrics: MetricsView | None
     provenance: tuple[Row, ...]
     versions: tuple[Row, ...]
     generated: str

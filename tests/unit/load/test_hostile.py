@@ -187,6 +187,8 @@ CASES = {
         15,
     ),
     "protected output": (S + LLM + "    allowed_paths: {protect: [a]}\n", "E852", 5, 15),
+    "metrics that are no output": (S + OK + "    outputs: [a.json]\n    metrics: [b.json]\n", "E863", 6, 15),
+    "metrics of another form": (S + OK + "    outputs: [a.txt]\n    metrics: [a.txt]\n", "E863", 6, 15),
     "output twice": (S + OK + "    outputs: [a, ./a]\n", "E853", 5, 18),
     "own output as input": (S + OK + "    inputs: [b, a]\n    outputs: [a]\n", "E854", 5, 17),
     "slice of the own output": (S + OK + "    inputs: ['a#x']\n    outputs: [a]\n", "E854", 5, 14),

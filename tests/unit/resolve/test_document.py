@@ -205,7 +205,14 @@ RETRY = {
 VERIFY = {"inputs": ["t"], "all": True, "steps": CHECKS}
 BODIES: list[dict[str, Any]] = [
     {**STAGE, "promote": "each", "llm": LLM, "retry": RETRY},
-    {**STAGE, "on_failure": "rollback", "pytest": PYTEST, "inputs": INPUTS},
+    {
+        **STAGE,
+        "on_failure": "rollback",
+        "pytest": PYTEST,
+        "inputs": INPUTS,
+        "outputs": ["x.py", "m.json"],
+        "metrics": ["m.json"],
+    },
     {
         **STAGE,
         "promote": "each",

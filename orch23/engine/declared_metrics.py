@@ -1,0 +1,43 @@
+"""Find the metrics files that a pipeline declares."""
+
+from collections.abc import Callable, Mapping
+
+from orch23.engine.plan_walk import expand_each
+from orch23.model.errors import InvalidInputError
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
+from orch23.model.plan import Plan
+from orch23.plan.planner import build_plan
+from orch23.resolve.slices import YamlReader
+
+
+def declared_metrics(
+    pipeline: Pipeline, read: Callable[[str], bytes | None], read_yaml: YamlReader
+) -> Mapping[str, str]:
+    """Return the stage of each metrics file, by path, in the order of the pipeline. `read` returns a file's bytes.
+
+    A foreach whose list does not exist, or has errors, has no metrics files.
+
+    Raises:
+        InvalidInputError: the graph has errors.
+
+    """
+
+    def text_of(_plan: Plan, node: ForeachStage) -> str | None:
+        source = node.foreach.source
+        data = b"" if source is None else read(source)
+        return None if data is None else data.decode("utf-8", errors="replace")
+
+    if not any(_may_have_metrics(stage) for stage in pipeline.stages):
+        return {}
+    plan, problems = build_plan(pipeline)
+    if plan is None:
+        raise InvalidInputError(*problems)
+    for one in expand_each(plan, text_of, read_yaml):
+        plan = one.plan
+    place = {stage.name: number for number, stage in enumerate(pipeline.stages)}
+    nodes = (plan.nodes[name] for name in sorted(plan.order, key=lambda name: place[family_of(name)]))
+    return {path: node.name for node in nodes if isinstance(node, Stage) for path in node.metrics}
+
+
+def _may_have_metrics(stage: Stage | ForeachStage) -> bool:
+    return "metrics" in stage.body if isinstance(stage, ForeachStage) else bool(stage.metrics)

@@ -1,0 +1,162 @@
+"""Read the values of metrics files, and compare two versions of a file."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from orch23.model.digest import Json
+from orch23.resolve.slices import YamlReader
+
+MAX_METRICS_BYTES = 1_048_576
+"""The size above which a metrics file is not read."""
+
+MetricName: TypeAlias = tuple[str, ...]
+"""The keys that lead to a value. A key may contain a dot, so names are joined only to be shown."""
+MetricValue: TypeAlias = bool | int | float | str
+MetricValues: TypeAlias = Mapping[MetricName, MetricValue]
+
+# A longer integer is read as a float: Python refuses to write an integer of over 4,300 digits as text.
+_MAX_DIGITS = 300
+# The floats that YAML 1.2 has, but that files of orch23 may not have.
+_YAML_FLOATS = {".nan": math.nan, ".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf}
+_PERCENT = 100
+
+
+class MetricsError(ValueError):
+    """A metrics file cannot be read. The text completes a sentence that begins with its path: `is not valid JSON`.
+
+    `is_lost`: its bytes are no longer in the store.
+    """
+
+    def __init__(self, message: str, *, is_lost: bool = False) -> None:
+        """Set the message."""
+        super().__init__(message)
+        self.is_lost = is_lost
+
+
+def read_metrics(data: bytes, path: str, read_yaml: YamlReader) -> MetricValues:
+    """Return the values of a metrics file, JSON or YAML by its name, in the order of the file.
+
+    Mappings are flattened. Lists and nulls are left out, as DVC does.
+
+    Raises:
+        MetricsError: the file is too large, not valid, or has no names.
+
+    """
+    if len(data) > MAX_METRICS_BYTES:
+        raise MetricsError(over_size())
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        message = "is not UTF-8"
+        raise MetricsError(message) from None
+    is_yaml = not path.endswith(".json")
+    tree = _parsed(read_yaml, text, "YAML") if is_yaml else _parsed(_read_json, text, "JSON")
+    if not isinstance(tree, Mapping):
+        message = "has no names: it must be a mapping of names to numbers"
+        raise MetricsError(message)
+    floats = _YAML_FLOATS if is_yaml else {}
+    return {
+        name: floats.get(value.lower(), value) if isinstance(value, str) else value for name, value in flatten(tree)
+    }
+
+
+def over_size() -> str:
+    """Return the error of a metrics file that is too large."""
+    return f"is larger than {MAX_METRICS_BYTES:,} bytes"
+
+
+def _parsed(parse: Callable[[str], Json], text: str, form: str) -> Json:
+    try:
+        return parse(text)
+    except RecursionError:
+        message = "is nested too deeply"
+    except ValueError as error:
+        message = f"is not valid {form}: {error}"
+    raise MetricsError(message)
+
+
+def _read_json(text: str) -> Json:
+    # Not `parse_json`: programs write NaN and Infinity into metrics, and no stage reads these values.
+    value: Json = json.loads(text, parse_int=_integer)
+    return value
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
+def flatten(tree: Mapping[str, Json]) -> Iterator[tuple[MetricName, MetricValue]]:
+    """Yield the numbers, booleans and strings of nested mappings with their names, in order."""
+    # Not recursive: a file may be nested as deeply as its parser allows.
+    waiting: list[tuple[MetricName, Json]] = [((), tree)]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [((*name, str(key)), below) for key, below in reversed([*value.items()])]
+        elif isinstance(value, bool | int | float | str):
+            yield name, value
+
+
+# ---- comparison -------------------------------------------------------------------------------
+
+
+class MetricChange(Struct, frozen=True):
+    """A value in two versions of a metrics file; None if a version does not have it."""
+
+    name: MetricName
+    before: MetricValue | None
+    now: MetricValue | None
+
+    @property
+    def status(self) -> Literal["added", "removed", "changed", "same"]:
+        """Return what happened to the value."""
+        if self.before is None:
+            return "added"
+        if self.now is None:
+            return "removed"
+        return "same" if _is_equal(self.before, self.now) else "changed"
+
+    @property
+    def difference(self) -> int | float | None:
+        """Return the value now minus the value before; None if one of the two is not a finite number."""
+        before, now = finite_number(self.before), finite_number(self.now)
+        if before is None or now is None:
+            return None
+        if isinstance(before, int) and isinstance(now, int):
+            return now - before
+        # The shortest decimals, as the file has them: 0.3 - 0.1 is 0.2, and not 0.19999999999999998.
+        found = float(Decimal(str(now)) - Decimal(str(before)))
+        return found if math.isfinite(found) else None
+
+    @property
+    def percent(self) -> float | None:
+        """Return the difference in percent of the value before; None if there is none."""
+        before, difference = finite_number(self.before), self.difference
+        if not before or difference is None:
+            return None
+        found = _PERCENT * float(difference) / abs(float(before))
+        return found if math.isfinite(found) else None
+
+
+def compare_metrics(before: MetricValues, now: MetricValues) -> tuple[MetricChange, ...]:
+    """Return every value of two versions of a file: those of now in their order, then those that are gone."""
+    return tuple(MetricChange(name, before.get(name), now.get(name)) for name in dict.fromkeys((*now, *before)))
+
+
+def finite_number(value: MetricValue | None) -> int | float | None:
+    """Return a value if it is a number that can be calculated with: not a boolean, NaN or an infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isinstance(value, int) or math.isfinite(value) else None
+
+
+def _is_equal(before: MetricValue, now: MetricValue) -> bool:
+    if isinstance(before, float) and isinstance(now, float) and math.isnan(before) and math.isnan(now):
+        return True
+    kinds: Sequence[type] = (bool, str)
+    return before == now and all(isinstance(before, kind) == isinstance(now, kind) for kind in kinds)

@@ -1,0 +1,82 @@
+"""Read from journals which metrics files runs had."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from msgspec import UNSET, Struct
+
+from orch23.model.event import StageFinished
+from orch23.store.run_logs import journal_paths, journal_pipeline, whole_line
+
+# `report` must not read the journals of years to find a pipeline without metrics.
+_MAX_JOURNALS = 500
+_OF_STAGES = (b'"type":"stage_finished"',)
+_OF_METRICS = (*_OF_STAGES, b'"metrics":{')
+
+
+class StageFile(Struct, frozen=True):
+    """A metrics file of a run: the stage that has it, and the SHA-256 of its bytes."""
+
+    stage: str
+    sha256: str
+
+
+class RunMetrics(Struct, frozen=True):
+    """The metrics files of the stages that were up to date at the end of a run, by path.
+
+    Stages that did not take part in the run, since nothing had affected them, are not named.
+    """
+
+    run_id: str
+    files: Mapping[str, StageFile]
+
+
+def runs_with_metrics(logs: Path, pipeline_file: str, newest: str) -> Iterator[RunMetrics]:
+    """Yield the runs of a pipeline that name metrics files, from the run `newest` on, newest first.
+
+    At most 500 journals are read. A damaged line is skipped: comparisons can do without it.
+    """
+    for path in _journals(logs, pipeline_file, newest):
+        # Items of a chain may write the same path: the last one wrote what is there now.
+        files = {file: one for event in _ends_of_stages(path, _OF_METRICS) for file, one in files_of(*event).items()}
+        if files:
+            yield RunMetrics(path.stem, files)
+
+
+def stage_keys(logs: Path, pipeline_file: str, newest: str, stages: Collection[str]) -> dict[str, str]:
+    """Return the keys with which stages were up to date at the end of the run `newest`, as far as journals name them.
+
+    They lead to the results of runs for which no metrics were declared.
+    """
+    found: dict[str, str] = {}
+    for path in _journals(logs, pipeline_file, newest):
+        if found.keys() >= set(stages):
+            break
+        ends = dict(_ends_of_stages(path, _OF_STAGES))
+        green = {stage: end.key for stage, end in ends.items() if stage in stages and end.status.is_green and end.key}
+        found = {**green, **found}
+    return found
+
+
+def files_of(stage: str, ended: StageFinished) -> dict[str, StageFile]:
+    """Return the metrics files that the end of a stage names, by path."""
+    named = {} if ended.metrics is UNSET else ended.metrics
+    return {path: StageFile(stage, sha256) for path, sha256 in named.items()}
+
+
+def _journals(logs: Path, pipeline_file: str, newest: str) -> Iterator[Path]:
+    """Yield the journals of a pipeline, newest first, from that of the run `newest` on."""
+    paths = journal_paths(logs)
+    at = next((number for number, path in enumerate(paths) if path.stem == newest), len(paths))
+    return islice((path for path in paths[at:] if journal_pipeline(path) == pipeline_file), _MAX_JOURNALS)
+
+
+def _ends_of_stages(path: Path, marks: tuple[bytes, ...]) -> Iterator[tuple[str, StageFinished]]:
+    """Yield the stages that ended in a run, each with its event, if its line has all of these marks."""
+    with suppress(OSError), path.open("rb") as stream:
+        for line in stream:
+            read = whole_line(line) if all(mark in line for mark in marks) else None
+            if read is not None and isinstance(read.event.data, StageFinished):
+                yield read.event.role, read.event.data
