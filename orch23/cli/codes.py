@@ -30,8 +30,9 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     "E661": (
         "no pipeline",
         "You named no pipeline, and neither this directory nor a parent directory in the project has a "
-        "`pipeline.yaml`. Name one as the first argument, choose the directory with `-C`, or create one with "
-        "`orch23 init`. A pipeline in a parent directory is used only if you own both, since it runs commands.",
+        "`pipeline.yaml`, or a directory `pipelines` with exactly one pipeline. Name one as the first argument, choose "
+        "the directory with `-C`, or create one with `orch23 init`. A pipeline in a parent directory is used only if "
+        "you own both, since it runs commands.",
     ),
     "E663": (
         "no such code, command or page",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from orch23.cli.found_project import MARKER, FoundProject, NotOwn
+from orch23.cli.found_project import MARKER, PIPELINES, FoundProject, NotOwn
 from orch23.cli.parameters import plain_names
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
@@ -22,7 +22,8 @@ def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
     """Return the project of `[PIPELINE] [STAGE...]`. The pipeline may be anywhere among the stages.
 
     The root is the nearest directory, from `here` upwards, with an orch23.toml or `[tool.orch23]`; else with a `.git`;
-    else with the named pipeline or `pipeline.yaml`; else, without a pipeline, with a store of this user; else `here`.
+    else with the pipeline; else, without a pipeline, with a store of this user; else `here`. If no pipeline is named,
+    it is the nearest `pipeline.yaml` up to the root; else, in the nearest `pipelines` with pipelines, the only one.
 
     A parent directory counts only if it and the file belong to this user: pipelines run commands, and other users can
     put files into directories such as /tmp. `here` always counts, since the user chose it. `name[*]`, which names all
@@ -34,26 +35,31 @@ def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
     passed_over: list[NotOwn] = []
     # A marker wins even over a nearer `.git`: a repository may be a part of a project.
     mark = _nearest(start, _marker, passed_over) or _nearest(start, _repository, passed_over)
-    root, pipeline, refused = None if mark is None else mark.parent, None, None
+    root, pipeline, refused, searched = None if mark is None else mark.parent, None, None, None
     if named is not None:
         pipeline, folder = here / named, start
         if root is None:
             folder, refused = _folder_of_named(start, pipeline)
     # `here` itself is used even if another user owns it: the user chose it, with `cd` or `-C`.
     elif _is_file(here / DEFAULT_PIPELINE):
-        pipeline, folder = here / DEFAULT_PIPELINE, start
+        pipeline, folder, searched = here / DEFAULT_PIPELINE, start, start
     else:
         others: list[NotOwn] = []
         pipeline = _nearest(start, _default_pipeline, others, root)
+        if pipeline is not None:
+            searched = pipeline.parent
+        elif (found := _nearest(start, _pipeline_folder, others, root)) is not None:
+            pipeline = _only_pipeline(found.parent, start, others)
+            searched = None if pipeline is None else found.parent
         # A store counts only without a pipeline: it may be a leftover (ADR 32).
-        folder = _with_store(start) if pipeline is None else pipeline.parent
+        folder = searched or _with_store(start)
         passed_over += others
         refused = others[0] if pipeline is None and others else None
     return FoundProject(
         start=start,
         root=folder if root is None else root,
         pipeline=None if refused is not None else pipeline,
-        is_named=named is not None,
+        searched=searched,
         stages=plain_names(stages),
         passed_over=tuple(passed_over),
         refused=refused,
@@ -71,14 +77,17 @@ def required_pipeline(found: FoundProject) -> Path:
         return found.pipeline
     if found.refused is not None:
         raise NotFoundError(Diagnostic("E661", found.refused.reason, hint=found.refused.way_out))
-    message = f"there is no {DEFAULT_PIPELINE} here, or in a parent directory"
+    message = f"there is no {DEFAULT_PIPELINE} here, or in a parent directory of the project"
     import click  # noqa: PLC0415 - only for errors
 
     context = click.get_current_context(silent=True)
     command = "orch23 build" if context is None else context.command_path
-    existing = _pipelines(found.start)
-    hint = f"name a pipeline: `{command} {existing[0]}`" if existing else "create one with `orch23 init`"
-    hint += f" (pipelines here: {', '.join(existing)})" if len(existing) > 1 else ""
+    near = _nearest(found.start, _pipeline_folder, [], found.root)
+    above = "" if near is None else os.path.relpath(near.parent, found.start)
+    existing = [] if near is None else [os.path.normpath(f"{above}/{name}") for name in _pipelines(near.parent)]
+    hint = f"name one: `{command} {existing[0]}`" if existing else "create one with `orch23 init`"
+    if len(existing) > 1:
+        message = f"there is no {DEFAULT_PIPELINE}, and more than one pipeline: {', '.join(existing)}"
     raise NotFoundError(Diagnostic("E661", message, hint=hint), *found.warnings)
 
 
@@ -133,6 +142,21 @@ def _default_pipeline(folder: Path) -> Path | None:
     return folder / DEFAULT_PIPELINE if _is_file(folder / DEFAULT_PIPELINE) else None
 
 
+def _pipeline_folder(folder: Path) -> Path | None:
+    """Return the directory `pipelines` if it has pipelines."""
+    return folder / PIPELINES if _pipelines(folder) else None
+
+
+def _only_pipeline(folder: Path, start: Path, passed_over: list[NotOwn]) -> Path | None:
+    """Return the only file in `pipelines` of a directory; one of another user, in a parent, is added to the list."""
+    name = only_pipeline(folder)
+    if name is None or folder == start:
+        return None if name is None else folder / name
+    other = _not_own(folder / name)
+    passed_over += [] if other is None else [other]
+    return folder / name if other is None else None
+
+
 def _folder_of_named(start: Path, pipeline: Path) -> tuple[Path, NotOwn | None]:
     """Return the parent of `start` that has the named pipeline, else `start`; and why that parent is not used."""
     try:
@@ -179,8 +203,12 @@ def only_pipeline(here: Path) -> str | None:
 
 def _pipelines(here: Path) -> list[str]:
     """Return the paths of the pipelines in `pipelines`. Names with more than one dot are not pipelines."""
-    names = sorted(path.name for path in here.glob("pipelines/*.yaml") if path.name.count(".") == 1)
-    return [f"pipelines/{name}" for name in names]
+    try:
+        names = [path.name for path in (here / PIPELINES).iterdir()]
+    except OSError:
+        return []
+    names = sorted(name for name in names if name.endswith(PIPELINE_SUFFIXES) and name.count(".") == 1)
+    return [path for path in (f"{PIPELINES}/{name}" for name in names) if _is_file(here / path)]
 
 
 def _is_file(path: Path) -> bool:

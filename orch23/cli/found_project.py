@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Severity
 
+# The directory in which a pipeline is searched for if there is no pipeline.yaml.
+PIPELINES: Final = "pipelines"
 # A file that makes its directory the root of a project; it may be empty.
 MARKER: Final = "orch23.toml"
 
@@ -37,7 +39,8 @@ class NotOwn(Struct, frozen=True):
 class FoundProject(Struct, frozen=True, kw_only=True):
     """The project of a command line. `start` is the working directory, `root` the directory that paths are relative to.
 
-    `pipeline` is the named (`is_named`) or the default file; None without one. `stages` are the other names.
+    `pipeline` is the named or the default file; None without one. `searched` is the directory whose `pipeline.yaml` or
+    `pipelines` has the default file; None if it was named. `stages` are the other names.
     `passed_over` are files of other users that would have marked the root or been the default pipeline; `refused` is
     the pipeline that would have been used but belongs to another user.
     """
@@ -45,7 +48,7 @@ class FoundProject(Struct, frozen=True, kw_only=True):
     start: Path
     root: Path
     pipeline: Path | None
-    is_named: bool
+    searched: Path | None
     stages: tuple[str, ...]
     passed_over: tuple[NotOwn, ...] = ()
     refused: NotOwn | None = None

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
+from orch23.cli.found_project import PIPELINES
 from orch23.cli.parameters import fact_of
 from orch23.cli.partial_build import PAIR, TABLE, can_split, table_name
 from orch23.cli.project_loading import Project
@@ -49,7 +50,7 @@ from orch23.snapshot.fast_path import (
     write_snapshot,
 )
 from orch23.snapshot.fast_path import SNAPSHOT_FOLDER as SNAPSHOTS
-from orch23.snapshot.signatures import OWNER, RACY_NS, signature
+from orch23.snapshot.signatures import ENTRIES, OWNER, RACY_NS, signature
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import STORE_NAME, STORE_VERSION, may_hold_secret
 from orch23.store.run_logs import format_timestamp, line_without_checksum
@@ -280,15 +281,23 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     def _project_markers(self, snapshot: StatSnapshot) -> list[Path]:
         """Return the files whose presence decides which project this is; add the owners of their folders."""
         project, files = self.console.found[0], []
-        for folder in (project.start, *project.start.parents):
+        above = (project.start, *project.start.parents)
+        for folder in above:
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             # Discovery ignores files and folders of other users, so a new owner changes which project this is.
             snapshot.outside[str(folder / ".git")] = signature(str(folder / ".git"), OWNER)
             if folder != project.start:
                 snapshot.outside[str(folder)] = signature(str(folder), OWNER)
-        if not project.is_named and project.pipeline is not None:
-            above, its = (project.start, *project.start.parents), project.pipeline.parent.resolve()
-            files += [folder / DEFAULT_PIPELINE for folder in takewhile(lambda folder: folder != its, above)]
+        if project.searched is not None:
+            its = project.searched.resolve()
+            below = [*takewhile(lambda folder: folder != its, above)]
+            if project.pipeline is not None and project.pipeline.parent.resolve() == its:
+                return [*files, *(folder / DEFAULT_PIPELINE for folder in below)]
+            # The only file in `pipelines`: another one there, and any pipeline.yaml, would change which it is.
+            files += [folder / DEFAULT_PIPELINE for folder in above]
+            for folder in (*below, its):
+                path = str(folder / PIPELINES)
+                snapshot.outside[path] = signature(path, ENTRIES)
         return files
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:

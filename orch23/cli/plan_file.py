@@ -259,7 +259,7 @@ def arguments_of(console: Console, plan: PlanFile, args: PipelineArguments) -> P
     named = find_project(console.here, args.arguments)
     root = named.root
     pipeline = root / plan.pipeline
-    if named.is_named and named.pipeline is not None and named.pipeline.resolve() != pipeline.resolve():
+    if named.searched is None and named.pipeline is not None and named.pipeline.resolve() != pipeline.resolve():
         other = f"pipeline `{os.path.relpath(named.pipeline, root)}`"
         raise _contradiction(other, f"`{plan.pipeline}`")
     vars_file = None if options.vars_file is None else os.path.relpath(root / options.vars_file, console.here)

@@ -302,9 +302,15 @@ def test_a_key_that_is_there_is_reported_and_decides_nothing(project: Project) -
     assert "provider: openai\n" in project.read("pipelines/quickstart.yaml")
 
 
-def test_doctor_names_the_only_pipeline_if_there_is_no_default_one(project: Project) -> None:
+def test_the_only_pipeline_is_the_default_one(project: Project) -> None:
     assert init(project, "blank").code == 0
-    (line,) = [line for line in project.run("doctor").out.splitlines() if "there is no pipeline.yaml here" in line]
+    assert [line for line in project.run("doctor").out.splitlines() if line.endswith("blank.yaml")]
+    assert project.run("validate").code == 0
+    built = [project.run("build") for _ in range(2)]
+    assert [outcome.code for outcome in built] == [0, 0], built[0].err
+    assert "up to date" in built[1].err
+    project.write({"pipelines/other.yaml": "version: 1\n"})
+    (line,) = [line for line in project.run("doctor").out.splitlines() if "there is no pipeline.yaml" in line]
     assert line.startswith("! ")
     assert "`orch23 doctor pipelines/blank.yaml`" in line
 

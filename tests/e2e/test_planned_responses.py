@@ -1,4 +1,4 @@
-"""`plan` warns of scripted responses that the next build refuses (E404), in the same words."""
+"""`plan` and `validate` warn of scripted responses that the next build refuses (E404), in the same words."""
 
 import json
 
@@ -23,6 +23,9 @@ def test_a_plan_warns_in_the_words_of_the_build(project: Project) -> None:
     hint = planned.err[planned.err.index('requests: ["') :][:30]
     (warning,) = project.run("plan", "--json").json()["warnings"]
     assert (warning["code"], said in warning["message"]) == ("E404", True)
+    validated = project.run("validate")
+    assert validated.code == 0
+    assert validated.err == planned.err
     built = project.build()
     assert built.code != 0
     assert "error[E404]" in built.err
@@ -38,6 +41,7 @@ def test_a_response_for_the_request_needs_no_warning(project: Project) -> None:
     planned = project.run("plan")
     assert "E404" not in planned.err
     assert project.run("plan", "--json").json()["warnings"] == []
+    assert project.run("validate").err == ""
     assert project.build().code == 0
 
 
@@ -48,3 +52,17 @@ def test_a_request_that_may_still_change_needs_no_warning(project: Project) -> N
     project.delete("in.txt")
     project.edit("pipeline.yaml", json.dumps(pipeline))
     assert "E404" not in project.run("plan").err
+    assert "E404" not in project.run("validate").err
+
+
+def test_validate_counts_the_items_of_lists_that_exist(project: Project) -> None:
+    item = "{outputs: ['${{ item }}.txt'], foreach: {in: [a, b, c]}, shell: [touch, '${{ item }}.txt']}"
+    later = "{outputs: ['${{ item }}.md'], foreach: {from: names.json}, shell: [touch, '${{ item }}.md']}"
+    lister = "{outputs: [names.json], shell: 'echo [1,2] > names.json'}"
+    one = "version: 1\nstages:\n  first: {outputs: [first.txt], shell: 'echo > first.txt'}\n"
+    project.write({"pipeline.yaml": one})
+    assert project.run("validate").out == "ok: 1 stage\n"
+    project.write({"pipeline.yaml": f"{one}  each: {item}\n  list: {lister}\n  later: {later}\n"})
+    validated = project.run("validate")
+    # The items of `later` are known after a build.
+    assert validated.out == "ok: 4 stages, 6 with the items of each `foreach`\n", validated.err

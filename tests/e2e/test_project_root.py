@@ -56,10 +56,15 @@ def names(folder: Path) -> set[str]:
 @pytest.mark.parametrize("command", ["build", "plan", "trust", "status", "explain"])
 def test_the_hint_of_a_missing_pipeline_names_the_command(tmp_path: Path, command: str) -> None:
     (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "other.yaml").write_text(PIPELINE)
+    for name in ("one.yaml", "other.yml", "made.template.yaml", "notes.md"):
+        (tmp_path / "pipelines" / name).write_text(PIPELINE)
     ended = Here(tmp_path).run(command)
     assert ended.code == 66
-    assert f"name a pipeline: `orch23 {command} pipelines/other.yaml`" in ended.err
+    assert "there is no pipeline.yaml, and more than one pipeline: pipelines/one.yaml, pipelines/other.yml" in ended.err
+    assert f"name one: `orch23 {command} pipelines/one.yaml`" in ended.err
+    (tmp_path / "src").mkdir()
+    (tmp_path / "orch23.toml").touch()
+    assert f"name one: `orch23 {command} ../pipelines/one.yaml`" in Here(tmp_path / "src").run(command).err
 
 
 @pytest.mark.parametrize("command", ["build", "plan", "trust", "status", "explain"])
@@ -331,6 +336,71 @@ def test_a_pipeline_that_comes_nearer_is_seen_after_a_build_with_nothing_to_do(b
     below.write({"pipeline.yaml": "version: 1\nstages: {near: {outputs: [sub/n], shell: 'echo > sub/n'}}\n"})
     built = below.run("build")
     assert (built.code, "near" in built.err) == (0, True), built.err
+
+
+# ---- the only pipeline ---------------------------------------------------------------------------
+
+
+ONLY = {f"pipelines/{name}" if name == "pipeline.yaml" else name: text for name, text in FILES.items()}
+OTHER_PIPELINE = "version: 1\nstages: {near: {outputs: [near.txt], shell: 'echo > near.txt'}}\n"
+
+
+@pytest.fixture
+def only(tmp_path: Path) -> Here:
+    """Give a directory below that of the only pipeline, after builds with nothing to do there and here."""
+    top = Here(tmp_path / "top")
+    top.write({**ONLY, "src/keep": ""})
+    here = Here(top.root / "src")
+    for place in (top, here, here):
+        built = [place.run("build") for _ in range(3)]
+        assert [outcome.code for outcome in built] == [0] * 3, built[0].err
+        assert "up to date" in built[2].err
+    assert (top.root / "out.txt").is_file()
+    assert not (here.root / ".orch23").exists()
+    return here
+
+
+@pytest.mark.parametrize("place", ["", "src"])
+@pytest.mark.parametrize("name", ["pipelines/second.yaml", "pipelines/second.yml"])
+def test_a_second_pipeline_is_seen_after_a_build_with_nothing_to_do(only: Here, place: str, name: str) -> None:
+    top = Here(only.root.parent)
+    here = Here(top.root / place)
+    top.write({name: OTHER_PIPELINE})
+    for command in ("build", "plan"):
+        refused = here.run(command)
+        assert (refused.code, "more than one pipeline" in refused.err) == (66, True), refused.err
+    (top.root / name).unlink()
+    assert "up to date" in here.run("build").err
+
+
+@pytest.mark.parametrize("place", ["", "src"])
+@pytest.mark.parametrize("name", ["pipeline.yaml", "src/pipeline.yaml", "src/pipelines/near.yaml"])
+def test_a_pipeline_that_comes_first_is_seen_after_a_build_with_nothing_to_do(
+    only: Here, place: str, name: str
+) -> None:
+    top = Here(only.root.parent)
+    top.write({name: OTHER_PIPELINE})
+    built = Here(top.root / place).run("build")
+    assert built.code == 0, built.err
+    assert ("near  shell" in built.err) == (name == "pipeline.yaml" or place == "src"), built.err
+
+
+def test_an_edit_after_a_second_pipeline_is_not_built(only: Here) -> None:
+    top = Here(only.root.parent)
+    top.write({"pipelines/second.yaml": OTHER_PIPELINE, "in.txt": "good too\n"})
+    assert "more than one pipeline" in top.run("build").err
+    assert top.read("out.txt") == "good\n"
+
+
+@needs_root
+@pytest.mark.parametrize("other", ["pipelines", "pipelines/pipeline.yaml", "."])
+def test_the_only_pipeline_of_another_user_in_a_parent_directory_is_refused(only: Here, other: str) -> None:
+    Here(only.root.parent).write({"in.txt": "good too\n"})
+    belongs_to_another(only.root.parent / other)
+    refused = only.run("build")
+    assert refused.code == 66, refused.err
+    assert "is not used: it" in refused.err
+    assert "belongs to another user, `nobody`" in refused.err
 
 
 ASKING = """\

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from orch23 import __version__
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
-from orch23.cli.discovery import only_pipeline, required_pipeline
+from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.decide.secrets import secrets_from
@@ -254,9 +254,8 @@ def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> 
     try:
         name = required_pipeline(found_project(console, args.arguments)).name
     except NotFoundError as missing:
-        known = only_pipeline(console.here) or "PIPELINE"
-        hint = f"name one: `orch23 doctor {'--online ' if online else ''}{known}`"
-        return [_failed("pipeline", missing.diagnostics[0].message, hint)]
+        first = missing.diagnostics[0]
+        return [_failed("pipeline", first.message, first.hint or "")]
     try:
         project, _ = open_for_command(console, args, most_stages=0)
     except InvalidInputError as invalid:

@@ -25,8 +25,8 @@ from orch23.engine.session import check_items, check_plan
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode, InvalidInputError
-from orch23.model.pipeline import ForeachStage
+from orch23.model.errors import ExitCode, InvalidInputError, Orch23Error
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visible
 from orch23.report.plan_json import place_document
@@ -46,19 +46,19 @@ def validate(
 ) -> int:
     """Report all errors of a pipeline."""
     try:
-        stages, warnings, sources = _validated(console, args)
+        count, warnings, sources = _validated(console, args)
     except InvalidInputError as invalid:
         sources = getattr(invalid, "sources", {})
         _write_errors(console, invalid.diagnostics, sources, style)
         return console.exit_number_of(invalid)
     _write_errors(console, warnings, sources, style)
     if style not in _MACHINE_READABLE:
-        console.write_out(f"ok: {pluralize(stages, 'stage')}\n")
+        console.write_out(f"ok: {count}\n")
     return ExitCode.OK
 
 
-def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
-    """Return the number of stages of a pipeline, its warnings and its texts.
+def _validated(console: Console, args: PipelineArguments) -> tuple[str, Sequence[Diagnostic], Mapping[str, str]]:
+    """Return the number of stages of a pipeline as a text, its warnings and its texts.
 
     Raises:
         InvalidPipelineError: with all errors.
@@ -71,8 +71,9 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
     # Errors of the plan and of inputs are independent: one run reports both.
     problems: list[Diagnostic] = []
     notes: list[Diagnostic] = []
+    nodes: list[Stage | ForeachStage] = []
     for check in (
-        partial(_check_stages, project, notes),
+        partial(_check_stages, project, notes, nodes),
         partial(check_input_schemas, project.pipeline, project.store.workspace, project.tools.sources),
     ):
         try:
@@ -81,11 +82,34 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[int, Sequence
             problems += invalid.diagnostics
     if problems:
         raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=texts_of(project, problems))
-    return len(project.pipeline.stages), (*project.loaded.warnings, *notes), texts_of(project, notes)
+    notes += _scripted_warnings(project, nodes)
+    return _count(project, nodes), (*project.loaded.warnings, *notes), texts_of(project, notes)
 
 
-def _check_stages(project: Project, notes: list[Diagnostic]) -> None:
-    """Check the plan of a pipeline, then the items of its lists, and add notes on its prompts.
+def _count(project: Project, nodes: Sequence[Stage | ForeachStage]) -> str:
+    """Return the number of declared stages and, if that is another one, of stages that are known to run."""
+    declared = len(project.pipeline.stages)
+    expanded = {node.family for node in nodes if isinstance(node, Stage) and node.family != node.name}
+    known = sum(isinstance(node, Stage) or node.name not in expanded for node in nodes)
+    items = f", {known} with the items of each `foreach`" if known != declared else ""
+    return f"{pluralize(declared, 'stage')}{items}"
+
+
+def _scripted_warnings(project: Project, nodes: Sequence[Stage | ForeachStage]) -> tuple[Diagnostic, ...]:
+    """Return the warnings of `plan` about scripted responses that a build will refuse."""
+    from orch23.cli.actions.plan import is_scripted, scripted_warnings  # noqa: PLC0415 - few pipelines have such stages
+
+    if not any(isinstance(node, Stage) and is_scripted(node) for node in nodes):
+        return ()
+    try:
+        return scripted_warnings(project, preview(open_read_session(project)))
+    except Orch23Error:
+        # It is about files of earlier builds, which `plan` and `build` report.
+        return ()
+
+
+def _check_stages(project: Project, notes: list[Diagnostic], nodes: list[Stage | ForeachStage]) -> None:
+    """Check the plan of a pipeline, then the items of its lists; add notes on its prompts, and its nodes.
 
     Raises:
         InvalidInputError: with all errors of the plan, or of the items.
@@ -96,6 +120,7 @@ def _check_stages(project: Project, notes: list[Diagnostic]) -> None:
     from orch23.engine.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
     from orch23.engine.stage_errors import errors_of_all_stages  # noqa: PLC0415 - as above
 
+    nodes += decider.state.plan.nodes.values()
     notes += early_end_notes(decider)
     if errors := errors_of_all_stages(decider):
         raise InvalidInputError(*errors)

@@ -55,6 +55,11 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
+def is_scripted(stage: Stage) -> bool:
+    """Return whether the responses for a stage are in a file of the project."""
+    return is_llm(stage.step) and stage.step.provider == SCRIPTED
+
+
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return the view of a preview, for reports."""
     # Stages that wait for others have no key yet.
@@ -298,9 +303,13 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
 
 
 def _with_warnings(view: PlanView, project: Project, seen: Preview) -> PlanView:
-    """Add a warning for each stage whose scripted response the build will refuse (ADR 47)."""
-    found = [one for decided in seen.decided_stages.values() for one in _refused_response(project, seen, decided)]
-    return replace(view, warnings=tuple(found), sources=texts_of(project, found)) if found else view
+    found = scripted_warnings(project, seen)
+    return replace(view, warnings=found, sources=texts_of(project, found)) if found else view
+
+
+def scripted_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
+    """Return a warning for each stage whose scripted response the build will refuse (ADR 47)."""
+    return tuple(one for decided in seen.decided_stages.values() for one in _refused_response(project, seen, decided))
 
 
 def _refused_response(project: Project, seen: Preview, decided: DecidedStage) -> tuple[Diagnostic, ...]:
@@ -310,7 +319,7 @@ def _refused_response(project: Project, seen: Preview, decided: DecidedStage) ->
     ups = (seen.decisions.get(up) for up in seen.plan.upstream.get(stage.name, ()))
     if not isinstance(decided.decision, Run) or not all(isinstance(up, Fresh | Restore | None) for up in ups):
         return ()
-    if not is_llm(stage.step) or stage.step.provider != SCRIPTED or not stage.step.answers:
+    if not is_llm(stage.step) or not is_scripted(stage) or not stage.step.answers:
         return ()
     request = first_request(project, decided)
     if request is None or replay_first_request(project, stage, request).missing is None:

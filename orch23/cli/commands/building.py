@@ -60,7 +60,7 @@ def build_command() -> None:
     """Build stages that are not up to date.
 
     Builds the whole pipeline, or the named stages and their upstream stages. The default PIPELINE is pipeline.yaml in
-    this folder or in the nearest parent folder that has one.
+    this folder or in the nearest parent folder that has one, else the only pipeline in `pipelines`.
     """
 
 

@@ -158,11 +158,13 @@ def test_a_named_pipeline_of_a_folder_below_another_project_is_built_where_it_is
     assert not (project.root / ".orch23").exists()
 
 
-def test_without_a_pipeline_the_hint_names_an_existing_one(tmp_path: Path) -> None:
+def test_without_a_pipeline_the_only_one_is_taken_and_of_two_the_hint_names_the_first(tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     for name in ("work.yaml", "work.answers.yaml", "a.template.yaml"):
         (tmp_path / "pipelines" / name).touch()
-    with pytest.raises(NotFoundError, match=r"build pipelines/work\.yaml`"):
+    assert taken(tmp_path)[0] == tmp_path / "pipelines/work.yaml"
+    (tmp_path / "pipelines" / "other.yaml").touch()
+    with pytest.raises(NotFoundError, match=r"build pipelines/other\.yaml`"):
         taken(tmp_path)
 
 
