@@ -77,7 +77,7 @@ def required_pipeline(found: FoundProject) -> Path:
         return found.pipeline
     if found.refused is not None:
         raise NotFoundError(Diagnostic("E661", found.refused.reason, hint=found.refused.way_out))
-    message = f"there is no {DEFAULT_PIPELINE} here, or in a parent directory of the project"
+    message = f"there is no {DEFAULT_PIPELINE} here, or in a parent directory"
     import click  # noqa: PLC0415 - only for errors
 
     context = click.get_current_context(silent=True)

@@ -11,8 +11,8 @@ from orch23.report.values import money_text, parse_amount, pluralize, truncate
 _MAX_RESULT = 72
 
 
-def earlier_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
-    """Return a line for each failed attempt before the last one: the result, the duration, the calls and their cost.
+def failed_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
+    """Return a line for each failed attempt: the result, the duration, the calls and their cost.
 
     The events are those of a stage, each with its time in seconds.
     """
@@ -26,11 +26,11 @@ def earlier_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
                 calls += event.data.calls
                 cost += parse_amount(event.data.cost) or Decimal(0)
             case AttemptFinished(passed=False):
-                result = event.message.partition("\n")[0].replace(" failed: ", ": ", 1)
+                result = event.message.partition("\n")[0].replace(" failed: verify: ", " failed: ", 1)
                 facts = [truncate(visible(result), _MAX_RESULT), format_duration(now - began)]
                 facts += [pluralize(calls, "call")] if calls else []
                 facts += [money_text(cost, Decimal(0))] if cost else []
                 lines.append("   ".join(facts))
             case _:
                 pass
-    return tuple(lines[:-1])
+    return tuple(lines)

@@ -172,6 +172,8 @@ class TextScreen(Struct, kw_only=True):
             case StageDecided(decision=decision) if decision not in _IDLE_DECISIONS:
                 why = ", ".join(map(event_reason_text, event.data.reasons)) if self.verbose else ""
                 self._attempt(event.role, f"{decision}: {why}".rstrip(": "))
+            case AttemptStarted(attempt=attempt) if attempt > 1 and not self.verbose:
+                self._show_former_attempt(event.role)
             case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
                 self._attempt(event.role, event.message)
             case StepOutput(line=line, cut=cut) | LlmText(line=line, cut=cut):
@@ -202,6 +204,12 @@ class TextScreen(Struct, kw_only=True):
         if self.verbose:
             self._stage_line(stage, visible(text))
 
+    def _show_former_attempt(self, stage: str) -> None:
+        """Write why the last attempt of a stage failed. Of an item without a line of its own, it is not shown."""
+        failed = _failed_attempts(self._attempts.get(stage, ()))
+        if failed and family_of(stage) not in self._folded:
+            self._stage_line(stage, failed[-1])
+
     def _stage_line(self, stage: str, text: str) -> None:
         self._open()
         self._line(f"   {visible(stage):<{self.width}}  {text}")
@@ -222,7 +230,8 @@ class TextScreen(Struct, kw_only=True):
         self._failures.pop(ended.name, None)
         attempts = self._attempts.pop(ended.name, [])
         if ended.status in _IN_FAILURES:
-            self._failures[ended.name] = replace(ended, earlier=_earlier(attempts) if ended.data.attempts > 1 else ())
+            earlier = _failed_attempts(attempts)[:-1] if ended.data.attempts > 1 else ()
+            self._failures[ended.name] = replace(ended, earlier=earlier)
         self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
         is_idle = ended.status.is_idle and not self.verbose
         # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
@@ -366,10 +375,10 @@ class TextScreen(Struct, kw_only=True):
         return [*paid, f"and {pluralize(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
 
 
-def _earlier(events: Sequence[tuple[float, Event]]) -> tuple[str, ...]:
-    from orch23.report.attempts import earlier_attempts  # noqa: PLC0415 - only for failures
+def _failed_attempts(events: Sequence[tuple[float, Event]]) -> tuple[str, ...]:
+    from orch23.report.attempts import failed_attempts  # noqa: PLC0415 - only for failures
 
-    return earlier_attempts(events)
+    return failed_attempts(events)
 
 
 def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> TextScreen:

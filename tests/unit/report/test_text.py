@@ -154,6 +154,33 @@ def test_verbose_says_why_and_shows_attempts_and_fresh_stages() -> None:
     assert " = code  fresh\n" in reported
 
 
+def attempts(role: str) -> tuple[Event, ...]:
+    return (
+        parse_event("attempt_started", "attempt 1 of 3", role=role, data={"attempt": 1}),
+        parse_event(
+            "attempt_finished", "attempt 1 failed: verify: 2 tests failed\n...", role=role, data={"attempt": 1}
+        ),
+        parse_event("attempt_started", "attempt 2 of 3", role=role, data={"attempt": 2}),
+    )
+
+
+def test_a_failed_attempt_has_a_line_when_the_next_one_starts() -> None:
+    first, failed, second = attempts("code")
+    assert "attempt" not in screen(first, failed)
+    reported = screen(first, failed, second, finished("code", "built", attempts=2), over(0, "ok"))
+    assert "   code  attempt 1 failed: 2 tests failed   0.0s\n" in reported
+    assert reported.count("attempt 1") == 1
+    assert reported.index("attempt 1 failed") < reported.index(" ✔ code")
+    assert "attempt 1" not in screen(first, failed, second, quiet=True)
+
+
+def test_failed_attempts_of_many_items_are_not_listed() -> None:
+    names = tuple(f"code@{n}" for n in range(MAX_ITEM_LINES + 1))
+    added = parse_event("stages_added", "", role="code", data={"items": names})
+    assert "attempt" not in screen(added, *attempts(names[0]))
+    assert "attempt 1 failed" in screen(*attempts(names[0]))
+
+
 def test_restored_and_removed_files_are_named() -> None:
     reported = screen(
         parse_event("stage_restored", "restored", role="a", data={"files": ["a.txt"]}),
