@@ -8,7 +8,7 @@ from orch23.model.text import format_duration
 from orch23.report.diagnostics import visible
 from orch23.report.values import money_text, parse_amount, pluralize, truncate
 
-_MAX_RESULT = 72
+_MAX_RESULT = 100
 
 
 def failed_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
