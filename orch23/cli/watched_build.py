@@ -1,23 +1,42 @@
-"""What `watch` asks of each build."""
+"""One build of `watch`: what it may do, and how it has ended."""
 
 from collections.abc import Callable
-from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from orch23.model.pipeline import Pipeline
+from orch23.cli.shared_budget import SharedBudget
 from orch23.snapshot.stat_snapshot import StatSnapshot
 
+if TYPE_CHECKING:
+    from orch23.cli.build_parts import BuildRequest
+    from orch23.cli.project_loading import Project
 
-class WatchedBuild(Struct, frozen=True, kw_only=True):
-    """What `watch` asks of a build. With `holds`, stages wait that would call a model; `budget` replaces --budget.
 
-    `on_end` gets the pipeline, the id of the run, and the states of the files that it used: None if the build wrote a
-    snapshot, or if one of them changed since it was read. It is called while the build lock is held.
-    `on_signal` gets the number of a signal that the build has received.
+class WatchedBuild(Struct, kw_only=True):
+    """One build of `watch`. Without `llm`, and once `budget` is used up, it `holds` the stages that would call a model.
+
+    `on_signal` gets the number of a signal that the build has received. When it has ended, `run_id` is that of its run
+    (empty if it did not start), and `read` the states of the files that it used: None if the build wrote a snapshot, or
+    if one of them changed since it was read. With `is_whole`, it has loaded the whole pipeline.
     """
 
-    holds: bool
-    budget: Decimal | None
-    on_end: Callable[[Pipeline, str, StatSnapshot | None], None]
+    llm: bool
+    budget: SharedBudget
     on_signal: Callable[[int], None]
+    holds: bool = True
+    run_id: str = ""
+    read: StatSnapshot | None = None
+    is_whole: bool = True
+
+    def limited(self, request: "BuildRequest", project: "Project") -> "BuildRequest":
+        """Return the request with the limits of this build."""
+        # The pipeline is read again for each build: the user may have changed its limit.
+        self.holds = not (self.llm and self.budget.begin(project.pipeline.stop.max_cost_usd))
+        shared = None if self.holds else self.budget
+        return replace(request, holds=self.holds, replay=self.holds, budget=self.budget.given, shared_budget=shared)
+
+    def end(self, project: "Project", run_id: str, read: StatSnapshot | None) -> None:
+        """Note how it has ended. The caller holds the build lock."""
+        self.run_id, self.read, self.is_whole = run_id, read, project.partial is None
