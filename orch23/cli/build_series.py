@@ -14,7 +14,6 @@ from orch23.cli.parameters import BUILD_ACTION, load_action, run_action
 from orch23.cli.shared_budget import SharedBudget
 from orch23.cli.stop_signals import StopSignals
 from orch23.cli.watched_build import WatchedBuild
-from orch23.model.errors import ExitCode
 from orch23.model.event import RunFinished, StageFinished
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.stage_status import StageStatus
@@ -31,13 +30,13 @@ _SHOWN_STAGES = 3
 class SeriesBuild(Struct, frozen=True):
     """The end of one build. `read` are the states of the files that it used, if it left no snapshot.
 
-    `has_started` is false if its pipeline has errors, or consent is missing. `is_due_again` is true if the next build
-    can do more without a change of any file.
+    `has_started` is false if its pipeline has errors, or consent is missing. `is_outdated` is true if a file changed
+    after the build has read it, `is_due_again` if the next build can do more without a change of any file.
     """
 
-    code: int
     has_started: bool
-    read: StatSnapshot | None
+    read: StatSnapshot | None = None
+    is_outdated: bool = False
     is_due_again: bool = False
 
 
@@ -55,14 +54,15 @@ class BuildSeries(Struct, kw_only=True):
     def build(self, snapshot: StaleSnapshot | None) -> SeriesBuild:
         """Build once, and report the stages that wait."""
         watched = WatchedBuild(llm=self.llm, budget=self.budget, on_signal=self.stop.received.append)
-        code = self._run(watched, snapshot)
+        self._run(watched, snapshot)
         _free_memory(is_whole=watched.is_whole)
         if not watched.run_id:
-            return SeriesBuild(code, has_started=False, read=None)
+            return SeriesBuild(has_started=False)
         is_due_again = self._account(watched)
-        return SeriesBuild(code, has_started=True, read=watched.read, is_due_again=is_due_again)
+        read = None if is_due_again else watched.read
+        return SeriesBuild(has_started=True, read=read, is_outdated=watched.outdated, is_due_again=is_due_again)
 
-    def _run(self, watched: WatchedBuild, snapshot: StaleSnapshot | None) -> int:
+    def _run(self, watched: WatchedBuild, snapshot: StaleSnapshot | None) -> None:
         console = Console(
             here=self.console.here,
             color=self.console.color,
@@ -75,12 +75,11 @@ class BuildSeries(Struct, kw_only=True):
         self.stop.is_building = True
         try:
             with console.resources:
-                return int(run_action(load_action(BUILD_ACTION), console, console.parameters))
-        except KeyboardInterrupt:
-            return self.stop.exit_code
+                run_action(load_action(BUILD_ACTION), console, console.parameters)
+        except KeyboardInterrupt:  # `stop` has the signal
+            pass
         except Exception as error:  # noqa: BLE001 - a bug is reported, and the next edit is built
-            code = report_error(error, console)
-            return ExitCode.BUG if code is None else int(code)
+            report_error(error, console)
         finally:
             self.stop.is_building = False
 

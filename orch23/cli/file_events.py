@@ -54,13 +54,13 @@ class FolderEvents(Struct):
     def wait(self, longest_s: float) -> bool:
         """Wait for changes, at most so long, and return whether there were some."""
         if self._notify is None:
-            self._sleep(min(longest_s, _POLL_S))
+            self.pause(min(longest_s, _POLL_S))
             return False
         try:
             found = self._notify.watch(_LONGEST_MS, _STEP_MS, max(1, int(longest_s * 1000)), self.stop)
         except RuntimeError:  # of the thread that reads the events
             self.renew()
-            self._sleep(min(longest_s, _POLL_S))
+            self.pause(min(longest_s, _POLL_S))
             return False
         if isinstance(found, str):  # `timeout`, or `stop`
             return False
@@ -72,7 +72,8 @@ class FolderEvents(Struct):
         """Make new watches when `follow` is called: events were lost, perhaps that a folder was replaced."""
         self._is_outdated = True
 
-    def _sleep(self, longest_s: float) -> None:
+    def pause(self, longest_s: float) -> None:
+        """Wait without regard to changes, at most so long: until a signal."""
         until = time.monotonic() + longest_s
         # A signal does not end a sleep.
         while not self.stop.is_set() and (left_s := until - time.monotonic()) > 0:

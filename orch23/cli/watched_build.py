@@ -19,7 +19,7 @@ class WatchedBuild(Struct, kw_only=True):
 
     `on_signal` gets the number of a signal that the build has received. When it has ended, `run_id` is that of its run
     (empty if it did not start), and `read` the states of the files that it used: None if the build wrote a snapshot, or
-    if one of them changed since it was read. With `is_whole`, it has loaded the whole pipeline.
+    is `outdated`, since one of them changed after it was read. With `is_whole`, it has loaded the whole pipeline.
     """
 
     llm: bool
@@ -28,6 +28,7 @@ class WatchedBuild(Struct, kw_only=True):
     holds: bool = True
     run_id: str = ""
     read: StatSnapshot | None = None
+    outdated: bool = False
     is_whole: bool = True
 
     def limited(self, request: "BuildRequest", project: "Project") -> "BuildRequest":
@@ -37,6 +38,7 @@ class WatchedBuild(Struct, kw_only=True):
         shared = None if self.holds else self.budget
         return replace(request, holds=self.holds, replay=self.holds, budget=self.budget.given, shared_budget=shared)
 
-    def end(self, project: "Project", run_id: str, read: StatSnapshot | None) -> None:
+    def end(self, project: "Project", run_id: str, read: StatSnapshot | None, *, has_snapshot: bool) -> None:
         """Note how it has ended. The caller holds the build lock."""
         self.run_id, self.read, self.is_whole = run_id, read, project.partial is None
+        self.outdated = read is None and not has_snapshot

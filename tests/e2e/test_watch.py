@@ -204,6 +204,42 @@ def test_a_pipeline_with_errors_is_built_when_it_is_repaired(watching: Watching)
     assert watching.stop() == 130
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_pipeline_that_is_as_before_its_errors_is_reported_as_up_to_date(
+    watching: Watching, *, is_removed: bool
+) -> None:
+    watching.start()
+    if is_removed:
+        (watching.root / "pipeline.yaml").unlink()
+        watching.wait(lambda: "error[E661]" in watching.text())
+    else:
+        watching.write("pipeline.yaml", PIPELINE.replace("name: watched", "nme: watched"))
+        watching.wait(lambda: "error[E802]" in watching.text())
+    watching.idle()
+    before = watching.text()
+    watching.write("pipeline.yaml", PIPELINE)
+    watching.wait(lambda: "up to date" in watching.text().removeprefix(before))
+    watching.idle()
+    after = watching.text().removeprefix(before)
+    assert after.strip().startswith("pipeline.yaml changed\nwatched: up to date (3 stages)\nwatching")
+    assert after.count("up to date") == 1
+
+
+def test_a_folder_that_is_renamed_and_renamed_back(watching: Watching) -> None:
+    watching.start()
+    before = watching.text()
+    (watching.root / "specs").rename(watching.root / "docs")
+    watching.wait(lambda: "1 failed" in watching.text())
+    watching.idle()
+    assert watching.text().removeprefix(before).strip().startswith("files changed\n")
+    before = watching.text()
+    (watching.root / "docs").rename(watching.root / "specs")
+    watching.wait(lambda: "up to date (3 stages)" in watching.text().removeprefix(before))
+    watching.idle()
+    watching.write("specs/app.md", "two\n")
+    watching.wait(lambda: watching.read("end.txt") == "two\ntwo\n")
+
+
 def test_a_failed_build_is_not_repeated_until_something_changes(watching: Watching) -> None:
     watching.start()
     watching.write("pipeline.yaml", PIPELINE.replace("cat q.md > o.txt", "cat q.md > o.txt; grep good q.md"))
@@ -214,6 +250,32 @@ def test_a_failed_build_is_not_repeated_until_something_changes(watching: Watchi
     watching.wait(lambda: watching.read("o.txt") == "good\n")
     watching.idle()
     assert watching.text().count("1 failed") == 1
+
+
+OWN_INPUT = """\
+version: 1
+name: watched
+defaults: {sandbox: off}
+stages:
+  up:
+    inputs: [q.md]
+    outputs: [o.txt]
+    shell: date +%N > ROOT/q.md; cat ROOT/q.md > o.txt; END
+"""
+
+
+@pytest.mark.parametrize("end", ["true", "exit 1"])
+def test_a_build_that_changes_its_own_inputs_is_not_repeated_at_once_forever(watching: Watching, end: str) -> None:
+    watching.write("pipeline.yaml", OWN_INPUT.replace("ROOT", str(watching.root)).replace("END", end))
+    watching.launch()
+    watching.wait(lambda: "files change during each build; the next one starts in 5 s" in watching.text())
+    assert watching.text().count("a file changed during the build") == 3
+    assert len(list((watching.root / "logs").glob("*.jsonl"))) == 4
+    # It is no longer stopped once the user has repaired it.
+    watching.write("pipeline.yaml", PIPELINE)
+    watching.wait(lambda: watching.read("end.txt") == "one\none\n")
+    watching.idle()
+    assert watching.stop() == 130
 
 
 def test_a_checkout_is_one_build(watching: Watching) -> None:

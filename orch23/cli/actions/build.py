@@ -231,7 +231,8 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
         if form.in_a_line and request.approve is None and documents is None:
             writer.end(build)
         if watched is not None:
-            watched.end(project, writer.run_id, None if writer.has_written else writer.states(build))
+            read = None if writer.has_written else writer.states(build)
+            watched.end(project, writer.run_id, read, has_snapshot=writer.has_written)
 
     on_signal = (lambda _: None) if watched is None else watched.on_signal
     code = run_build(project, request, writer, on_ready, end, on_signal)

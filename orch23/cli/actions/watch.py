@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from orch23.cli.build_series import BuildSeries
+from orch23.cli.build_series import BuildSeries, SeriesBuild
 from orch23.cli.console import Console
 from orch23.cli.file_events import FolderEvents
 from orch23.cli.opening import parse_budget, settings_of
@@ -18,7 +18,6 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.shared_budget import SharedBudget
 from orch23.cli.stop_signals import StopSignals
 from orch23.cli.watched_files import Change, FileTree, WatchedFiles, path_in
-from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import LOCK_FILE
@@ -29,8 +28,9 @@ _LOCK_INTERVAL_S = 0.2
 # Git holds its lock while it changes the files of a checkout.
 _GIT_LOCK = Path(".git/index.lock")
 _GIT_WAIT_S = 5.0
-# A build whose files changed while it ran is repeated: at most so often if no event says what changes them.
+# A build whose files changed while it ran is repeated. It may change them itself: after some times there is a pause.
 _MAX_AGAIN = 3
+_LONGEST_PAUSE_S = 60.0
 _SHOWN_PATHS = 3
 
 
@@ -103,6 +103,7 @@ class Watch(Struct, kw_only=True):
     _is_idle: bool = False
     _is_timeout: bool = False
     _repeats: int = 0
+    _ended: SeriesBuild | None = None
 
     def run(self) -> int:
         """Build and wait until a signal; return the exit code."""
@@ -117,7 +118,6 @@ class Watch(Struct, kw_only=True):
                 continue
             self._show_idle()
             if self.events.wait(_INTERVAL_S):
-                self._repeats = 0
                 self._wait_for_git()
             else:
                 self._is_timeout = True
@@ -156,23 +156,24 @@ class Watch(Struct, kw_only=True):
             # No event has come for it: the queue of the kernel overflowed, or a folder was replaced without an event.
             self.events.renew()
             self._is_timeout = False
-        if change.paths:
-            self.console.write_err(f"\n{_changed_text(tuple(path_in(self.root, one) for one in change.paths))}\n")
+        self.console.write_err(self._reason(change))
         began_ns = time.time_ns()
-        ended = self.builds.build(change.snapshot)
+        self._ended = ended = self.builds.build(change.snapshot)
         self.files.forget()
-        if not ended.has_started:
-            self.files.read = FileTree.of(self.root, began_ns)
-            return
-        self.files.read = ended.read
-        if ended.read is None and ended.code != ExitCode.OK:
-            # Something changed during the build: it is repeated.
-            self._repeats += 1
-            if self._repeats > _MAX_AGAIN:
-                self.files.read = FileTree.of(self.root, 0)
-        if ended.is_due_again:
-            # What the limit stopped is built as far as it needs no model.
-            self.files.read = None
+        self.files.read = ended.read if ended.has_started else FileTree.of(self.root, began_ns)
+        self._repeats = self._repeats + 1 if ended.is_outdated else 0
+        if (more := self._repeats - _MAX_AGAIN) > 0:
+            pause_s = min(_LONGEST_PAUSE_S, _INTERVAL_S * 2 ** (more - 1))
+            self.console.write_err(f"note: files change during each build; the next one starts in {pause_s:.0f} s\n")
+            self.events.pause(pause_s)
+
+    def _reason(self, change: Change) -> str:
+        """Return the lines above a build: what has changed, if that is known."""
+        if change.paths:
+            return f"\n{_changed_text(tuple(path_in(self.root, one) for one in change.paths))}\n"
+        if self._ended is None or self._ended.is_due_again:
+            return ""
+        return "\na file changed during the build\n" if self._ended.is_outdated else "\nfiles changed\n"
 
 
 def _is_locked(path: Path) -> bool:
