@@ -1,17 +1,12 @@
 """One build of `watch`: what it may do, and how it has ended."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from decimal import Decimal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from orch23.cli.shared_budget import SharedBudget
 from orch23.snapshot.stat_snapshot import StatSnapshot
-
-if TYPE_CHECKING:
-    from orch23.cli.build_parts import BuildRequest
-    from orch23.cli.project_loading import Project
 
 
 class WatchedBuild(Struct, kw_only=True):
@@ -31,14 +26,12 @@ class WatchedBuild(Struct, kw_only=True):
     outdated: bool = False
     is_whole: bool = True
 
-    def limited(self, request: "BuildRequest", project: "Project") -> "BuildRequest":
-        """Return the request with the limits of this build."""
-        # The pipeline is read again for each build: the user may have changed its limit.
-        self.holds = not (self.llm and self.budget.begin(project.pipeline.stop.max_cost_usd))
-        shared = None if self.holds else self.budget
-        return replace(request, holds=self.holds, replay=self.holds, budget=self.budget.given, shared_budget=shared)
+    def begin(self, max_cost_usd: Decimal | None) -> bool:
+        """Note the limit of the pipeline, which the user may have changed; return whether it may call models."""
+        self.holds = not (self.llm and self.budget.begin(max_cost_usd))
+        return not self.holds
 
-    def end(self, project: "Project", run_id: str, read: StatSnapshot | None, *, has_snapshot: bool) -> None:
+    def end(self, run_id: str, read: StatSnapshot | None, *, has_snapshot: bool, is_whole: bool) -> None:
         """Note how it has ended. The caller holds the build lock."""
-        self.run_id, self.read, self.is_whole = run_id, read, project.partial is None
+        self.run_id, self.read, self.is_whole = run_id, read, is_whole
         self.outdated = read is None and not has_snapshot

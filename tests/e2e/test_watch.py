@@ -432,6 +432,28 @@ def test_builds_leave_no_descriptors_and_threads(watching: Watching, count: int)
     assert seen[0] == seen[1]
 
 
+def test_a_build_of_the_whole_pipeline_is_freed_before_the_next_edit(watching: Watching) -> None:
+    kept = watching.root.parent / "kept"
+    program = f"""\
+import gc
+from orch23.cli.file_events import FolderEvents
+wait = FolderEvents.wait
+def counted(self, longest_s):
+    gc.unfreeze()
+    names = [type(one).__name__ for one in gc.get_objects() if str(type(one).__module__).startswith("orch23.")]
+    with open({str(kept)!r}, "a") as log:
+        log.write(f"{{[names.count(one) for one in ('Build', 'Stage', 'Plan', 'Session', 'StageRecord')]}}\\n")
+    return wait(self, longest_s)
+FolderEvents.wait = counted
+{PROGRAM}"""
+    watching.start(program=program)
+    for number in range(3):
+        watching.write("pipeline.yaml", f"{PIPELINE}# {number}\n")
+        watching.wait(lambda number=number: watching.builds() == number + 1)  # type: ignore[misc]
+        watching.idle()
+    assert {*kept.read_text().splitlines()} == {"[0, 0, 0, 0, 0]"}
+
+
 @pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.thorough)])
 def test_no_edit_is_missed_during_builds(watching: Watching, count: int) -> None:
     watching.start()

@@ -211,7 +211,9 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
 ) -> int:
     """Run a build and show it. An error in a document, or in the format of a plugin, does not stop the build."""
     if watched is not None:
-        request = watched.limited(request, project)
+        holds = not watched.begin(project.pipeline.stop.max_cost_usd)
+        shared = None if holds else watched.budget
+        request = replace(request, holds=holds, replay=holds, budget=watched.budget.given, shared_budget=shared)
     view = build_view(console, project, verbose=verbose)
     screen: Observer = form.make(view)
     if isinstance(screen, LiveScreen) and screen.paints:
@@ -232,7 +234,8 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
             writer.end(build)
         if watched is not None:
             read = None if writer.has_written else writer.states(build)
-            watched.end(project, writer.run_id, read, has_snapshot=writer.has_written)
+            is_whole = project.partial is None
+            watched.end(writer.run_id, read, has_snapshot=writer.has_written, is_whole=is_whole)
 
     on_signal = (lambda _: None) if watched is None else watched.on_signal
     code = run_build(project, request, writer, on_ready, end, on_signal)
