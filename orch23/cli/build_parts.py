@@ -49,6 +49,7 @@ from orch23.store.run_logs import AttemptFiles
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
+    from orch23.cli.shared_budget import SharedBudget
     from orch23.engine.batch_calls import BatchCalls
     from orch23.engine.deferred_stages import LaterBatches
 
@@ -58,8 +59,9 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
 
     With `live`, what steps print and models write is reported while it arrives; `watcher` only shows it. With `wait`,
     the build waits for its batches. With `cancels`, it only cancels them. With `holds` and `replay`, a
-    stage whose response is not recorded waits. `approve` raises an error if the preview of the build is not the plan
-    that was approved; stages then do only what the plan says.
+    stage whose response is not recorded waits. `shared_budget` is the limit of several builds together. `approve`
+    raises an error if the preview of the build is not the plan that was approved; stages then do only what the plan
+    says.
     """
 
     selection: Selection = ALL_STAGES
@@ -71,6 +73,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     offline: bool = False
     resample: tuple[str, ...] = ()
     budget: Decimal | None = None
+    shared_budget: "SharedBudget | None" = None
     allow_unsandboxed: bool = False
     live: bool = False
     watcher: OutputWatcher | None = None
@@ -282,8 +285,11 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         return context
 
     def _ledger(self) -> Ledger:
-        """Return the ledger of the run. `--budget` replaces `max_cost_usd` of the pipeline."""
+        """Return the ledger of the run. `--budget` replaces `max_cost_usd` of the pipeline, and `watch` both."""
         pipeline, budget, state = self.project.pipeline, self.request.budget, self.session.state
+        before, shared = self.session.history.spent, self.request.shared_budget
+        if shared is not None:
+            budget = shared.of_build(before.values())
 
         def limits_of(name: str) -> StopConditions:
             # Looked up for each request: a foreach adds its items while the build runs.
@@ -298,8 +304,9 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             notice=self.observer.notice,
             sync=self.sync,
             clock=monotonic,
-            before=self.session.history.spent,
+            before=before,
             uncollected=self.session.history.uncollected,
+            over_budget=None if shared is None else shared.refusal,
         )
         self.stack.callback(ledger.close)
         return ledger

@@ -5,7 +5,9 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from orch23.cli.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
@@ -14,22 +16,17 @@ if TYPE_CHECKING:
 _STEP_MS = 20
 _LONGEST_MS = 1000
 _POLL_S = 1.0
+_SLEEP_S = 0.05
 _ATTEMPTS = 3
-
-
-class Delivery(Struct, frozen=True):
-    """The end of a wait: whether a signal ended it, and whether something changed."""
-
-    interrupted: bool = False
-    changed: bool = False
 
 
 class FolderEvents(Struct):
     """The events of some folders, without those below them. Close it after use.
 
-    Events of the time between two waits are kept: none is lost while a build runs.
+    Events of the time between two waits are kept: none is lost while a build runs. A signal of `stop` ends a wait.
     """
 
+    stop: StopSignals = field(default_factory=StopSignals)
     problem: str = ""
     _folders: frozenset[str] = frozenset()
     _notify: "RustNotify | None" = None
@@ -54,17 +51,33 @@ class FolderEvents(Struct):
                 return True
         return False
 
-    def wait(self, longest_s: float) -> Delivery:
-        """Wait for changes, at most so long."""
+    def wait(self, longest_s: float) -> bool:
+        """Wait for changes, at most so long, and return whether there were some."""
         if self._notify is None:
-            time.sleep(min(longest_s, _POLL_S))
-            return Delivery()
-        found = self._notify.watch(_LONGEST_MS, _STEP_MS, max(1, int(longest_s * 1000)), None)
-        if isinstance(found, str):
-            return Delivery(interrupted=found == "signal")
+            self.pause(min(longest_s, _POLL_S))
+            return False
+        try:
+            found = self._notify.watch(_LONGEST_MS, _STEP_MS, max(1, int(longest_s * 1000)), self.stop)
+        except RuntimeError:  # of the thread that reads the events
+            self.renew()
+            self.pause(min(longest_s, _POLL_S))
+            return False
+        if isinstance(found, str):  # `timeout`, or `stop`
+            return False
         # A folder that was replaced has lost its watch.
         self._is_outdated = self._is_outdated or any(path in self._folders for _, path in found)
-        return Delivery(changed=True)
+        return True
+
+    def renew(self) -> None:
+        """Make new watches when `follow` is called: events were lost, perhaps that a folder was replaced."""
+        self._is_outdated = True
+
+    def pause(self, longest_s: float) -> None:
+        """Wait without regard to changes, at most so long: until a signal."""
+        until = time.monotonic() + longest_s
+        # A signal does not end a sleep.
+        while not self.stop.is_set() and (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(left_s, _SLEEP_S))
 
     def close(self) -> None:
         """End the thread that reads the events."""

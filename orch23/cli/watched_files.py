@@ -55,22 +55,34 @@ class WatchedFiles(Struct):
     root: Path
     argv: tuple[str, ...]
     read: StatSnapshot | FileTree | None = None
+    _is_confirmed: bool = False
     _last: StaleSnapshot | None = None
     _places: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def change(self) -> Change | None:
         """Return what has changed since the last build; None if that is nothing."""
         found = self._last = last_snapshot([*self.argv], self._last)
+        read, paths = self.read, self._since_read()
         if found is not None and not found.difference.changed:
+            # An edit was undone, or another build has succeeded: what the last build has shown is no longer true, so
+            # one build shows what is.
             self.read = None
+            if read is None or self._is_confirmed:
+                return None
+            self._is_confirmed = True
+            return Change(paths or (), found)
+        if read is not None and paths == ():
             return None
+        self._is_confirmed = False
+        if read is None and found is not None:
+            paths = tuple(found.difference.changed)
+        return Change(paths or (), found)
+
+    def _since_read(self) -> tuple[str, ...] | None:
+        """Return what has changed since the last build read it, if that left no snapshot; None if it is not known."""
         if isinstance(self.read, FileTree):
-            paths: tuple[str, ...] | None = self.read.changed()
-        elif self.read is not None:
-            paths = self._compared(self.read)
-        else:
-            return Change(() if found is None else tuple(found.difference.changed), found)
-        return None if paths == () else Change(paths or (), found)
+            return self.read.changed()
+        return None if self.read is None else self._compared(self.read)
 
     def forget(self) -> None:
         """Read the snapshot again: a build changes the one in memory."""

@@ -74,8 +74,9 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     "E502": (
         "the budget is spent",
         "The request was not sent: its maximum cost could exceed `stop_conditions.max_cost_usd` of the run (or "
-        "`--budget`), or of the stage in the message. Raise the limit, or lower `llm.max_tokens`, which is most of "
-        "the cost, and build again. `orch23 help budgets` explains how cost is counted.",
+        "`--budget`), or of the stage in the message. All builds of an `orch23 watch` share one limit. Raise the "
+        "limit, or lower `llm.max_tokens`, which is most of the cost, and build again. `orch23 help budgets` explains "
+        "how cost is counted.",
     ),
     "E503": (
         "the limit of tokens is reached",

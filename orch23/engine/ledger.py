@@ -23,6 +23,7 @@ from orch23.store.history import UsageTotals
 
 _ONWARD = "the next build continues where this one stopped"
 _NOTHING = UsageTotals()
+OverBudget: TypeAlias = Callable[[UsageTotals, Decimal], Diagnostic]
 
 
 class StageLimitError(LimitError):
@@ -33,6 +34,8 @@ class _Account(Struct):
     """The limits of the run or of one stage, what it has spent, and what is reserved for requests in progress.
 
     `own` is the part of `spent` of this run alone, `unpriced` counts the requests of `own` with an unknown price.
+    `over_budget` makes the error for a request that would cost too much, by `own` and its cost, if the limit is not
+    one of the pipeline.
     """
 
     owner: str
@@ -41,6 +44,7 @@ class _Account(Struct):
     held: UsageTotals = _NOTHING
     own: UsageTotals = _NOTHING
     unpriced: int = 0
+    over_budget: OverBudget | None = None
 
     def misfit(self, worst: UsageTotals) -> Diagnostic | None:
         """Return the error of the first limit that a request could exceed, or None."""
@@ -49,6 +53,8 @@ class _Account(Struct):
             message = f"max_llm_calls is {limits.max_llm_calls}, and {self.spent.calls} were made"
             return self._refusal("E501", "max_llm_calls", message)
         if limits.max_cost_usd is not None and taken.most_cost + worst.cost > limits.max_cost_usd:
+            if self.over_budget is not None:
+                return self.over_budget(self.own, worst.cost)
             more = f", at most {format_money(self.spent.possible_cost)} more" if self.spent.possible_cost else ""
             message = (
                 f"max_cost_usd is ${decimal_text(limits.max_cost_usd)}, {format_money(self.spent.cost)} is spent{more}"
@@ -97,7 +103,8 @@ class Ledger(Struct, kw_only=True):
     one continues have spent, and `uncollected` the part of it that belongs to each response that is still to be
     collected, by fingerprint. `clock` is monotonic, in seconds. Events are emitted under the lock, in the order of what
     they report: a journal that ends at any event, as after a crash, never exceeds a limit. `sync` makes the events so
-    far durable; it is called without the lock, so that calls in parallel share it.
+    far durable; it is called without the lock, so that calls in parallel share it. `over_budget` makes the error for a
+    request that exceeds the cost of the run, if the pipeline does not set this limit.
     """
 
     limits: StopConditions
@@ -108,6 +115,7 @@ class Ledger(Struct, kw_only=True):
     clock: Callable[[], float]
     before: Mapping[str, UsageTotals] = field(default_factory=dict)
     uncollected: Mapping[str, UsageTotals] = field(default_factory=dict)
+    over_budget: OverBudget | None = None
     _collected: set[str] = field(default_factory=set)
     _sent: set[str] = field(default_factory=set)
     _run: _Account = field(default_factory=lambda: _Account("", StopConditions(), _NOTHING))
@@ -121,7 +129,8 @@ class Ledger(Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         """Start with what interrupted runs spent."""
-        self._run = _Account("", self.limits, reduce(UsageTotals.plus, self.before.values(), _NOTHING))
+        spent = reduce(UsageTotals.plus, self.before.values(), _NOTHING)
+        self._run = _Account("", self.limits, spent, over_budget=self.over_budget)
 
     # ---- money ----------------------------------------------------------------------------
 

@@ -176,3 +176,39 @@ stages:
         go.set()
         assert run.end() == 0, run.seen
     assert (project.root / "said.txt").read_text() == "first line\nsecond line with a half word\n"
+
+
+def test_each_build_of_watch_is_painted_and_removed(waiting: Project) -> None:
+    run = on_a_terminal(waiting.root, "watch", "-j1", NO_COLOR="1")
+    go = waiting.root / "go"
+    for text in ("first", "second"):
+        go.unlink(missing_ok=True)
+        before = len(run.seen)
+        waiting.write({"said": f"{text}\n"})
+        run.read_until(lambda seen, before=before, text=text: f"| {text}" in seen[before:])  # type: ignore[misc]
+        assert re.search(r" > slow +shell +[\d.]+s", shown(run.seen[before:]))
+        go.touch()
+        run.read_until(lambda seen, before=before: "press Ctrl-C to stop" in seen[before:])  # type: ignore[misc]
+    *_, last = shown(run.seen).rpartition("said changed\n")
+    assert re.fullmatch(
+        r"waiting: 2 stages   sandbox: unused\n"
+        r"(warning: .*\n(    .*\n)*)?"
+        r" ✔ slow   shell +[\d.]+s   slow.txt   same bytes as before\n"
+        r" 2 stages: 1 built, 1 fresh   [\d.]+s\n"
+        r"watching 6 files; press Ctrl-C to stop\n",
+        last,
+    ), last
+    os.write(run.screen, b"\x03")
+    assert run.end() == 130
+    assert shown(run.seen).endswith("press Ctrl-C to stop\n^C")
+
+
+def test_ctrl_c_in_a_build_of_watch_leaves_no_frame(waiting: Project) -> None:
+    run = on_a_terminal(waiting.root, "watch", "-j1", NO_COLOR="1")
+    run.read_until(lambda seen: "| hello" in seen)
+    os.write(run.screen, b"\x03")
+    assert run.end() == 130
+    *_, last = shown(run.seen).rpartition("^C")
+    assert "interrupted" in last
+    assert " > slow" not in last
+    assert "press Ctrl-C" not in last

@@ -127,8 +127,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         approve=approve,
     )
     watched = console.watched
-    if watched is not None:
-        request = replace(request, holds=watched.holds, replay=watched.holds, budget=watched.budget)
     # Other formats, documents and --verbose list all stages; a partial build knows only those that an edit reaches.
     lists_all = builtin is None or not builtin.in_a_line or verbose or documents is not None or approve is not None
     stale_snapshot = None if lists_all else console.stale_snapshot
@@ -212,6 +210,10 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
     on_ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a build and show it. An error in a document, or in the format of a plugin, does not stop the build."""
+    if watched is not None:
+        holds = not watched.begin(project.pipeline.stop.max_cost_usd)
+        shared = None if holds else watched.budget
+        request = replace(request, holds=holds, replay=holds, budget=watched.budget.given, shared_budget=shared)
     view = build_view(console, project, verbose=verbose)
     screen: Observer = form.make(view)
     if isinstance(screen, LiveScreen) and screen.paints:
@@ -231,7 +233,9 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
         if form.in_a_line and request.approve is None and documents is None:
             writer.end(build)
         if watched is not None:
-            watched.on_end(project.pipeline, writer.run_id, None if writer.has_written else writer.states(build))
+            read = None if writer.has_written else writer.states(build)
+            is_whole = project.partial is None
+            watched.end(writer.run_id, read, has_snapshot=writer.has_written, is_whole=is_whole)
 
     on_signal = (lambda _: None) if watched is None else watched.on_signal
     code = run_build(project, request, writer, on_ready, end, on_signal)

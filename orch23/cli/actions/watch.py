@@ -2,35 +2,25 @@
 
 import contextlib
 import fcntl
-import gc
 import os
 import time
-from collections.abc import Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import Struct, field
+from msgspec import Struct
 
+from orch23.cli.build_series import BuildSeries, SeriesBuild
 from orch23.cli.console import Console
-from orch23.cli.error_report import report_error
 from orch23.cli.file_events import FolderEvents
 from orch23.cli.opening import parse_budget, settings_of
-from orch23.cli.parameters import BUILD_ACTION, PipelineArguments, load_action, run_action
-from orch23.cli.watched_build import WatchedBuild
+from orch23.cli.parameters import PipelineArguments
+from orch23.cli.shared_budget import SharedBudget
+from orch23.cli.stop_signals import StopSignals
 from orch23.cli.watched_files import Change, FileTree, WatchedFiles, path_in
-from orch23.model.errors import ExitCode
-from orch23.model.event import RunFinished, StageFinished
-from orch23.model.paths import LOGS_FOLDER
-from orch23.model.pipeline import Pipeline
-from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
-from orch23.report.values import money_text, pluralize
+from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import LOCK_FILE
-from orch23.snapshot.stat_snapshot import StatSnapshot
-from orch23.store.history import read_history, run_totals
-from orch23.store.run_logs import read_journal
 
 # All files are compared so often, even without an event: an event may be lost.
 _INTERVAL_S = 5.0
@@ -38,11 +28,10 @@ _LOCK_INTERVAL_S = 0.2
 # Git holds its lock while it changes the files of a checkout.
 _GIT_LOCK = Path(".git/index.lock")
 _GIT_WAIT_S = 5.0
-# A build whose files changed while it ran is repeated: at most so often if no event says what changes them.
+# A build whose files changed while it ran is repeated. It may change them itself: after some times there is a pause.
 _MAX_AGAIN = 3
-_BUILDS_A_COLLECTION = 10
+_LONGEST_PAUSE_S = 60.0
 _SHOWN_PATHS = 3
-_STOPPING = (ExitCode.SIGHUP, ExitCode.SIGINT, ExitCode.SIGTERM)
 
 
 def watch_project(
@@ -61,16 +50,19 @@ def watch_project(
     # The snapshot of a command line is found from the working directory.
     with contextlib.chdir(console.here):
         parameters = _parameters(argv)
-        watch = Watch(
+        stop = StopSignals()
+        builds = BuildSeries(
             console=console,
             argv=argv,
             parameters=parameters,
             root=settings.root,
-            files=WatchedFiles(settings.root, argv),
             llm=llm,
-            limit=parse_budget(budget),
+            budget=SharedBudget(parse_budget(budget)),
+            stop=stop,
         )
-        with contextlib.closing(watch.events):
+        files, events = WatchedFiles(settings.root, argv), FolderEvents(stop)
+        watch = Watch(console=console, root=settings.root, files=files, builds=builds, events=events, stop=stop)
+        with stop.handled(), contextlib.closing(events):
             return watch.run()
 
 
@@ -99,66 +91,37 @@ def _parameters(argv: tuple[str, ...]) -> dict[str, Any]:
             return dict(context.params)
 
 
-class _Ended(Struct, frozen=True):
-    """The end of a build: its pipeline, the id of its run, and what it has read if it left no snapshot."""
-
-    pipeline: Pipeline
-    run_id: str
-    read: StatSnapshot | None
-
-
 class Watch(Struct, kw_only=True):
-    """Builds of one command line, one after the other. `limit` is in US dollars, for all of them together."""
+    """Builds what has changed since the last build, and waits for the next change."""
 
     console: Console
-    argv: tuple[str, ...]
-    parameters: Mapping[str, Any]
     root: Path
     files: WatchedFiles
-    llm: bool
-    limit: Decimal | None
-    events: FolderEvents = field(default_factory=FolderEvents)
-    _spent: Decimal = Decimal(0)
-    _is_paused: bool = False
+    builds: BuildSeries
+    events: FolderEvents
+    stop: StopSignals
     _is_idle: bool = False
+    _is_timeout: bool = False
     _repeats: int = 0
-    _builds: int = 0
-    _pipeline: str = ""
-    _signals: list[int] = field(default_factory=list)
-    _ended: list[_Ended] = field(default_factory=list)
+    _ended: SeriesBuild | None = None
 
     def run(self) -> int:
         """Build and wait until a signal; return the exit code."""
-        while True:
-            if not self._wait_for_lock():
-                return ExitCode.SIGINT
+        while self._wait_for_lock():
             change = self.files.change()
             if change is not None:
-                code = self._build(change)
-                self._builds += 1
-                # A signal may come too late to stop the build that runs.
-                if self._signals or code in _STOPPING:
-                    return 128 + self._signals[0] if self._signals else code
+                self._build(change)
                 continue
+            self._is_timeout = False
             # Folders that were not watched may have changed before they were.
             if self.events.follow(self.files.folders()):
                 continue
             self._show_idle()
-            self._free_memory()
-            delivery = self.events.wait(_INTERVAL_S)
-            if delivery.interrupted:
-                return ExitCode.SIGINT
-            if delivery.changed:
-                self._repeats = 0
+            if self.events.wait(_INTERVAL_S):
                 self._wait_for_git()
-
-    def _free_memory(self) -> None:
-        """Free what ended builds left: `collector_paused` exempts it from the garbage collector."""
-        if self._builds >= _BUILDS_A_COLLECTION:
-            self._builds = 0
-            gc.unfreeze()
-            gc.collect()
-            gc.freeze()
+            else:
+                self._is_timeout = True
+        return self.stop.exit_code
 
     def _show_idle(self) -> None:
         if self._is_idle:
@@ -168,115 +131,49 @@ class Watch(Struct, kw_only=True):
             self.console.write_err(
                 f"note: the files are compared every second, since they cannot be watched: {self.events.problem}\n"
             )
-        count = pluralize(self.files.count, "file")
-        self.console.write_err(f"watching {count}; press Ctrl-C to stop\n")
+        spent = f"{self.builds.spent_text} spent; " if self.builds.spent_text else ""
+        self.console.write_err(f"watching {pluralize(self.files.count, 'file')}; {spent}press Ctrl-C to stop\n")
 
     def _wait_for_lock(self) -> bool:
         """Wait until no other build of the project runs; return False if a signal came."""
         is_shown = False
-        while _is_locked(self.root / LOCK_FILE):
+        while not self.stop.is_set() and _is_locked(self.root / LOCK_FILE):
             if not is_shown:
                 is_shown, self._is_idle = True, False
                 self.console.write_err("another build runs in this project: waiting until it ends\n")
-            if self.events.wait(_LOCK_INTERVAL_S).interrupted:
-                return False
-        return True
+            self.events.wait(_LOCK_INTERVAL_S)
+        return not self.stop.is_set()
 
     def _wait_for_git(self) -> None:
         until = time.monotonic() + _GIT_WAIT_S
-        while (self.root / _GIT_LOCK).exists() and time.monotonic() < until:
+        while (self.root / _GIT_LOCK).exists() and time.monotonic() < until and not self.stop.is_set():
             time.sleep(0.02)
 
-    def _build(self, change: Change) -> int:
+    def _build(self, change: Change) -> None:
         """Build once, and note what to compare from now on."""
         self._is_idle = False
-        if change.paths:
-            self.console.write_err(f"\n{_changed_text(tuple(path_in(self.root, one) for one in change.paths))}\n")
+        if self._is_timeout:
+            # No event has come for it: the queue of the kernel overflowed, or a folder was replaced without an event.
+            self.events.renew()
+            self._is_timeout = False
+        self.console.write_err(self._reason(change))
         began_ns = time.time_ns()
-        holds = not self.llm or self._is_paused
-        self._ended.clear()
-        code = self._run(change, holds=holds)
+        self._ended = ended = self.builds.build(change.snapshot)
         self.files.forget()
-        if not self._ended:  # it did not start: its pipeline has errors, or consent is missing
-            self.files.read = FileTree.of(self.root, began_ns)
-            return code
-        ended = self._ended[-1]
-        self.files.read = ended.read
-        if ended.read is None and code != ExitCode.OK:
-            # Something changed during the build: it is repeated.
-            self._repeats += 1
-            if self._repeats > _MAX_AGAIN:
-                self.files.read = FileTree.of(self.root, 0)
-        self._account(ended, holds=holds)
-        return code
+        self.files.read = ended.read if ended.has_started else FileTree.of(self.root, began_ns)
+        self._repeats = self._repeats + 1 if ended.is_outdated else 0
+        if (more := self._repeats - _MAX_AGAIN) > 0:
+            pause_s = min(_LONGEST_PAUSE_S, _INTERVAL_S * 2 ** (more - 1))
+            self.console.write_err(f"note: files change during each build; the next one starts in {pause_s:.0f} s\n")
+            self.events.pause(pause_s)
 
-    def _run(self, change: Change, *, holds: bool) -> int:
-        watched = WatchedBuild(
-            holds=holds,
-            budget=None if holds else self._budget(),
-            on_end=lambda *ended: self._ended.append(_Ended(*ended)),
-            on_signal=self._signals.append,
-        )
-        console = Console(
-            here=self.console.here,
-            color=self.console.color,
-            environ=self.console.environ,
-            argv=self.argv,
-            watched=watched,
-            stale_snapshot=change.snapshot,
-            parameters=dict(self.parameters),
-        )
-        try:
-            with console.resources:
-                return int(run_action(load_action(BUILD_ACTION), console, console.parameters))
-        except KeyboardInterrupt:
-            return ExitCode.SIGINT
-        except Exception as error:  # noqa: BLE001 - a bug is reported, and the next edit is built
-            code = report_error(error, console)
-            return ExitCode.BUG if code is None else int(code)
-
-    # ---- the budget -----------------------------------------------------------------------
-
-    def _budget(self) -> Decimal | None:
-        """Return what the next build may spend: the rest, and what the run that it continues has spent."""
-        if self.limit is None or not self._pipeline:
-            return self.limit
-        history = read_history(self.root / LOGS_FOLDER, self._pipeline)
-        continued = sum((one.most_cost for one in history.spent.values()), Decimal(0))
-        return self.limit - self._spent + continued
-
-    def _account(self, ended: _Ended, *, holds: bool) -> None:
-        """Add what a run has spent, by its journal, and report the stages that wait."""
-        self._pipeline = ended.pipeline.file
-        if self.limit is None:
-            self.limit = ended.pipeline.stop.max_cost_usd
-        lines = read_journal(self.root / LOGS_FOLDER / f"{ended.run_id}.jsonl")
-        self._spent += run_totals(lines).most_cost
-        waiting = [
-            line.event.role
-            for line in lines
-            if isinstance(line.event.data, StageFinished) and line.event.data.status is StageStatus.AWAITING
-        ]
-        last = lines[-1].event.data if lines else None
-        is_over = isinstance(last, RunFinished) and last.status == "limit"
-        if not holds and self.limit is not None and (self._spent >= self.limit or is_over):
-            self._is_paused = True
-            spent, limit = money_text(self._spent, Decimal(0)), money_text(self.limit, Decimal(0))
-            self.console.write_err(
-                f"the budget of this watch is used up ({spent} of {limit}): stages that would call a model wait; "
-                "other stages go on\n"
-            )
-            # What the limit stopped is built as far as it needs no model.
-            self.files.read = None
-        elif holds and waiting:
-            names = ", ".join(map(visible, waiting[:_SHOWN_PATHS]))
-            more = f" and {len(waiting) - _SHOWN_PATHS} more" if len(waiting) > _SHOWN_PATHS else ""
-            verb = "waits, since it" if len(waiting) == 1 else "wait, since they"
-            way = "start `orch23 watch` again with a higher --budget" if self.llm else "start `orch23 watch --llm`"
-            self.console.write_err(
-                f"{pluralize(len(waiting), 'stage')} {verb} would call a model: {names}{more}\n"
-                f"  to call it, run `orch23 build` in another terminal, or {way}\n"
-            )
+    def _reason(self, change: Change) -> str:
+        """Return the lines above a build: what has changed, if that is known."""
+        if change.paths:
+            return f"\n{_changed_text(tuple(path_in(self.root, one) for one in change.paths))}\n"
+        if self._ended is None or self._ended.is_due_again:
+            return ""
+        return "\na file changed during the build\n" if self._ended.is_outdated else "\nfiles changed\n"
 
 
 def _is_locked(path: Path) -> bool:
