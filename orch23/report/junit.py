@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from orch23.model.event import Event, RunFinished, RunStarted, StageFinished
 from orch23.model.stage_status import StageStatus
-from orch23.report.cause_text import cause_summary
+from orch23.report.cause_text import cause_name, cause_summary
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
@@ -67,7 +67,7 @@ class JUnitReport(Struct, kw_only=True):
         first = _legal(end.message.partition("\n")[0])
         if _is_failure(end):
             failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
-            cause = f"\nlikely cause: {cause_summary(end.data.cause)}" if end.data.cause else ""
+            cause = f"\n{cause_name(end.data.cause)}: {cause_summary(end.data.cause)}" if end.data.cause else ""
             failure.text = _legal(f"{end.data.failure or end.message}{cause}")
         elif not end.status.has_result:
             ET.SubElement(case, "skipped", message=first or end.status.value)
