@@ -154,6 +154,8 @@ def _paths_in(line: str) -> Iterator[str]:
     unquoted = (word.removesuffix(".") for word in words if word.casefold() not in _PHRASE)
     for name in (*_QUOTED.findall(line), *unquoted):
         path = name.removeprefix(_TREE).removeprefix("./")
+        # A pattern that the shell did not expand: `cat: 'specs/*.md'`. What it is about is the directory.
+        path = path.partition("*")[0].rpartition("/")[0] if "*" in path else path
         if _PATH.fullmatch(path):
             yield path
 

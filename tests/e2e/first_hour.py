@@ -213,12 +213,16 @@ VARIANTS: Sequence[Mistake] = (
     Mistake(
         4, "the pipeline by its name in a subfolder", argv=("build", "pipeline.yaml"), folder="specs/a", variant="b"
     ),
+    Mistake(
+        10, "a failure that is not one", [_draft(DRAFT, f"{DRAFT}    retry: {{max: 2, when: [fail]}}\n")], variant="b"
+    ),
     Mistake(11, "a pattern in a misspelt folder", [_draft("[specs/app.md]", "[spec/*.md]")], variant="b"),
     Mistake(
         11, "a pattern that matches nothing", [_draft("[specs/app.md]", "[specs/app.md, notes/*.md]")], variant="c"
     ),
     Mistake(13, "braces that are not closed", [(_PROMPT, "| blocks }}", "| blocks }")], variant="b"),
     Mistake(13, "a file as a member of `inputs`", [(_PROMPT, "inputs | blocks", "inputs.app")], variant="c"),
+    Mistake(14, "a variable without `vars`", [_draft("${{ vars.model }}", "${{ model }}")], variant="c"),
     Mistake(14, "an expression without its `$`", [_draft("${{ vars.model }}", '"{{ vars.model }}"')], variant="b"),
     Mistake(18, "a server that wants a key", [_draft("{model: gpt-5-mini}", "{model: locked}")], variant="b"),
     Mistake(
@@ -235,6 +239,7 @@ VARIANTS: Sequence[Mistake] = (
         tools={"wordcount": '#!/bin/sh\nexec wc -w "$1"\n'},
         variant="b",
     ),
+    Mistake(20, "a pattern in the command", [_shell("cat specs/*.md > out/count.txt")], variant="b"),
     Mistake(22, "`curl` in a pipe", [_shell("curl -s https://example.com | wc -c > out/count.txt")], variant="b"),
     Mistake(22, "a server of this machine", [_shell("curl -sf http://127.0.0.1:8000/ > out/count.txt")], variant="c"),
     Mistake(

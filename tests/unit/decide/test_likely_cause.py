@@ -84,6 +84,13 @@ def test_a_file_is_found_in_messages_of_many_programs(line: str) -> None:
     assert kind_of(line, Facts()) == ""
 
 
+def test_a_pattern_that_the_shell_did_not_expand_is_about_its_directory() -> None:
+    line = "cat: 'd/e/*.md': No such file or directory"
+    assert kind_of(line, Facts(inputs=("d/e",))) == "undeclared_input d/e"
+    assert kind_of(line, Facts(inputs=("d/e/*.md",))) == ""
+    assert kind_of("cat: '*.md': No such file or directory", Facts(inputs=("", "."))) == ""
+
+
 def test_a_file_that_is_only_mentioned_is_no_cause() -> None:
     assert kind_of("reading d/a.md\ndone", Facts(inputs=("d/a.md",))) == ""
 
