@@ -204,7 +204,7 @@ def _failures(report: PytestReport) -> Iterator[Diagnostic]:
     named = {"collect": "could not be collected", "call": "failed"}
     found = [
         Diagnostic(
-            _FAILED,
+            "E301",
             f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}",
             _location(failure.place),
             subject=name,
