@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,12 +74,29 @@ def _usage(error: click.ClickException) -> ExitCode:
     context = error.ctx if isinstance(error, click.UsageError) else None
     usage = f"{context.get_usage()}\n" if context is not None else ""
     command = context.command_path if context is not None else PROGRAM_NAME
-    near = nearest_names(error.name, COMMAND_NAMES) if isinstance(error, NoSuchCommandError) else ()
+    near = _near_commands(error.name) if isinstance(error, NoSuchCommandError) else ()
     suggestion = f"did you mean `{near[0]}`? " if near else ""
     what = "commands" if isinstance(error, NoSuchCommandError) else "options and arguments"
     hint = f"{suggestion}`{command} --help` lists {what}"
     Console().write_err(f"{usage}error: {visible(error.format_message())}\n  = help: {hint}\n")
     return ExitCode.USAGE
+
+
+# Words of other tools, which the commands here do not resemble, or of which the nearest command does something else.
+_SAME_AS = {
+    **dict.fromkeys(("run", "make", "start", "exec", "execute", "repro", "apply", "up"), "build"),
+    **dict.fromkeys(("check", "lint"), "validate"),
+    **dict.fromkeys(("new", "create"), "init"),
+    **dict.fromkeys(("ls", "list", "stages"), "graph"),
+    **dict.fromkeys(("dry-run", "status"), "plan"),
+    "clean": "gc",
+    "logs": "log",
+}
+
+
+def _near_commands(word: str) -> Sequence[str]:
+    known = _SAME_AS.get(word)
+    return (known,) if known in COMMAND_NAMES else nearest_names(word, COMMAND_NAMES)
 
 
 def _report(error: Orch23Error, console: Console) -> int:

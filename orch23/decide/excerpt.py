@@ -27,6 +27,8 @@ _LIBRARY = lazy_pattern(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the standard libr
 _SANDBOX_DIR = lazy_pattern(r"/rooms/[0-9a-f]{16}(?=/|\b)")
 _INTERPRETER = lazy_pattern(r"/bin/python[0-9.]{0,6}t?(?=[\s:'\",)]|\Z)")
 _TREE_PATH = lazy_pattern(r"(?<![\w./-])/room/work(/[^\s'\"`:,;)\]}>]*|(?![\w./-]))")
+# As its author wrote it: a step has a HOME of its own.
+_SANDBOX_HOME = lazy_pattern(r"(?<![\w./-])/room/home(?=/|(?![\w./-]))")
 _PATH_START = lazy_pattern(r"[^\s'\"=:(\[]*\Z")
 _MAX_PATH = 4096
 _LEAST_SHARE = 400
@@ -94,7 +96,7 @@ def normalise(text: str, sandbox_dirs: tuple[str, ...] = ()) -> str:
     text = _with_short_paths(_INTERPRETER, "python", text)
     for pattern, form in rules:
         text = pattern.sub(form, text)
-    return text
+    return _SANDBOX_HOME.sub("~", text)
 
 
 def shorten_tree_paths(text: str, cwd: str) -> str:

@@ -6,9 +6,12 @@ from msgspec import Struct
 
 from orch23.decide.pytest_discovery import id_without_parameters, is_test_file
 from orch23.decide.pytest_report import ReportedFailure
+from orch23.decide.traceback_frames import error_text, without_library_frames
+from orch23.model.patterns import lazy_pattern
 
 _NAMED = 3
 _ERROR_LINE = "E  "
+_WHERE = lazy_pattern(r"\+ +(?:where|and) ")
 
 
 class FailureGroup(Struct, frozen=True):
@@ -21,18 +24,25 @@ class FailureGroup(Struct, frozen=True):
         """Return the group as text: its tests, and the text of its first failure."""
         failure = self.first
         head = f"{failure.test} ({failure.when}): {failure.error}"
+        shown = without_library_frames(failure.text)
         if others := self.tests[1:]:
             named = ", ".join(others[:_NAMED])
             more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
             head = f"{len(self.tests)} tests with this cause: {head}\nlikewise {named}{more}"
-        return f"{head}\n{failure.text}".rstrip()
+        return f"{head}\n{shown}".rstrip()
+
+    @property
+    def error(self) -> str:
+        """The error of all of its tests in one line: `AssertionError: assert 3 == 2`."""
+        return error_text(self.first.error, self.first.text)
 
 
 def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, ...]:
     """Return the groups, the largest first, then by the name of their first test.
 
-    Two failures have one cause if they raised the same error with the same message, or at the same line: a line of the
-    tested code, or of one test with other parameters. A line of a test helper does not count.
+    Two failures have one cause if they raised the same error with the same message, or with the same last line of its
+    explanation, or at the same line: a line of the tested code, or of one test with other parameters. A line of a test
+    helper does not count.
     """
     ordered = sorted(failures, key=lambda one: (one.test, one.when))
     groups: list[list[ReportedFailure]] = []
@@ -53,8 +63,14 @@ def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, .
 def _causes(failure: ReportedFailure) -> Sequence[tuple[str, ...]]:
     """Return what two failures with one cause share: the message of an error, its line; else the whole text."""
     path = failure.place.rpartition(":")[0]
-    message = "\n".join(line for line in failure.text.splitlines() if line.startswith(_ERROR_LINE))
-    causes = [("message", failure.error, message)] if message else []
+    lines = [line for line in failure.text.splitlines() if line.startswith(_ERROR_LINE)]
+    causes: list[tuple[str, ...]] = [("message", failure.error, "\n".join(lines))] if lines else []
+    explained = [line[1:].strip() for line in lines]
+    # Where the values come from (`where 3 = count('a b')`), or the last of errors that led to each other.
+    if explained[1:] and all(map(_WHERE.match, explained[1:])):
+        causes.append(("where", failure.error, *explained[1:]))
+    elif explained and explained[-1].partition(":")[0].rpartition(".")[2] == failure.error:
+        causes.append(("last", failure.error, explained[-1]))
     if path:
         test = (id_without_parameters(failure.test),) if is_test_file(path) else ()
         causes.append(("place", failure.error, failure.place, *test))

@@ -5,6 +5,7 @@ machine confirms it.
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, Protocol
 
@@ -46,22 +47,27 @@ _NO_PROGRAM = lazy_pattern(
 _NO_VARIABLE = lazy_pattern(
     r"\b([A-Za-z_]\w{0,99}): (?:unbound variable|parameter (?:null or )?not set)|KeyError: '([A-Z_][A-Z0-9_]{0,99})'"
 )
-_NO_CONNECTION = lazy_pattern(
-    r"could not resolve|name resolution|name or service not known|network is unreachable|getaddrinfo|EAI_AGAIN"
-    r"|ENOTFOUND|ENETUNREACH|failed to resolve|unable to resolve|no such host|failed to establish a new connection",
-    re.IGNORECASE,
-)
+# Paths from the root of the machine, or from the home of the user.
+_PATH_OUTSIDE = lazy_pattern(r"~?/(?!/)[^\x00-\x1f\x7f*?\[\]{}$]{1,300}")
+_UNSEEN = lazy_pattern(r"no such file|permission denied|can't open file|cannot open|not found", re.IGNORECASE)
+_HOME = lazy_pattern(r"(?<![\w./-])/room/home(?=/)")
+
+
+_KILLED = 137
+_FLOODED = lazy_pattern(r"\nkilled: it printed more than (\d{1,15}) bytes\s*\Z")
 
 
 class FailedStep(Struct, frozen=True, kw_only=True):
-    """A step that failed. `output` has no secrets.
+    """A step that failed. `output` has no secrets; `command` is its command as its author wrote it.
 
-    `inputs_key` is the key of the stage for its inputs, `python_path_key` that for its `python_path`. `network` is
-    whether it could reach other machines.
+    `exit_code` is None if it is not known. `inputs_key` is the key of the stage for its inputs, `python_path_key` that
+    for its `python_path`. `network` is whether it could reach other machines.
     """
 
     output: str
     network: bool
+    command: str = ""
+    exit_code: int | None = None
     inputs_key: str = "inputs"
     python_path_key: str = ""
     python_path: tuple[str, ...] = ()
@@ -78,6 +84,10 @@ class KnownFacts(Protocol):
     def is_orch23s_interpreter(self) -> bool:
         """Return whether that is the one that orch23 is installed in, for lack of another."""
 
+    @property
+    def has_uv(self) -> bool:
+        """Return whether the user has `uv` on PATH."""
+
     def undeclared_input(self, path: str) -> str | None:
         """Return the entry of `inputs` for a file or directory of the project that the step did not get.
 
@@ -90,6 +100,15 @@ class KnownFacts(Protocol):
     def program(self, name: str) -> str | None:
         """Return the path of a program on the PATH of the user that no step can find, or None."""
 
+    def inside(self, path: str) -> str | None:
+        """Return the path that a step uses for an absolute one, or one from `~`, of the project; None for others."""
+
+    def unseen_file(self, path: str) -> Literal["program", "file"] | None:
+        """Return what is at a path of this machine, absolute or from `~`, that no step can see.
+
+        None if there is nothing, if steps can see it, or if it is private or of the system.
+        """
+
     def variable(self, name: str) -> Literal["settable", "refused"] | None:
         """Return whether `env` can set a variable; None if the user has not set it, or the step has it."""
 
@@ -99,23 +118,20 @@ class KnownFacts(Protocol):
 
 def likely_cause(failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     """Return the first cause that the facts confirm, or None."""
-    text = failed.output[:_MAX_TEXT]
+    text = _HOME.sub("~", failed.output[:_MAX_TEXT])
     causes = (
         _undeclared_file(text, failed, known),
         *(_missing_module(name, failed, known) for name in _first(_NO_MODULE.findall(text))),
-        *(_missing_program(name, known) for name in _first(map("".join, _NO_PROGRAM.findall(text)))),
+        *(_missing_program(name, failed, known) for name in _first(map("".join, _NO_PROGRAM.findall(text)))),
+        *(_unseen_file(path, failed, known) for path in _first(_paths_outside(text))),
         *(_missing_variable(name, known) for name in _first(map("".join, _NO_VARIABLE.findall(text)))),
     )
     found = next((cause for cause in causes if cause is not None), None)
-    if found is not None or failed.network or not _NO_CONNECTION.search(text):
+    if found is not None or failed.network:
         return found
-    return LikelyCause(
-        kind="network",
-        text="the step has no access to the network, and its output reports a failed connection",
-        key="network",
-        value="true",
-        hint="the stage then runs in each build, unless it also has `cache: true`",
-    )
+    from orch23.decide.network_cause import network_cause  # noqa: PLC0415 - only for failures of steps without network
+
+    return network_cause(text, failed.command, failed.exit_code)
 
 
 def _first(names: Iterable[str]) -> list[str]:
@@ -138,8 +154,51 @@ def _paths_in(line: str) -> Iterator[str]:
     unquoted = (word.removesuffix(".") for word in words if word.casefold() not in _PHRASE)
     for name in (*_QUOTED.findall(line), *unquoted):
         path = name.removeprefix(_TREE).removeprefix("./")
+        # A pattern that the shell did not expand: `cat: 'specs/*.md'`. What it is about is the directory.
+        path = path.partition("*")[0].rpartition("/")[0] if "*" in path else path
         if _PATH.fullmatch(path):
             yield path
+
+
+def _paths_outside(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if _UNSEEN.search(line[:_MAX_LINE]):
+            for word in (*_QUOTED.findall(line[:_MAX_LINE]), *_BETWEEN_WORDS.split(line[:_MAX_LINE])):
+                if _PATH_OUTSIDE.fullmatch(word) and not f"{word}/".startswith("/room/"):
+                    yield word
+
+
+def _unseen_file(path: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
+    """Return the cause of a path of this machine that steps cannot see."""
+    inside = known.inside(path)
+    if inside is not None:
+        entry = known.undeclared_input(inside)
+        if entry is None and not known.is_staged(inside):
+            return None
+        text = f"`{path}` is the project's `{inside}`: a step sees only its inputs, by their paths in the project"
+        if entry is None:
+            return LikelyCause(kind="path", text=text, hint=f"write `{inside}` in place of `{path}`")
+        hint = f"write `{inside}` in place of `{path}`"
+        return LikelyCause(kind="path", text=text, key=failed.inputs_key, value=entry, appends=True, hint=hint)
+    found = known.unseen_file(path)
+    # Output can name any file. That it is in the command shows that the author of the pipeline wants it.
+    if found is None or (found == "file" and path not in failed.command):
+        return None
+    where = "your home directory" if path.startswith("~") else "that directory"
+    text = f"`{path}` is on this machine, but a step cannot see {where}"
+    if found == "file":
+        # No line: what is outside of the project is not proposed as an input.
+        return LikelyCause(kind="path", text=text, hint="a step sees only its `inputs`, which are files of the project")
+    return _copied(path, path, text, failed)
+
+
+def _copied(name: str, place: str, text: str, failed: FailedStep) -> LikelyCause:
+    """Return the cause of a file outside of the project, which becomes a file of it."""
+    copy = f"tools/{place.rpartition('/')[2]}"
+    source = shlex.quote(place) if not place.startswith("~/") else f"~/{shlex.quote(place[2:])}"
+    hint = f"first copy it into the project: `mkdir -p tools && cp {source} tools/`; then write `{copy}` in place of "
+    hint += f"`{name}`"
+    return LikelyCause(kind="program", text=text, key=failed.inputs_key, value=copy, appends=True, hint=hint)
 
 
 def _input(entry: str, failed: FailedStep) -> LikelyCause:
@@ -176,13 +235,9 @@ def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyC
             )
     if known.has_module(top):
         return None
-    text = f"the interpreter of the stage, {known.interpreter}, has no module `{top}`"
-    hint = f"install the package that has it: `uv pip install --python {known.interpreter} PACKAGE`; or name another "
-    hint += "interpreter in `python:`"
-    if known.is_orch23s_interpreter:
-        text += "; it is that of orch23, since the project has no virtual environment"
-        hint = "make one, with the package that has the module: `uv venv && uv pip install pytest PACKAGE`"
-    return LikelyCause(kind="package", text=text, hint=hint)
+    from orch23.decide.package_cause import missing_package  # noqa: PLC0415 - only for these failures
+
+    return missing_package(top, known)
 
 
 def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:
@@ -196,16 +251,12 @@ def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:
 # ---- the machine ----------------------------------------------------------------------------------
 
 
-def _missing_program(name: str, known: KnownFacts) -> LikelyCause | None:
+def _missing_program(name: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     place = known.program(name)
     if place is None:
         return None
-    return LikelyCause(
-        kind="program",
-        text=f"`{name}` is {place} on your PATH; a step cannot see your home directory, and its PATH is fixed",
-        hint=f"install it where steps look for programs: `sudo install {place} /usr/local/bin/`; or copy it into the "
-        "project, add it to `inputs`, and call it by its path",
-    )
+    text = f"`{name}` is {place} on your PATH; a step cannot see your home directory, and its PATH is fixed"
+    return _copied(name, place, text, failed)
 
 
 def _missing_variable(name: str, known: KnownFacts) -> LikelyCause | None:
@@ -252,6 +303,35 @@ def limit_cause(message: str, limits: StepLimits) -> LikelyCause | None:
         key=f"limits/{name}",
         value=more,
         hint="or use less",
+    )
+
+
+def token_limit_cause(limit: int, most: int | None) -> LikelyCause | None:
+    """Return the cause of a response that was cut off at a limit of tokens; `most` is that of the model, if known.
+
+    None if the model has no longer responses.
+    """
+    more = 2 * limit if most is None else min(2 * limit, most)
+    if more <= limit:
+        return None
+    return LikelyCause(
+        kind="limit",
+        text=f"the response needed more tokens than `llm.max_tokens`, {limit:,}",
+        key="llm/max_tokens",
+        value=str(more),
+        hint="or change the prompt, so that the response is shorter",
+    )
+
+
+def output_cause(output: str, size_bytes: int, exit_code: int | None) -> LikelyCause | None:
+    """Return the cause of a process that was killed since it printed too much. `size_bytes` is how much it printed."""
+    found = _FLOODED.search(output)
+    if found is None or exit_code != _KILLED or size_bytes <= int(found[1]):
+        return None
+    return LikelyCause(
+        kind="output",
+        text=f"it printed more than {_size(int(found[1]))}, which is the most that a step may print",
+        hint="print less, or write it to a file: `COMMAND > FILE`, with FILE in `outputs` or `scratch`",
     )
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.excerpt import normalise
+from orch23.decide.excerpt import normalise, shorten_tree_paths
 from orch23.decide.failure_groups import group_failures
 from orch23.decide.pytest_discovery import id_without_parameters, is_test_file
 from orch23.decide.pytest_report import NOT_RUN, PytestReport, ReportedSkip, read_report
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 
+_FAILED = "E301"
 _SHOWN = 10
 _TESTS_FAILED, _NO_TESTS_COLLECTED = 1, 5
 _INSTEAD = {
@@ -30,7 +31,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The verdict on a run of pytest: `tests` has the outcome of each test, `counts` the number of each outcome.
 
     `failing` are sorted texts `id ErrorName`: two failures with the same text count as the same failure. `headline` has
-    the counts as a text, `parts` what you or a model should read: each cause once, the most frequent first.
+    the counts as a text, `parts` what you or a model should read: each cause once, the most frequent first. `error` is
+    the most frequent one, in one line.
     """
 
     passed: bool
@@ -40,6 +42,17 @@ class Verdict(Struct, frozen=True, kw_only=True):
     headline: str = ""
     parts: tuple[str, ...] = ()
     tests: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The headline with the most frequent error: `7 failed, 1 passed: KeyError: 'a'`; empty if no test failed.
+
+        One failed test is named in place of the headline.
+        """
+        named = {one.subject for one in self.diagnostics if one.code == _FAILED}
+        name = named.pop() if len(named) == 1 else None
+        return f"{name or self.headline}: {self.error}" if self.headline and self.error else ""
 
     @property
     def excerpt(self) -> str:
@@ -74,7 +87,15 @@ def judge_pytest(
         found = (_other_exit(exit_code),)
     failing = sorted({f"{failure.test} {failure.error}" for failure in result.failures})
     verdict = _verdict(result, found, failing, output if set(found) - set(explained) else "")
-    return replace(verdict, headline=_headline(result, verdict.counts)) if result.failures else verdict
+    if not result.failures:
+        return verdict
+    return replace(verdict, headline=_headline(result, verdict.counts), error=_most_frequent(result))
+
+
+def _most_frequent(report: PytestReport) -> str:
+    groups = group_failures(report.failures)
+    more = f" (and {len(groups) - 1} more {'cause' if len(groups) == 2 else 'causes'})" if len(groups) > 1 else ""  # noqa: PLR2004
+    return f"{shorten_tree_paths(groups[0].error, '')}{more}"
 
 
 def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str], output: str) -> Verdict:
@@ -323,7 +344,7 @@ def _covers(expected: str, collected: str) -> bool:
 def _parts(report: PytestReport, found: tuple[Diagnostic, ...], output: str) -> tuple[str, ...]:
     """Return what you or a model should read: the text of each cause, else the errors and the output."""
     parts = [group.text() for group in group_failures(report.failures)]
-    others = [str(replace(d, severity=Severity.ERROR)) for d in found if d.code != "E301"]
+    others = [str(replace(d, severity=Severity.ERROR)) for d in found if d.code != _FAILED]
     if not parts:
         others.append(normalise(output).strip())
     return tuple(part for part in (*parts, *others) if part)

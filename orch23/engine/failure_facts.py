@@ -16,6 +16,7 @@ from orch23.decide.secrets import is_secret_name
 from orch23.engine.outcomes import Failure
 from orch23.execute.interpreters import SYSTEM_PATH, has_module
 from orch23.execute.launch import refused_variables
+from orch23.execute.sandbox.visible_paths import SYSTEM_FOLDERS
 from orch23.model.action import Action
 from orch23.model.digest import FileEntry
 from orch23.model.event_data import LikelyCause
@@ -23,9 +24,12 @@ from orch23.model.file_policy import sealed_reason, secret_file_reason
 from orch23.model.paths import IGNORED_NAMES, is_own_file
 from orch23.model.pipeline import Stage
 from orch23.model.step import ProcessStep
+from orch23.resolve.commands import typed_command
 
 _OVER_LIMIT = "E620"
 _MOST_FILES = 1_000
+# What is there is of the machine, and of no use for a project.
+_OF_THE_SYSTEM = ("/boot", "/etc", "/proc", "/run", "/sys", "/var")
 
 
 class ProjectFacts(Struct, frozen=True, kw_only=True):
@@ -59,6 +63,32 @@ class StepFacts(Struct, frozen=True):
         is_own = self.interpreter == sys.executable and not self.project.environ.get("VIRTUAL_ENV")
         return is_own and not Path(self.interpreter).is_relative_to(self.project.root)
 
+    @property
+    def has_uv(self) -> bool:
+        """Return whether the user has `uv` on PATH."""
+        return self._on_path("uv") is not None
+
+    def inside(self, path: str) -> str | None:
+        """Return the path that a step uses for an absolute one, or one from `~`, of the project; None for others."""
+        place = self._place(path)
+        if place is None or place == self.project.root or not place.is_relative_to(self.project.root):
+            return None
+        return os.path.relpath(place, self.project.root / self.stage.cwd)
+
+    def unseen_file(self, path: str) -> Literal["program", "file"] | None:
+        """Return what is at a path, absolute or from `~`, that no step can see; None if it is nothing or private."""
+        place = self._place(path)
+        if place is None or (not path.startswith("~") and not self.project.is_isolated()):
+            return None
+        seen = (*SYSTEM_FOLDERS, Path(self.interpreter).parent.parent, self.project.root)
+        if any(place.is_relative_to(folder) for folder in (*seen, *_OF_THE_SYSTEM)) or _is_private(str(place)[1:]):
+            return None
+        if not place.is_file():
+            return None
+        if os.access(place, os.X_OK):
+            return "program"
+        return "file" if place.is_relative_to(self.project.environ.get("HOME") or self.project.root) else None
+
     def undeclared_input(self, path: str) -> str | None:
         """Return the entry of `inputs` for a file or directory that the step did not get, or None."""
         inside = self._path(path)
@@ -81,9 +111,10 @@ class StepFacts(Struct, frozen=True):
     def program(self, name: str) -> str | None:
         """Return the path of a program on the PATH of the user that no step can find, or None."""
         seen = (str(Path(self.interpreter).parent), *SYSTEM_PATH)
+        return None if any(os.access(Path(folder, name), os.X_OK) for folder in seen) else self._on_path(name)
+
+    def _on_path(self, name: str) -> str | None:
         path = self.project.environ.get("PATH", "")
-        if any(os.access(Path(folder, name), os.X_OK) for folder in seen):
-            return None
         for folder in filter(os.path.isabs, path.split(os.pathsep)):
             place = Path(folder, name)
             if place.is_file() and os.access(place, os.X_OK):
@@ -99,6 +130,13 @@ class StepFacts(Struct, frozen=True):
     def has_module(self, name: str) -> bool:
         """Return whether the interpreter of the step has a module."""
         return has_module(Path(self.interpreter), name)
+
+    def _place(self, path: str) -> Path | None:
+        """Return the path on this machine of an absolute path, or of one from `~` of the user; None for others."""
+        home = Path(self.project.environ.get("HOME", ""))
+        if path.startswith("~/"):
+            return Path(os.path.normpath(home / path[2:])) if home.is_absolute() else None
+        return Path(os.path.normpath(path)) if path.startswith("/") else None
 
     def _path(self, path: str) -> str | None:
         """Return a path of the step relative to the root of the project; None if it leads out of it."""
@@ -132,6 +170,8 @@ def cause_of_failure(
         return None
     failed = FailedStep(
         output=f"{failure.feedback.excerpt}\n{printed}",
+        command=typed_command(failure.feedback.command or ""),
+        exit_code=failure.feedback.exit_code,
         network=action.network or not (action.sandbox and project.is_isolated()),
         inputs_key="verify/inputs" if verifies else "inputs",
         python_path=getattr(step, "pythonpath", ()),

@@ -177,10 +177,11 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         if isinstance(judged, FinishedProcess):
             return judged
         printed = self.redact(outcome.result.output.text)
+        from orch23.decide.likely_cause import output_cause  # noqa: PLC0415 - only for failures
         from orch23.engine.failure_facts import cause_of_failure  # noqa: PLC0415 - only for failures
 
         facts = None if self.project is None else self.project()
-        cause = cause_of_failure(
+        cause = output_cause(printed, outcome.result.output.size_bytes, outcome.result.exit_code) or cause_of_failure(
             facts, self.stage, self.facts.interpreter, step, action, judged, printed, verifies=verifies
         )
         # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.

@@ -189,6 +189,12 @@ class StageReporter(Struct, frozen=True):
         """Report an event of the stage."""
         self.reporter.observer.notice(Event(data, message, self.stage, level))
 
+    def warn(self, warning: Diagnostic) -> None:
+        """Report a warning about the stage."""
+        place = f" ({warning.location})" if warning.location else ""
+        hint = f"; {warning.hint}" if warning.hint else ""
+        self.emit(Warned(code=warning.code), f"[{warning.code}] {warning.message}{place}{hint}", "warning")
+
     def keep(self, attempt: int, name: str, text: str) -> None:
         """Keep an artifact of an attempt."""
         self.reporter.artifacts.keep(self.stage, attempt, name, self.reporter.redact(text))

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from orch23.engine.decisions import StageDecider
 from orch23.engine.stage_view import StageView
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import MissingBytesError, Orch23Error
-from orch23.model.pipeline import Pipeline, SliceInput, Stage, family_of
+from orch23.model.pipeline import Pipeline, SliceInput, Stage, definition_paths, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import Facts
 from orch23.resolve.prompt_inputs import AuthorTexts
@@ -23,6 +23,8 @@ from orch23.steps.registry import is_llm
 _MISSING_SLICE = "E833"
 # Of a prompt whose inputs are all known: it is rendered as for a request, or it is refused before.
 _OF_PROMPTS = frozenset({"E831", "E832", "E834", "E837", _MISSING_SLICE})
+# Of the server that was called: it has no key or refuses it, cannot be reached, or is not one of models.
+_OF_SERVERS = frozenset({"E412", "E414", "E419", "E421"})
 
 
 def lasting_errors(
@@ -61,9 +63,16 @@ def located_errors(plan: Plan, stage: Stage, sources: AuthorTexts, problems: Seq
 
 
 def provider_errors(pipeline: Pipeline, name: str, problems: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return errors of a model call with the location of the model in the pipeline."""
-    place = pipeline.locate_written(f"stages/{family_of(name)}/llm/model")
-    return tuple(problem if problem.location else replace(problem, location=place) for problem in problems)
+    """Return errors of a model call with their locations: of the server if they are about it, else of the model."""
+    step = f"stages/{family_of(name)}/llm"
+
+    def place_of(problem: Diagnostic) -> Location | None:
+        keys = ("base_url", "provider") if problem.code in _OF_SERVERS else ()
+        ways = (definition_paths(f"{step}/{key}".split("/"), pipeline.locations) for key in keys)
+        found = (pipeline.locations.get(path) for way in ways for path, is_above in way if not is_above)
+        return next(filter(None, found), None) or pipeline.locate_written(f"{step}/model")
+
+    return tuple(problem if problem.location else replace(problem, location=place_of(problem)) for problem in problems)
 
 
 def _errors(
@@ -122,13 +131,14 @@ def _located(plan: Plan, stage: Stage, problem: Diagnostic) -> Diagnostic:
 def errors_of_all_stages(decider: StageDecider) -> tuple[Diagnostic, ...]:
     """Return the errors of all stages of a plan, without any result of an earlier build."""
     plan = decider.state.plan
-    return lasting_errors(plan, _resolved(decider), decider.sources, lambda _: False)
+    return lasting_errors(plan, resolved_stages(decider, _has_texts), decider.sources, lambda _: False)
 
 
-def _resolved(decider: StageDecider) -> Iterator[ResolvedStage]:
+def resolved_stages(decider: StageDecider, is_needed: Callable[[Stage], bool]) -> Iterator[ResolvedStage]:
+    """Yield the stages that are needed, as far as their files can be read, without any result of an earlier build."""
     state = decider.state
     for node in state.plan.nodes.values():
-        if isinstance(node, Stage) and _has_texts(node):
+        if isinstance(node, Stage) and is_needed(node):
             # Without facts about the machine: no tool is looked up and no plugin is called.
             tree, variables = StageView(state, node.name), state.plan.pipeline.vars
             # Files that cannot be read are reported by the stage when it is built.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
@@ -84,6 +84,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     safeguards: Safeguards
     reporter: Reporter
     is_isolated: Callable[[], bool] = lambda: True
+    # The items of a foreach share most of their inputs: each warning is given once.
+    warned: set[Diagnostic] = field(default_factory=set)
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
         """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
@@ -100,11 +102,22 @@ class Worker(Struct, frozen=True, kw_only=True):
         if verify is not None and verify.claim and is_llm(resolved.stage.step):
             # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
             return self._verify_claim(resolved, verify.record)
+        resolved = self._checked_patterns(resolved) if resolved.unmatched else resolved
         attempts = self._attempts(resolved)
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden
         self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
         return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
+
+    def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:
+        """Warn about patterns that match no file, and return the stage with the errors about them."""
+        from orch23.engine.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
+
+        errors, warnings = unmatched_inputs(self.session.state.plan, [resolved], self.session.store.workspace)
+        for one in set(warnings) - self.warned:
+            self.warned.add(one)
+            self.reporter.of_stage(resolved.stage.name).warn(one)
+        return replace(resolved, broken=(*resolved.broken, *errors)) if errors else resolved
 
     def prepare(self, stages: Sequence[Stage]) -> None:
         """Load what stages that call models need. An error is ignored: the call of the stage raises it again."""

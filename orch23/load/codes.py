@@ -198,4 +198,10 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
         "`promote` names a promotion group that no other stage names. Correct the name, give other stages the same "
         "`promote`, or remove it.",
     ),
+    "W805": (
+        "text in braces that is not an expression",
+        "Expressions of a pipeline are written `${{ ... }}`; only prompts and templates, which are files of their own, "
+        "have `{{ ... }}`. Write the `$`. If the text is meant, such as a template that a command writes, nothing is "
+        "wrong.",
+    ),
 }

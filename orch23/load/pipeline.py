@@ -1,5 +1,6 @@
 """Load a pipeline file: a validated pipeline, or everything that is wrong with it."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.load.brace_texts import brace_warnings
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipeline
 from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
 from orch23.load.stage_bodies import LoadContext, read_stage
 from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
 from orch23.load.yaml_errors import PIPELINE_LIMITS, decode_text, too_large_error
 from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
-from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, quoted_names
+from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, nearest_names, quoted_names
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
@@ -121,7 +123,7 @@ def _read(path: Path, root: Path) -> _SourceFile:
         # One byte more than the limit, to notice a larger file.
         data = read_and_close(descriptor, PIPELINE_LIMITS.size_bytes + _MARK_BYTES + 1)
     except FileNotFoundError:
-        near = did_you_mean(path.name, (one.name for one in path.parent.glob("*.y*ml")))
+        near = did_you_mean(path.name, (one.name for one in path.parent.glob("*.y*ml"))) or _above(path, root)
         raise NotFoundError(Diagnostic("E862", f"the file `{path}` does not exist", hint=near or hint)) from None
     except OSError as error:
         message = f"cannot read `{path}` ({error.strerror})"
@@ -130,6 +132,21 @@ def _read(path: Path, root: Path) -> _SourceFile:
         return _SourceFile(name, "", digest_bytes(data), (too_large_error(name, PIPELINE_LIMITS),))
     text, refused = decode_text(data, name)
     return _SourceFile(name, text, digest_bytes(data), refused)
+
+
+def _above(path: Path, root: Path) -> str | None:
+    """Return a hint that names the file of this name in the nearest directory above, or one of a similar name.
+
+    A similar name counts only up to the root, which may be below the directory that the user means.
+    """
+    place = Path(os.path.normpath(path))
+    for up, folder in enumerate(place.parents[1:], 1):
+        names = {one.name for one in folder.glob("*.y*ml")} if folder.is_relative_to(root) else set()
+        near = next(iter(nearest_names(place.name, sorted(names))), None)
+        name = place.name if (folder / place.name).is_file() else near
+        if name is not None:
+            return f"did you mean `{'../' * up}{name}`?"
+    return None
 
 
 def parse_pipeline(
@@ -175,6 +192,7 @@ def parse_pipeline(
         *variables.diagnostics,
         *context.diagnostics,
         *context.overrides.notes(),
+        *brace_warnings(parsed, text),
     )
     stem = file.rpartition("/")[2].partition(".")[0] or file
     name = tree.get("name", stem)

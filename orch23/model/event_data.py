@@ -42,9 +42,19 @@ class EventProblem(Struct, frozen=True):
 
 
 CauseKind: TypeAlias = Literal[
-    "undeclared_input", "python_path", "package", "program", "variable", "network", "time", "limit"
+    "undeclared_input",
+    "path",
+    "python_path",
+    "package",
+    "program",
+    "variable",
+    "network",
+    "network_use",
+    "time",
+    "limit",
+    "output",
 ]
-"""What a likely cause is about."""
+"""What a likely cause is about. A `network_use` is only a possible one: the command uses a network that it has not."""
 
 
 class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):

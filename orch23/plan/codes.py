@@ -19,6 +19,11 @@ PLAN_CODES: Mapping[str, tuple[str, str]] = {
         "The file does not exist and no stage makes it. Create it, correct the path, add it to the outputs of a "
         "stage, or write `{path: ..., optional: true}`. Write `/` at the end of a directory.",
     ),
+    "W822": (
+        "a pattern that matches no file",
+        "No file matches the pattern, and no stage makes one that would. Correct it, create the files, or remove it. "
+        "If a model stage would have no input at all, and a similar pattern matches files, it is an error (E822).",
+    ),
     "E823": (
         "unknown stage in `needs`",
         "`needs` and the command line can name only stages of this pipeline; `name` or `name[*]` of a foreach means "

@@ -169,11 +169,21 @@ def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
         other = "`orch23 graph` lists the stages"
         raise NotFoundError(
             *(
-                Diagnostic("E823", f"no stage is named `{name}`", hint=did_you_mean(name, known) or other)
+                Diagnostic(
+                    "E823", f"no stage is named `{name}`", hint=did_you_mean(name, known) or _maker(plan, name) or other
+                )
                 for name in unknown
             )
         )
     return {node for _, nodes in meant for node in nodes or ()}
+
+
+def _maker(plan: Plan, path: str) -> str | None:
+    """Return a hint that names the stage that makes a path; None if no stage does."""
+    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
+    made = (stage.name for stage in stages if path.removeprefix("./") in stage.outputs)
+    maker = next(made, None)
+    return f"`{path}` is an output of the stage `{maker}`: name that stage" if maker else None
 
 
 def _meant(plan: Plan, name: str) -> set[str] | None:

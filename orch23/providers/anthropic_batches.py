@@ -13,6 +13,7 @@ from orch23.model.llm import Request
 from orch23.model.server_url import url_origin
 from orch23.providers import codes
 from orch23.providers.anthropic_messages import (
+    ANTHROPIC_KEY,
     make_anthropic_client,
     message_arguments,
     missing_requirements,
@@ -140,7 +141,7 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
             except TransportError:
                 raise
             except anthropic.APIStatusError as error:
-                raise api_error(self.url, error, charged=False) from None
+                raise api_error(self.url, error, charged=False, variable=ANTHROPIC_KEY) from None
             except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
                 raise (
                     timeout_error() if sockets.is_shut_down else unreachable_error(self.url, error.__cause__ or error)

@@ -190,7 +190,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 on_text(_text_of(message))
                 return message
         except anthropic.APIStatusError as error:
-            raise api_error(self.url, error, charged=begun) from None
+            raise api_error(self.url, error, charged=begun, variable=ANTHROPIC_KEY if self.key else "") from None
         except anthropic.APIConnectionError as error:
             if isinstance(error.__cause__, httpx2.ReadTimeout):
                 raise self._stalled() from None

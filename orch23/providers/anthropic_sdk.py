@@ -19,7 +19,13 @@ from orch23.model.llm import Request, Usage
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
 from orch23.providers.connections import ClientConnection, TlsContexts, no_cookies
-from orch23.providers.faults import TransportError, invalid_reply_diagnostic, printable_line, status_error
+from orch23.providers.faults import (
+    TransportError,
+    invalid_reply_diagnostic,
+    printable_line,
+    status_error,
+    with_key_variable,
+)
 from orch23.providers.server_replies import (
     AWS_STREAM,
     EVENT_STREAM,
@@ -137,11 +143,15 @@ def invalid_event(url: str, error: Exception) -> TransportError:
     return TransportError(invalid_reply_diagnostic(message), transient=True, charged=True)
 
 
-def api_error(url: str, error: "APIStatusError", *, charged: bool) -> TransportError:
-    """Return the error for an API error, in a reply of its own or in the middle of a stream."""
+def api_error(url: str, error: "APIStatusError", *, charged: bool, variable: str = "") -> TransportError:
+    """Return the error for an API error, in a reply of its own or in the middle of a stream.
+
+    `variable` is the variable that the key came from; empty for a login of another kind.
+    """
     status = _STATUS_OF_ERROR.get(str(error.type), 500) if charged else error.status_code
     said = error.api_message or (error.body if isinstance(error.body, str) else "")
-    return status_error(url, status, said, dict(error.response.headers), charged=charged, marks=(str(error.type),))
+    fault = status_error(url, status, said, dict(error.response.headers), charged=charged, marks=(str(error.type),))
+    return with_key_variable(fault, variable, has_key=True) if variable else fault
 
 
 def context_full_error(request: Request, usage: Usage) -> TransportError:

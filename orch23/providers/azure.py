@@ -54,7 +54,8 @@ def _address(step: LLMStep, environ: Mapping[str, str]) -> str:
 def _access(step: LLMStep, environ: Mapping[str, str]) -> AzureAccess:
     token, key = (environ.get(name, "").strip() for name in (AZURE_TOKEN, AZURE_KEY))
     # As in the vendor's library, the token comes first.
-    return AzureAccess(f"{_address(step, environ)}/openai", token or key, is_token=bool(token))
+    url, variable = f"{_address(step, environ)}/openai", AZURE_TOKEN if token else AZURE_KEY
+    return AzureAccess(url, token or key, variable, is_token=bool(token))
 
 
 def make_azure_client(server: AzureAccess, connection: ClientConnection, trust: TlsContexts) -> "AzureOpenAI":

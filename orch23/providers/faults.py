@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
 from orch23.providers import codes
@@ -41,7 +43,7 @@ _HINTS: Mapping[str, str] = {
     codes.RATE_LIMITED: "build again later, or with fewer --jobs: recorded responses are reused",
     codes.OVERLOADED: "build again later: recorded responses are reused",
     codes.NO_CREDIT: "add credit to the account of the key, raise its spending limit, or use another provider",
-    codes.REJECTED_KEY: "check the variable with the key, and the permissions of its owner",
+    codes.REJECTED_KEY: "check the key of the provider, and the permissions of its owner",
     codes.BAD_REQUEST: "change what the message names",
     codes.INVALID_REPLY: "check `llm.base_url`",
 }
@@ -127,6 +129,17 @@ def status_error(
         status=status,
         retry_after_s=wait_s if transient else None,
     )
+
+
+def with_key_variable(fault: TransportError, variable: str, *, has_key: bool) -> TransportError:
+    """Return a fault with the variable of the key in its hint, if the server refused the key or the lack of one."""
+    if fault.diagnostic.code != codes.REJECTED_KEY:
+        return fault
+    hint = f"check the key in {variable}, and the permissions of its owner"
+    if not has_key:
+        hint = f"the request had no key, since {variable} is not set: set it to a key of this server"
+    fault.diagnostic = replace(fault.diagnostic, hint=hint)
+    return fault
 
 
 def is_without_credit(status: int | None, said: str, marks: Iterable[str]) -> bool:

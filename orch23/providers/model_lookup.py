@@ -35,7 +35,7 @@ def find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
     """
     # Not part of a build: a network failure would stop builds that need no call (ADR 11).
     variable, look_up = _LOOKUPS[step.provider]
-    key = environ.get(variable, "").strip() or "none"  # a server on this machine may need no key
+    key = environ.get(variable, "").strip()  # a server on this machine may need none
     try:
         look_up(_Lookup(endpoint_of(step), key, step.model))
     except TransportError as fault:
@@ -49,7 +49,7 @@ def _look_up_at_anthropic(lookup: _Lookup) -> None:
     import anthropic  # noqa: PLC0415 - heavy
 
     def make(connection: ClientConnection) -> "anthropic.Anthropic":
-        return anthropic_messages.make_anthropic_client(lookup.url, lookup.key, connection, TlsContexts())
+        return anthropic_messages.make_anthropic_client(lookup.url, lookup.key or "none", connection, TlsContexts())
 
     try:
         with (

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from orch23.providers.batches import Batches
 
 OPENAI_URL = "https://api.openai.com/v1"
-# The key for a server on this machine if there is none: the library requires one.
-_NO_KEY_NEEDED = "none"
 
 
 def server_url(step: LLMStep) -> str:
@@ -89,7 +87,7 @@ def provider_of(
 
 def _connection(setting: ProviderContext, step: LLMStep) -> ServerConnection:
     return ServerConnection(
-        server=ServerAccess(server_url(step), _key(setting.environ) or _NO_KEY_NEEDED),
+        server=ServerAccess(server_url(step), _key(setting.environ)),
         calls=setting.share(OpenCalls, OpenCalls),
         trust=setting.share(TlsContexts, TlsContexts),
         clients=setting.share(ClientPool, clients_of_run),
@@ -103,7 +101,7 @@ def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
 
 
 def _prepare(setting: ProviderContext, step: LLMStep) -> None:
-    server = ServerAccess(server_url(step), _key(setting.environ) or _NO_KEY_NEEDED)
+    server = ServerAccess(server_url(step), _key(setting.environ))
     with make_openai_client(server, ClientConnection(), setting.share(TlsContexts, TlsContexts)) as client:
         if interface_of(step) == "responses":
             _ = client.responses  # the library imports an interface when it is accessed

@@ -34,6 +34,7 @@ from orch23.providers.faults import (
     status_error,
     timeout_error,
     unreachable_error,
+    with_key_variable,
 )
 from orch23.providers.known_models import is_unknown_model, with_known_models
 from orch23.providers.model_facts import facts_of
@@ -132,10 +133,11 @@ _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "5
 
 
 class ServerAccess(Struct, frozen=True):
-    """A server: its normal address, and its key."""
+    """A server: its normal address, its key (empty if it has none), and the variable that keys are read from."""
 
     url: str
     key: str
+    variable: str = OPENAI_KEY
 
     def __repr__(self) -> str:
         """Describe it without the key."""
@@ -182,6 +184,7 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
                     yield client
             except (TransportError, openai.OpenAIError, httpx2.HTTPError, *UNEXPECTED_ERRORS) as error:
                 fault = timeout_error() if sockets.is_shut_down else transport_error(error, self.server.url)
+                fault = with_key_variable(fault, self.server.variable, has_key=bool(self.server.key))
                 if self.lists_models and is_unknown_model(fault):
                     fault = with_known_models(fault, lambda: self._models(sockets))
                 raise fault from None
@@ -204,22 +207,29 @@ def make_openai_client(server: ServerAccess, connection: ClientConnection, trust
     import openai  # noqa: PLC0415 - heavy
 
     client = openai.OpenAI(
-        api_key=server.key,
+        api_key=server.key or "none",  # the library requires one; it is not sent
         admin_api_key="",
         organization="",
         project="",
         webhook_secret="",  # not used
         base_url=server.url,
         max_retries=0,
-        http_client=http_client(server.url, connection, trust),
+        http_client=http_client(server.url, connection, trust, has_key=bool(server.key)),
     )
     without_environment(client)
     return client
 
 
-def http_client(url: str, connection: ClientConnection, trust: TlsContexts) -> "DefaultHttpxClient":
-    """Return the HTTP client of a server: no redirects, and no proxy for addresses of this machine."""
+def http_client(
+    url: str, connection: ClientConnection, trust: TlsContexts, *, has_key: bool = True
+) -> "DefaultHttpxClient":
+    """Return the HTTP client of a server: no redirects, and no proxy for addresses of this machine.
+
+    Without a key, requests have no `Authorization`: a server that logs it would report a wrong key.
+    """
     import openai  # noqa: PLC0415 - heavy
+
+    keyless = [] if has_key else [lambda request: request.headers.pop("authorization", None)]
 
     return openai.DefaultHttpxClient(
         follow_redirects=False,
@@ -228,7 +238,7 @@ def http_client(url: str, connection: ClientConnection, trust: TlsContexts) -> "
         headers=IDENTITY_ENCODING,
         cookies=no_cookies(),
         event_hooks={
-            "request": [lambda request: request.extensions.update(trace=connection.trace)],
+            "request": [lambda request: request.extensions.update(trace=connection.trace), *keyless],
             "response": [lambda reply: limit_reply(reply, url, connection.call)],
         },
     )

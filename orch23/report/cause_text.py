@@ -6,7 +6,8 @@ from orch23.model.pipeline import Pipeline, family_of
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Style
 
-_CERTAIN = ("time", "limit")
+_CERTAIN = ("time", "limit", "output")
+_POSSIBLE = ("network_use",)
 
 
 def cause_lines(
@@ -16,13 +17,20 @@ def cause_lines(
 
     `code` is that of the error that the cause explains, or empty.
     """
-    name = "cause" if cause.kind in _CERTAIN else "likely cause"
+    name = cause_name(cause)
     name += f"[{code}]" if code else ""
     lines = [f"  {style.paint(name, 'notice')}: {visible(cause.text)}"]
     if cause.key:
         edit = yaml_edit(source, family_of(stage), pipeline.locations, cause) if source else None
         lines += _change(pipeline, stage, cause, style) if edit is None else _edit(pipeline, edit, style)
     return [*lines, f"  = help: {visible(cause.hint)}"] if cause.hint else lines
+
+
+def cause_name(cause: LikelyCause) -> str:
+    """Return how certain a cause is: `cause`, `likely cause` or `possible cause`."""
+    if cause.kind in _CERTAIN:
+        return "cause"
+    return "possible cause" if cause.kind in _POSSIBLE else "likely cause"
 
 
 def cause_summary(cause: LikelyCause) -> str:

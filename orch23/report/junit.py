@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 from msgspec import Struct, field
 
 from orch23.model.event import Event, RunFinished, RunStarted
-from orch23.report.cause_text import cause_summary
+from orch23.report.cause_text import cause_name, cause_summary
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
@@ -65,7 +65,7 @@ class JUnitReport(Struct, kw_only=True):
         first = _legal(end.message.partition("\n")[0])
         if end.status in FAILURES:
             failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
-            cause = f"\nlikely cause: {cause_summary(end.data.cause)}" if end.data.cause else ""
+            cause = f"\n{cause_name(end.data.cause)}: {cause_summary(end.data.cause)}" if end.data.cause else ""
             failure.text = _legal(f"{end.data.failure or end.message}{cause}")
         elif not end.status.has_result:
             ET.SubElement(case, "skipped", message=first or end.status.value)

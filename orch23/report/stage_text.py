@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import StageFinished
+from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline
 from orch23.model.stage_status import StageStatus
@@ -25,12 +26,14 @@ _MAX_FACT = 100
 _HEAD_LINES = 6
 _TAIL_LINES = 18
 _MAX_STAGES = 20
+_COMMAND_LINES = 10
 _OF_A_RUN = (StageStatus.BUILT, StageStatus.FAILED)
 _MAX_REASON = 200
 # A likely cause says more than the hints of these: killed at the timeout or at a limit, a program is missing.
-_EXPLAINED = frozenset({"E304", "E309", "E620"})
+_EXPLAINED = frozenset({"E219", "E304", "E309", "E620"})
 _TRACE = "to see which command failed, write `set -x` at the beginning of `shell`"
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
+_NOT_RETRYABLE = "; not retryable"
 _TIMED = (*_OF_A_RUN, StageStatus.VERIFIED)
 
 
@@ -114,7 +117,8 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
         facts += [f"passed at attempt {data.attempts}"] if data.attempts > 1 else []
         facts += ["same bytes as before"] if data.unchanged else []
     else:
-        facts += [ended.message]
+        # Errors with a place are shown below, as a whole and once.
+        facts += [_located(data)[0].code if _located(data) else ended.message]
     return [truncate(visible(fact.strip().split("\n", 1)[0]), _MAX_FACT) for fact in facts if fact]
 
 
@@ -173,8 +177,8 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
     command, attempts = end.data.command, end.data.attempts
     tried = f" (attempt {attempts})" if attempts > 1 else ""
     excerpt = end.data.failure.strip("\n")
-    lines = [f"  $ {visible(shorten_command(typed_command(command)))}{tried}"] if command else []
-    if not command and any(one.location for one in end.data.problems):
+    lines = _command_lines(command, tried) if command else []
+    if _located(end.data):
         lines += _problems(end, source)
     else:
         lines += [f"  | {line}" for line in _cut(visible(excerpt).split("\n"))] if excerpt else []
@@ -195,6 +199,21 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
     return "\n".join(lines) + "\n"
 
 
+def _command_lines(command: str, tried: str) -> list[str]:
+    """Return a command with the indentation of its lines, below each other."""
+    first, *others = visible(typed_command(command)).rstrip().split("\n")
+    if not others:
+        return [f"  $ {shorten_command(first)}{tried}"]
+    if (left := len(others) - _COMMAND_LINES) > 1:
+        others[_COMMAND_LINES // 2 : len(others) - _COMMAND_LINES // 2] = [f"... {left} lines ..."]
+    return [f"  $ {shorten_command(first)}{tried}", *(f"    {shorten_command(line)}".rstrip() for line in others)]
+
+
+def _located(ended: StageFinished) -> list[EventProblem]:
+    """Return the errors that have a place in a file, of a stage that started no command."""
+    return [one for one in ended.problems if one.location] if not ended.command else []
+
+
 def _problems(end: FinishedStage, source: ReadSource) -> list[str]:
     """Return the errors of a stage that started no command, with their source lines."""
     found = [
@@ -208,16 +227,22 @@ def _problems(end: FinishedStage, source: ReadSource) -> list[str]:
 def _result(end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:
     """Return how the command ended and why the stage failed; the excerpt often contains the reason already."""
     reason, data = end.message.partition("\n")[0], end.data
-    reasons = [] if reason in excerpt else [f"  {visible(reason)}"]
+    is_in_excerpt = reason.removesuffix(_NOT_RETRYABLE) in excerpt or (excerpt and _has_failed_tests(data))
+    reasons = [] if is_in_excerpt else [f"  {visible(reason)}"]
     if data.exit_code is UNSET:
         return reasons
     took = f" after {format_duration(data.command_s)}" if data.command_s is not UNSET else ""
     nothing = "" if excerpt else "; it printed nothing"
-    silent = [] if excerpt or not is_shell else [f"  = help: {_TRACE}"]
+    silent = [] if excerpt or not is_shell or data.cause else [f"  = help: {_TRACE}"]
     if _EXITED.match(reason):
         reason = _EXITED.sub(lambda found: f"{found.group()}{took}{nothing}", reason)
         return [f"  {visible(reason)}", *silent]
     return [f"  exited with {data.exit_code}{took}{nothing}", *reasons, *silent]
+
+
+def _has_failed_tests(ended: StageFinished) -> bool:
+    """Return whether tests failed: the excerpt then has their number and the error of each cause."""
+    return any(one.code == "E301" for one in ended.problems)
 
 
 def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
@@ -230,18 +255,31 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
     if not found:
         return ""
     first = found[0]
-    problem = next((one for one in first.data.problems if one.location and not first.data.command), None)
+    problem = next(iter(_located(first.data)), None)
     place = pipeline.locate("stages", first.name) if problem is None else problem.location
     where = f" ({visible(str(place))})" if place else ""
     message = first.message if problem is None else problem.message
     if problem is not None and problem.subject and problem.subject != first.name:
         message = f"{problem.subject}: {message}"
+    if problem is not None and len(ends) == 1 and len(first.data.problems) == 1:
+        message = problem.code  # it is shown above as a whole, and nothing is between
+    if first.data.cause and _has_failed_tests(first.data):
+        message = message.partition(": ")[0]  # the cause says what the error of the tests says
     reason = truncate(visible(message.partition("\n")[0]), _MAX_REASON)
-    cause = f": {visible(first.data.cause.text)}" if first.data.cause else ""
+    cause = _cause_in_line(first.data.cause) if first.data.cause else ""
     others = len(found) - 1
     more = f" (and {pluralize(others, 'more stage')})" if others else ""
     reason += " and printed nothing" if first.data.exit_code is not UNSET and not first.data.failure.strip() else ""
     return f"{visible(first.name)}{where}: {reason}{cause}{more}"
+
+
+def _cause_in_line(cause: LikelyCause) -> str:
+    if cause.kind in ("time", "limit"):
+        return ""  # the reason says it
+    from orch23.report.cause_text import cause_name  # noqa: PLC0415 - only for failures
+
+    name = cause_name(cause)
+    return f": {'possible cause: ' if name.startswith('possible') else ''}{visible(cause.text)}"
 
 
 def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:

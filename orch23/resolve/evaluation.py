@@ -38,7 +38,8 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     used = names_used(source)
     undefined = sorted(set(used) - set(names))
     if undefined:
-        hint = did_you_mean(undefined[0], names) or f"known here: {quoted_names(sorted(names))}"
+        hint = _without_owner(undefined[0], names) or did_you_mean(undefined[0], names)
+        hint = hint or f"known here: {quoted_names(sorted(names))}"
         message = f"`{undefined[0]}` is not defined"
         raise EvaluationError(message, hint, E_UNDEFINED)
     # `${{ t.kind == "x" }}` must not become `false` while `t` is unknown: later it may be `true`.
@@ -53,6 +54,12 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     except Exception as error:  # noqa: BLE001 - an expression may raise anything; its author has to fix all of it
         message = f"`{source.strip()}` fails: {first_line_of_error(error)}"
         raise EvaluationError(message, hint_of_error(error, names)) from None
+
+
+def _without_owner(name: str, names: Mapping[str, ExpressionValue]) -> str | None:
+    """Return a hint that names the mapping that has an undefined name as a member, or None."""
+    owner = next((one for one, value in names.items() if isinstance(value, Mapping) and name in value), None)
+    return f"did you mean `{owner}.{name}`?" if owner else None
 
 
 def _refuse(why: str) -> NoReturn:

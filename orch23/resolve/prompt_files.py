@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_inputs import AuthorTexts, PromptInput, PromptInputs
@@ -52,7 +52,7 @@ def render_file(
     try:
         return render_text(text, names, path), ()
     except TemplateFileError as error:
-        return None, (_template_error(error, path),)
+        return None, (_template_error(error, path, text),)
 
 
 def render_sent(
@@ -69,8 +69,10 @@ def render_sent(
     try:
         return render_prompt(text, names, path), ()
     except TemplateFileError as error:
-        return None, (_template_error(error, path),)
+        return None, (_template_error(error, path, text),)
 
 
-def _template_error(error: "TemplateFileError", path: str) -> Diagnostic:
-    return Diagnostic("E832", error.message, Location(path, error.line or 1, 1), error.hint)
+def _template_error(error: "TemplateFileError", path: str, text: str) -> Diagnostic:
+    from orch23.resolve.template_errors import template_error  # noqa: PLC0415 - only for errors
+
+    return template_error(error, path, text)

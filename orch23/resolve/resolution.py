@@ -69,7 +69,7 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     of which its step and its verification get only slices; `composed` are the bytes of these files, which are not on
     the disk. `given` are the inputs of a prompt or template, in declared order. `listings` are the paths of each
     listing by its pattern, for the verification. `texts` is the digest of everything that the prompt is rendered from,
-    except the contents of its inputs.
+    except the contents of its inputs. `unmatched` are the patterns that match no file, each with its path in the stage.
     """
 
     stage: Stage
@@ -90,6 +90,7 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     verify_parts: Mapping[str, FileEntry] = field(default_factory=dict)
     composed: tuple[bytes, ...] = ()
     unkeyed: Mapping[str, FileEntry] = field(default_factory=dict)
+    unmatched: tuple[tuple[tuple[str | int, ...], GlobInput], ...] = ()
 
 
 class _Shown(Struct, frozen=True):
@@ -174,6 +175,10 @@ def resolve_stage(
         verify_parts=_entries(verify_parts),
         composed=(*parts.values(), *verify_parts.values()),
         unkeyed=inputs.unkeyed,
+        unmatched=(
+            *((("inputs", at), one) for at, one in inputs.unmatched),
+            *((("verify", "inputs", at), one) for at, one in verify.unmatched),
+        ),
     )
 
 
@@ -282,6 +287,7 @@ class _Inputs(Struct):
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     broken: list[Diagnostic] = field(default_factory=list)
+    unmatched: list[tuple[int, GlobInput]] = field(default_factory=list)
     is_own: bool = False
 
     def add_all(self, declared: tuple[Input, ...], own: tuple[int, ...] = ()) -> None:
@@ -291,7 +297,8 @@ class _Inputs(Struct):
                 case PathInput() | OrderInput() | SliceInput():
                     self._add_literal(one)
                 case GlobInput():
-                    self._add_glob(one)
+                    if not self._add_glob(one):
+                        self.unmatched.append((at, one))
                 case ListInput():
                     self._add_list(one)
                 case _ as never:
@@ -321,11 +328,15 @@ class _Inputs(Struct):
             digest = entry.digest.sha256
             self.given.append(PromptInput(path, "", digest, read, own=self.is_own, read_bytes=read_bytes))
 
-    def _add_glob(self, one: GlobInput) -> None:
+    def _add_glob(self, one: GlobInput) -> bool:
+        """Add the files that a pattern matches; return whether there are any."""
+        has_matched = False
         for path in self.tree.matching(one.pattern, one.exclude):
             entry = None if match_any(one.exclude, path) else self.tree.entry(path)
             if entry is not None:
+                has_matched = True
                 self._add_file(path, entry)
+        return has_matched
 
     def _add_list(self, one: ListInput) -> None:
         listed = self.tree.listed(one.pattern, one.exclude)

@@ -247,7 +247,11 @@ def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
     texts = [option for option in allowed if isinstance(option, str)]
     hint = did_you_mean(value, texts) if isinstance(value, str) else None
     listed = f"{'is' if len(allowed) == 1 else 'are'} {quoted_names(allowed)}"
-    return "E812", f"{_name(error)} is {describe_value(value)}; allowed {listed}", hint
+    return (
+        "E812",
+        f"{_name(error)} is {describe_value(value)}; allowed {listed}",
+        hint or f"write {'it' if len(allowed) == 1 else 'one of them'}",
+    )
 
 
 def _no_alternative(error: _Error) -> _Words:

@@ -72,6 +72,8 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     "E859": (S + OK + "    env: {LD_PRELOAD: x}\n", {}),
     "E863": (S + OK + "    outputs: [a.json]\n    metrics: [b.json]\n", {}),
     "W801": (S + OK + "    retry: 99\n", {}),
+    "W805": (S + OK + "    outputs: ['{{ vars.a }}']\n", {}),
+    "W822": (S + OK + "    inputs: [nothing/*.md]\n", {}),
     "W804": (S + OK + "    promote: app\n", {}),
     "W836": (
         S + LLM + "    inputs: [b]\n    retry: 1\n",

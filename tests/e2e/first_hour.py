@@ -42,6 +42,9 @@ def test_the_draft_has_a_title():
 }
 """The project. `SERVER` is the address of the model server."""
 
+SHORT = 8192
+"""A limit of tokens that cuts the draft off."""
+
 MODELS = ("gpt-5-mini", "gpt-5")
 """The models that the server has."""
 
@@ -62,7 +65,10 @@ Change = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A command, and the changes to the project before it. `tools` are programs that are installed in `~/bin`."""
+    """A command, and the changes to the project before it. `tools` are programs that are installed in `~/bin`.
+
+    `variant` is a letter for a further form of a mistake.
+    """
 
     number: int
     name: str
@@ -73,6 +79,12 @@ class Mistake:
     tools: Mapping[str, str] = field(default_factory=dict)
     has_project: bool = True
     env: Mapping[str, str] = field(default_factory=dict)
+    variant: str = ""
+
+    @property
+    def id(self) -> str:
+        """Number and variant: `04`, `04b`."""
+        return f"{self.number:02}{self.variant}"
 
     def prepare(self, root: Path, home: Path, server: str) -> dict[str, str]:
         """Write the project with the mistake, and return the variables of the user's environment.
@@ -168,8 +180,96 @@ MISTAKES: Sequence[Mistake] = (
         25,
         "a package that is not installed",
         [("tests/test_draft.py", "from pathlib", "import tomlkit_of_nobody\nfrom pathlib")],
+        env={"PATH": "/usr/bin:/bin"},
     ),
 )
+
+_MULTI_LINE = """|
+      python - <<'EOF'
+      def total(numbers):
+          return sum(numbers)
+
+      if total([1, 2]) != 4:
+          raise SystemExit(3)
+      EOF"""
+
+_JSON_TESTS = """\
+from tests.settings import read
+
+
+def test_a_setting_is_read():
+    assert read("{port: 80}")["port"] == 80
+
+
+def test_a_list_is_read():
+    assert read("{port: 80}")["hosts"] == []
+"""
+
+_PROMPT = "prompts/draft.md.j2"
+_WITH_LIMIT = "      returns: text\n      max_tokens: 8192\n      on_truncated: {retries: 0}\n"
+
+VARIANTS: Sequence[Mistake] = (
+    Mistake(2, "an output in place of a stage", argv=("build", "out/draft.md"), variant="b"),
+    Mistake(
+        4, "the pipeline by its name in a subfolder", argv=("build", "pipeline.yaml"), folder="specs/a", variant="b"
+    ),
+    Mistake(
+        10, "a failure that is not one", [_draft(DRAFT, f"{DRAFT}    retry: {{max: 2, when: [fail]}}\n")], variant="b"
+    ),
+    Mistake(11, "a pattern in a misspelt folder", [_draft("[specs/app.md]", "[spec/*.md]")], variant="b"),
+    Mistake(
+        11, "a pattern that matches nothing", [_draft("[specs/app.md]", "[specs/app.md, notes/*.md]")], variant="c"
+    ),
+    Mistake(13, "braces that are not closed", [(_PROMPT, "| blocks }}", "| blocks }")], variant="b"),
+    Mistake(13, "a file as a member of `inputs`", [(_PROMPT, "inputs | blocks", "inputs.app")], variant="c"),
+    Mistake(14, "a variable without `vars`", [_draft("${{ vars.model }}", "${{ model }}")], variant="c"),
+    Mistake(14, "an expression without its `$`", [_draft("${{ vars.model }}", '"{{ vars.model }}"')], variant="b"),
+    Mistake(18, "a server that wants a key", [_draft("{model: gpt-5-mini}", "{model: locked}")], variant="b"),
+    Mistake(
+        18,
+        "a server that refuses the key",
+        [_draft("{model: gpt-5-mini}", "{model: locked}")],
+        env={"OPENAI_API_KEY": "sk-wrong"},
+        variant="c",
+    ),
+    Mistake(
+        21,
+        "a program by its path in ~/bin",
+        [_shell("~/bin/wordcount out/draft.md > out/count.txt")],
+        tools={"wordcount": '#!/bin/sh\nexec wc -w "$1"\n'},
+        variant="b",
+    ),
+    Mistake(20, "a pattern in the command", [_shell("cat specs/*.md > out/count.txt")], variant="b"),
+    Mistake(22, "`curl` in a pipe", [_shell("curl -s https://example.com | wc -c > out/count.txt")], variant="b"),
+    Mistake(22, "a server of this machine", [_shell("curl -sf http://127.0.0.1:8000/ > out/count.txt")], variant="c"),
+    Mistake(
+        22,
+        "a program that reads what `curl` does not get",
+        [_shell("(curl -s https://example.com || true) | grep -c Example > out/count.txt")],
+        variant="d",
+    ),
+    Mistake(23, "a script of several lines", [_shell(_MULTI_LINE)], variant="b"),
+    Mistake(23, "too much output", [_shell("yes")], variant="c"),
+    Mistake(
+        24,
+        "an error in the library",
+        files={
+            "tests/test_settings.py": _JSON_TESTS,
+            "tests/settings.py": "import json\n\n\ndef read(text):\n    return json.loads(text)\n",
+            "tests/__init__.py": "",
+        },
+        variant="b",
+    ),
+    Mistake(
+        25,
+        "a well-known package",
+        [("tests/test_draft.py", "from pathlib", "import cv2\nfrom pathlib")],
+        tools={"uv": "#!/bin/sh\n"},
+        variant="b",
+    ),
+    Mistake(26, "a limit of tokens that is too low", [_draft("      returns: text\n", _WITH_LIMIT)], variant=""),
+)
+"""Other forms of the mistakes, and some beyond them."""
 
 
 def reply(asked: Asked) -> Reply:
@@ -177,6 +277,11 @@ def reply(asked: Asked) -> Reply:
     if asked.method == "GET":
         return reported({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
     model = asked.body["model"]
+    if model == "locked":
+        body = {"message": "Invalid API key provided", "type": "authentication_error", "param": None, "code": None}
+        return Reply(status=401, parts=(json.dumps({"error": body}).encode(),))
+    if asked.body.get("max_tokens") == SHORT:
+        return chat("# Draft\n\nA page with a list", "length")
     if model in MODELS:
         return chat("# Draft\n\nA page with a list of tasks.\n")
     text = f"The model `{model}` does not exist or you do not have access to it."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.first_hour import MISTAKES, Mistake, reply
+from tests.e2e.first_hour import MISTAKES, VARIANTS, Mistake, reply
 from tests.e2e.pipelines import of_any_tier
 from tests.gold import Golden
 from tests.openai_server import OpenAIServer
@@ -58,11 +58,14 @@ def masked(text: str, root: Path, home: Path, server: str) -> str:
     return of_any_tier("\n".join(lines))
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=[f"{one.number:02}" for one in MISTAKES])
+ALL = (*MISTAKES, *VARIANTS)
+
+
+@pytest.mark.parametrize("mistake", ALL, ids=[one.id for one in ALL])
 def test_a_mistake_is_answered_with_place_cause_and_way_out(
     mistake: Mistake, tmp_path: Path, server: str, golden: Golden
 ) -> None:
-    golden.check(f"mistakes/{mistake.number:02}.txt", run(mistake, tmp_path / "app", tmp_path / "home", server))
+    golden.check(f"mistakes/{mistake.id}.txt", run(mistake, tmp_path / "app", tmp_path / "home", server))
 
 
 def test_the_project_without_a_mistake_builds(project: Project, server: str) -> None:

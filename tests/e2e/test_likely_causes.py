@@ -1,6 +1,7 @@
 """The likely cause of a failure: only from facts, with a change of the pipeline that makes the build pass."""
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -120,6 +121,83 @@ def test_a_program_of_the_user_is_named(project: Project) -> None:
     assert "cause" not in failed(project, stages).err
     shown = failed(project, stages, env={"PATH": f"{tool.parent}:/usr/bin:/bin"}).err
     assert f"`wordcount` is {tool} on your PATH" in shown
+
+
+def add_tool(project: Project, place: Path) -> Path:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("#!/bin/sh\necho of the tool\n")
+    place.chmod(0o755)
+    return place
+
+
+@pytest.mark.parametrize("written", ["~/bin/tool", "$HOME/bin/tool", "{outside}/tool"])
+def test_a_program_by_its_path_is_copied_as_the_screen_says_and_the_build_passes(
+    project: Project, tmp_path: Path, written: str
+) -> None:
+    outside = tmp_path / "outside"
+    tool = add_tool(project, outside / "tool" if "{" in written else project.home / "bin" / "tool")
+    command = written.format(outside=outside)
+    shown = failed(project, f"  a:\n    outputs: [a.txt]\n    shell: {command} > a.txt\n").err
+    path = command.replace("$HOME", "~")
+    assert f"`{path}` is on this machine, but a step cannot see" in shown
+    assert "/room/" not in shown
+    found = re.search(r"`mkdir -p tools && cp (\S+) tools/`; then write `(\S+)` in place of `(\S+)`", shown)
+    assert found is not None
+    assert found.groups() == (path, "tools/tool", path)
+    (project.root / "tools").mkdir()
+    shutil.copy(tool, project.root / "tools")
+    project.edit("pipeline.yaml", project.read("pipeline.yaml").replace(command, found[2]))
+    assert "inputs: [tools/tool]" in shown
+    project.edit(
+        "pipeline.yaml", project.read("pipeline.yaml").replace("    outputs", "    inputs: [tools/tool]\n    outputs")
+    )
+    assert project.build().code == 0
+    assert project.read("a.txt") == "of the tool\n"
+
+
+@pytest.mark.parametrize(
+    "path", ["~/.ssh/id_rsa", "~/secrets.json", "~/.config/x/tool", "/usr/bin/true-not-there", "~/no", "/etc/shadow"]
+)
+def test_a_private_or_missing_path_outside_is_not_proposed(project: Project, path: str) -> None:
+    for name in (".ssh/id_rsa", "secrets.json", ".config/x/tool"):
+        add_tool(project, project.home / name)
+    assert "cause" not in failed(project, f"  a:\n    shell: cat {path}\n").err
+
+
+def test_output_cannot_make_a_file_outside_a_proposal(project: Project) -> None:
+    (project.home / "data.csv").write_text("x\n")
+    command = "printf 'cat: %s/data.csv: No such file or directory' \"$HOME\"; exit 1"
+    assert "cause" not in failed(project, f"  a:\n    shell: |\n      {command}\n").err
+
+
+def test_an_absolute_path_of_the_project_is_shown_as_the_step_has_it(project: Project) -> None:
+    whole = project.root / "docs/a.md"
+    shown = failed(project, f"  a:\n    shell: cat {whole}\n", {"docs/a.md": "a\n"}).err
+    assert f"`{whole}` is the project's `docs/a.md`" in shown
+    assert "inputs: [docs/a.md]" in shown
+    assert f"write `docs/a.md` in place of `{whole}`" in shown
+
+
+def test_a_connection_to_this_machine_is_a_possible_cause_and_not_in_the_feedback(project: Project) -> None:
+    code = "import urllib.request as u; u.urlopen('http://127.0.0.1:9/')"
+    shown = failed(project, f'  a:\n    shell: python -c "{code}"\n').err
+    assert "\n  possible cause: `127.0.0.1` in a step is the step itself" in shown
+    assert shown.splitlines()[-1].startswith(
+        "failed: a (pipeline.yaml:4:3): exited with 1: possible cause: `127.0.0.1`"
+    )
+    (event,) = project.events_of("stage_finished")
+    assert event["data"]["cause"]["kind"] == "network_use"
+    (attempt,) = project.events_of("attempt_finished")
+    assert "possible cause" not in str(attempt["data"])
+    assert "in a step is" not in str(attempt["data"])
+    report = project.build("--output", "junit").out
+    assert "possible cause: `127.0.0.1` in a step" in report
+
+
+def test_too_much_output_is_a_cause_without_a_line(project: Project) -> None:
+    shown = failed(project, "  a:\n    shell: 'yes'\n").err
+    assert "\n  cause: it printed more than 16MiB" in shown
+    assert " + " not in shown
 
 
 def test_a_denied_network_is_named_unless_the_stage_has_it(project: Project) -> None:

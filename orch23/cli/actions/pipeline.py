@@ -118,11 +118,15 @@ def _check_stages(project: Project, notes: list[Diagnostic], nodes: list[Stage |
     plan = check_plan(project.pipeline, project.store, project.tools)
     decider = check_items(plan, project.store, project.tools)
     from orch23.engine.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
-    from orch23.engine.stage_errors import errors_of_all_stages  # noqa: PLC0415 - as above
+    from orch23.engine.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - as above
+    from orch23.engine.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
 
     nodes += decider.state.plan.nodes.values()
     notes += early_end_notes(decider)
-    if errors := errors_of_all_stages(decider):
+    with_patterns = resolved_stages(decider, has_patterns)
+    unmatched, warnings = unmatched_inputs(decider.state.plan, with_patterns, project.store.workspace)
+    notes += warnings
+    if errors := (*errors_of_all_stages(decider), *unmatched):
         raise InvalidInputError(*errors)
 
 

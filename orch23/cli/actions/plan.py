@@ -299,6 +299,13 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
     running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
     sources = project.tools.sources
     errors = lasting_errors(seen.plan, running, sources, lambda up: isinstance(seen.decisions.get(up), Fresh))
+    if any(one.unmatched for one in running):
+        from orch23.engine.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
+
+        unmatched, warnings = unmatched_inputs(seen.plan, running, project.store.workspace)
+        errors = (*errors, *unmatched)
+        texts = {**view.sources, **texts_of(project, warnings)}
+        view = replace(view, warnings=(*view.warnings, *warnings), sources=texts)
     return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
 
 

@@ -22,7 +22,7 @@ from orch23.model.event import FilesProposed
 from orch23.model.llm import ExchangeOutcome, Proposal, Request, Response
 from orch23.providers.codes import TIMED_OUT
 from orch23.providers.media import media_errors
-from orch23.providers.registry import media_limits_of
+from orch23.providers.registry import max_output_tokens, media_limits_of
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext
 from orch23.steps.llm.shown import binary_inputs, given_inputs, oversized_outputs, shown_slices, text_of
 from orch23.steps.llm.spec import LLMStep
@@ -178,6 +178,10 @@ def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Respons
     )
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
+        if judged.outcome == "truncated" and response.stop == "max_tokens":
+            from orch23.decide.likely_cause import token_limit_cause  # noqa: PLC0415 - only for failures
+
+            failure = replace(failure, cause=token_limit_cause(step.max_tokens, max_output_tokens(step)))
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))
     # A result records which outputs were deleted. A deleted input could not be recorded.
     hint = "leave it out of `deletes`"

@@ -91,7 +91,14 @@ class _PytestRunner(ProcessStepRunner):
         )
         tests = len(verdict.failing) if verdict.headline else None
         left = LeftoverFiles(result.written, result.removed, verdict)
-        return replace(failed, leftover=left, headline=verdict.headline, parts=verdict.parts, failed_tests=tests)
+        return replace(
+            failed,
+            leftover=left,
+            headline=verdict.headline,
+            parts=verdict.parts,
+            failed_tests=tests,
+            reason=verdict.summary,
+        )
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         """Return the JSON report, if the stage has it as an output."""

@@ -47,6 +47,24 @@ def test_a_line_of_the_tests_is_a_cause_only_for_parameters_of_one_test() -> Non
     assert names(*helper) == [["t0"], ["t1"]], "each has another difference"
 
 
+def test_values_of_one_origin_are_one_cause() -> None:
+    where = "E    +  where 3 = count('a b')"
+    first = failed("t1", f"E   assert 3 == 2\n{where}", place="test_a.py:3")
+    assert names(first, failed("t2", f"E   assert 3 == 9\n{where}", place="test_a.py:7")) == [["t1", "t2"]]
+    more = f"E    +  where 3 = max([3])\n{where}"
+    assert names(first, failed("t2", f"E   assert 3 == 9\n{more}", place="test_a.py:7")) == [["t1"], ["t2"]]
+    mark = "E     ? ^"
+    texts = [f"E   assert '{word}' == 'x'\n{mark}" for word in ("a", "b")]
+    assert names(*(failed(f"t{n}", text) for n, text in enumerate(texts))) == [["t0"], ["t1"]]
+
+
+def test_the_last_of_errors_that_led_to_each_other_is_the_cause() -> None:
+    texts = [f"E   KeyError: {n}\n\nThe above exception was the cause\n\nE   app.Lost: no table" for n in range(2)]
+    lost = [failed(f"t{n}", text, error="Lost", place=f"test_a.py:{n}") for n, text in enumerate(texts)]
+    assert names(*lost) == [["t0", "t1"]]
+    assert group_failures(lost)[0].error == "Lost: no table"
+
+
 def test_a_test_that_failed_twice_counts_once() -> None:
     again = ReportedFailure("test_a.py::t", "AssertionError", "", "E   assert 0", "teardown")
     assert names(failed("t", "E   assert 0"), again) == [["t"]]

@@ -1,11 +1,20 @@
 """The likely cause of a failure: messages of many programs, and no cause without a fact."""
 
+import re
 from typing import Literal
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
-from orch23.decide.likely_cause import FailedStep, likely_cause, limit_cause, timeout_cause
+from orch23.decide.likely_cause import (
+    FailedStep,
+    likely_cause,
+    limit_cause,
+    output_cause,
+    timeout_cause,
+    token_limit_cause,
+)
 from orch23.model.action import StepLimits
 
 
@@ -19,6 +28,8 @@ class Facts(Struct):
     modules: tuple[str, ...] = ()
     interpreter: str = "/venv/bin/python"
     is_orch23s_interpreter: bool = False
+    has_uv: bool = True
+    unseen: tuple[str, ...] = ()
 
     def undeclared_input(self, path: str) -> str | None:
         return path if path in self.inputs else None
@@ -34,6 +45,14 @@ class Facts(Struct):
 
     def has_module(self, name: str) -> bool:
         return name in self.modules
+
+    def inside(self, path: str) -> str | None:
+        return path.removeprefix("/project/") if path.startswith("/project/") else None
+
+    def unseen_file(self, path: str) -> Literal["program", "file"] | None:
+        if path not in self.unseen:
+            return None
+        return "program" if "/bin/" in path else "file"
 
 
 def kind_of(output: str, facts: Facts, *, network: bool = True) -> str:
@@ -65,6 +84,13 @@ def test_a_file_is_found_in_messages_of_many_programs(line: str) -> None:
     assert kind_of(line, Facts()) == ""
 
 
+def test_a_pattern_that_the_shell_did_not_expand_is_about_its_directory() -> None:
+    line = "cat: 'd/e/*.md': No such file or directory"
+    assert kind_of(line, Facts(inputs=("d/e",))) == "undeclared_input d/e"
+    assert kind_of(line, Facts(inputs=("d/e/*.md",))) == ""
+    assert kind_of("cat: '*.md': No such file or directory", Facts(inputs=("", "."))) == ""
+
+
 def test_a_file_that_is_only_mentioned_is_no_cause() -> None:
     assert kind_of("reading d/a.md\ndone", Facts(inputs=("d/a.md",))) == ""
 
@@ -82,7 +108,7 @@ def test_a_file_that_is_only_mentioned_is_no_cause() -> None:
     ],
 )
 def test_a_program_is_found_in_messages_of_many_programs(line: str) -> None:
-    assert kind_of(line, Facts(programs=("tool",))) == "program"
+    assert kind_of(line, Facts(programs=("tool",))) == "program tools/tool"
     assert kind_of(line, Facts()) == ""
 
 
@@ -121,11 +147,141 @@ def test_a_module_is_a_file_of_the_project_or_a_package() -> None:
     assert kind_of(line, Facts(modules=("app",))) == ""
 
 
-def test_a_package_is_not_proposed_by_the_name_that_the_output_has() -> None:
-    # A module that a model invented may be a package of an attacker.
-    cause = likely_cause(FailedStep(output="No module named 'reqeusts'", network=True), Facts())
+def package_hint(module: str, facts: Facts) -> str:
+    cause = likely_cause(FailedStep(output=f"No module named '{module}'", network=True), facts)
     assert cause is not None
-    assert "reqeusts" not in cause.hint
+    assert cause.kind == "package"
+    assert not cause.key
+    return cause.hint
+
+
+def test_no_command_installs_a_package_by_the_name_that_the_output_has() -> None:
+    # A module that a model invented may be a package of an attacker.
+    for facts in (Facts(), Facts(has_uv=False), Facts(is_orch23s_interpreter=True)):
+        hint = package_hint("reqeusts_x", facts)
+        commands = re.findall(r"`([^`]* [^`]*)`", hint)
+        assert commands
+        assert not any("reqeusts" in command for command in commands)
+        assert "often named as its module, here `reqeusts-x`, but check it first" in hint
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("yaml", "pyyaml"), ("PIL", "pillow"), ("cv2", "opencv-python"), ("numpy", "numpy"), ("sklearn", "scikit-learn")],
+)
+def test_a_well_known_package_is_named_in_the_command(module: str, package: str) -> None:
+    assert f"`uv pip install --python /venv/bin/python {package}`" in package_hint(module, Facts())
+    assert f"`/venv/bin/python -m pip install {package}`" in package_hint(module, Facts(has_uv=False))
+    own = Facts(is_orch23s_interpreter=True)
+    assert f"`uv venv && uv pip install pytest {package}`" in package_hint(module, own)
+    made = package_hint(module, Facts(is_orch23s_interpreter=True, has_uv=False))
+    assert f"`python3 -m venv .venv && .venv/bin/python -m pip install pytest {package}`" in made
+
+
+UNSEEN = [
+    "bash: line 1: {}: No such file or directory",
+    "bash: {}: No such file or directory",
+    "bash: line 1: {}: Permission denied",
+    "sh: 1: {}: not found",
+    "FileNotFoundError: [Errno 2] No such file or directory: '{}'",
+    "make: {}: No such file or directory",
+    "python: can't open file '{}': [Errno 2] No such file or directory",
+]
+
+
+@pytest.mark.parametrize("line", UNSEEN)
+@pytest.mark.parametrize(("path", "shown"), [("/room/home/bin/t", "~/bin/t"), ("/opt/x/bin/t", "/opt/x/bin/t")])
+def test_a_program_by_its_path_is_found_in_messages_of_many_programs(line: str, path: str, shown: str) -> None:
+    cause = likely_cause(FailedStep(output=line.format(path), network=True), Facts(unseen=(shown,)))
+    assert cause is not None
+    assert (cause.kind, cause.key, cause.value) == ("program", "inputs", "tools/t")
+    assert f"`{shown}` is on this machine" in cause.text
+    assert f"`mkdir -p tools && cp {shown} tools/`" in cause.hint
+    assert kind_of(line.format(path), Facts()) == ""
+
+
+def test_a_file_of_this_machine_is_a_cause_only_if_the_command_names_it() -> None:
+    facts, output = Facts(unseen=("~/data.csv",)), "cat: /room/home/data.csv: No such file or directory"
+    named = likely_cause(FailedStep(output=output, network=True, command="cat ~/data.csv"), facts)
+    assert named is not None
+    assert (named.kind, named.key) == ("path", ""), "it is not proposed as an input"
+    assert kind_of(output, facts) == "", "a program may print any path"
+
+
+def test_a_path_of_the_project_is_written_as_the_step_has_it() -> None:
+    line = "cat: /project/d/a.md: No such file or directory"
+    assert kind_of(line, Facts(inputs=("d/a.md",))) == "path d/a.md"
+    staged = likely_cause(FailedStep(output=line, network=True), Facts(staged=("d/a.md",)))
+    assert staged is not None
+    assert (staged.key, staged.hint) == ("", "write `d/a.md` in place of `/project/d/a.md`")
+    assert kind_of(line, Facts()) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "output", "kind"),
+    [
+        ("curl -s https://example.com | wc -c", 6, "", "network"),
+        ("curl -sf http://10.0.0.1:80/x", 7, "", "network"),
+        ("curl -s --max-time 3 https://example.com", 28, "", "network"),
+        ("wget -q https://example.com", 4, "", "network"),
+        ("cd d; /usr/bin/curl -sf https://example.com", 6, "", "network"),
+        ("curl -s https://example.com | jq .", 1, "parse error", "network_use"),
+        ("curl -s https://example.com || exit 3", 3, "", "network_use"),
+        ("curl -sf http://127.0.0.1:8000/", 7, "", "network_use"),
+        ("curl -sf http://localhost/", 7, "", "network_use"),
+        ("pytest", 1, "httpx.ConnectError: [Errno 111] Connection refused (http://localhost:8000)", "network_use"),
+        (
+            "x",
+            1,
+            "Failed to establish a new connection: [Errno 111] Connection refused, host='127.0.0.1'",
+            "network_use",
+        ),
+        ("curl --version", 6, "", ""),
+        ("curl -s file:///x", 37, "", ""),
+        ("wget -q http://127.0.0.1/", 8, "", ""),
+        ("if ! curl -s https://example.com; then exit 9; fi", 9, "", "network_use"),
+        ("bash -c 'curl -s https://example.com | cat'", 1, "", "network_use"),
+        ("x=$(A=b wget -q https://example.com)", 4, "", "network"),
+        ("set -e\n  curl -s https://example.com", 6, "", "network"),
+        ("echo curl https://example.com; false", 1, "", ""),
+        ("# curl https://example.com\nfalse", 1, "", ""),
+        ("mycurl https://example.com", 6, "", ""),
+        ("cat notes-about-curl.md", 1, "cat: x", ""),
+        ("nc db 5432", 1, "Connection refused", ""),
+        ("true; exit 6", 6, "", ""),
+    ],
+)
+def test_a_connection_that_prints_nothing_is_known_by_its_command(
+    command: str, exit_code: int, output: str, kind: str
+) -> None:
+    failed = FailedStep(output=output, network=False, command=command, exit_code=exit_code)
+    cause = likely_cause(failed, Facts())
+    assert ("" if cause is None else cause.kind) == kind
+    assert likely_cause(replace(failed, network=True), Facts()) is None
+    if cause is not None:
+        assert (cause.key, cause.value) == ("network", "true")
+    if "127.0.0.1" in command or "localhost" in command:
+        assert cause is None or "in a step is the step itself" in cause.text
+
+
+def test_too_much_output_is_a_cause_only_for_a_process_that_was_killed_for_it() -> None:
+    text = "y\ny\n\nkilled: it printed more than 16777216 bytes\n"
+    cause = output_cause(text, 16_800_000, 137)
+    assert cause is not None
+    assert cause.text == "it printed more than 16MiB, which is the most that a step may print"
+    assert output_cause(text, 300, 137) is None, "the program printed that line itself"
+    assert output_cause(text, 16_800_000, 1) is None
+    assert output_cause("y\n", 16_800_000, 137) is None
+
+
+def test_a_limit_of_tokens_is_doubled_up_to_that_of_the_model() -> None:
+    found = [token_limit_cause(1_000, most) for most in (None, 128_000, 1_500, 1_000)]
+    assert [one and (one.key, one.value) for one in found] == [
+        ("llm/max_tokens", "2000"),
+        ("llm/max_tokens", "2000"),
+        ("llm/max_tokens", "1500"),
+        None,
+    ]
 
 
 def test_hostile_output_is_searched_in_time_and_gets_no_pattern_into_the_yaml() -> None:

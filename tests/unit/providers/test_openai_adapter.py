@@ -140,7 +140,7 @@ def test_the_key_of_the_process_is_not_looked_at(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-process")
     assert [one.code for one in registry.readiness_errors(STEP, {})] == [codes.NO_KEY]
     assert made(STEP, KEY).connection.server.key == "sk-test"
-    assert made(replace(STEP, base_url=NEAR)).connection.server.key == "none"
+    assert made(replace(STEP, base_url=NEAR)).connection.server.key == ""
 
 
 def test_a_missing_library_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -417,6 +417,19 @@ def test_two_keys_of_one_server_never_share_a_client() -> None:
         assert [one.headers["authorization"] for one in server.asked] == ["Bearer one", "Bearer other"]
 
 
+def test_without_a_key_the_server_gets_no_authorization_and_the_error_says_which_variable() -> None:
+    with OpenAIServer(rule=lambda _asked: error(401, "no key given")) as server:
+        for key, hint in (
+            ("", "the request had no key, since OPENAI_API_KEY is not set: set it to a key of this server"),
+            ("sk-test", "check the key in OPENAI_API_KEY, and the permissions of its owner"),
+        ):
+            way = ChatCompletions(connection=ServerConnection(server=ServerAccess(server.url, key)))
+            with pytest.raises(TransportError) as caught:
+                way.complete(REQUEST, 20.0, lambda _text: None)
+            assert caught.value.diagnostic.hint == hint
+        assert [one.headers.get("authorization") for one in server.asked] == [None, "Bearer sk-test"]
+
+
 def test_a_request_over_a_reused_connection_without_a_reply_is_not_sent_again_and_counts() -> None:
     replies = [chat("one"), Reply(end="silent"), chat("two")]
     with OpenAIServer(*replies) as server, closing(clients_of_run()) as clients:

@@ -74,6 +74,7 @@ def test_a_value_keeps_its_type(text, value):
     ("text", "code", "words", "hint"),
     [
         ("${{ vars.packge }}", "E840", "`vars` has no `packge`", "did you mean `package`?"),
+        ("${{ package }}", "E840", "`package` is not defined", "did you mean `vars.package`?"),
         ("${{ var.x }}", "E840", "`var` is not defined", "did you mean `vars`?"),
         ("${{ lipsum() }}", "E840", "`lipsum` is not defined", "known here: `vars`"),
         ("${{", "E841", "without its `}}`", "$${{"),

@@ -1,0 +1,117 @@
+"""Report patterns of `inputs` that match no file, although no stage may make one: often they are misspelt.
+
+A pattern may match nothing, so this is a warning. It is an error if a model would be called without any input, and a
+pattern with a similar name matches files.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names, quoted_names
+from orch23.model.paths import match_any, static_prefix
+from orch23.model.pipeline import GlobInput, Pipeline, Stage
+from orch23.model.plan import Plan
+from orch23.plan.nodes import Node, WriterIndex
+from orch23.resolve.resolution import ResolvedStage
+from orch23.steps.registry import is_llm
+from orch23.store.workspace import Workspace
+
+W_UNMATCHED = "W822"
+_SHOWN = 3
+
+
+def unmatched_inputs(
+    plan: Plan, resolved: Iterable[ResolvedStage], workspace: Workspace
+) -> tuple[tuple[Diagnostic, ...], tuple[Diagnostic, ...]]:
+    """Return the errors and the warnings about the patterns of these stages that match no file, each once."""
+    found: dict[tuple[str, str], Diagnostic] = {}
+    writers = None
+    for one in resolved:
+        if not one.unmatched:
+            continue
+        writers = writers or WriterIndex(_all_nodes(plan))
+        for where, pattern in one.unmatched:
+            # What a stage may make may come later, or not be needed.
+            if not writers.writers_of(pattern.pattern):
+                problem = _problem(plan.pipeline, one, where, pattern, workspace)
+                found.setdefault((problem.message, str(problem.location)), problem)
+    errors = tuple(one for one in found.values() if one.severity is Severity.ERROR)
+    return errors, tuple(one for one in found.values() if one.severity is not Severity.ERROR)
+
+
+def has_patterns(stage: Stage) -> bool:
+    """Return whether an input of a stage, or of its verification, is a pattern."""
+    return any(isinstance(one, GlobInput) for one in (*stage.inputs, *stage.verify.inputs))
+
+
+def _all_nodes(plan: Plan) -> Mapping[str, Node]:
+    # A foreach as declared: today it may have no items.
+    return {**{stage.name: stage for stage in plan.pipeline.stages}, **plan.nodes}
+
+
+def _problem(
+    pipeline: Pipeline, one: ResolvedStage, where: tuple[str | int, ...], pattern: GlobInput, workspace: Workspace
+) -> Diagnostic:
+    stage = one.stage
+    place = pipeline.locate("stages", stage.family, *where)
+    near = _similar(pattern, workspace)
+    if near is not None and is_llm(stage.step) and not one.given:
+        message = f"input `{pattern.text}` of stage `{stage.family}` matches no file, so the prompt would have no input"
+        return Diagnostic("E822", message, place, f"did you mean `{near}`?")
+    hint = f"did you mean `{near}`?" if near is not None else _hint(pattern, workspace)
+    return _warning(f"input `{pattern.text}` of stage `{stage.family}` matches no file", place, hint)
+
+
+def _warning(message: str, place: Location | None, hint: str) -> Diagnostic:
+    return Diagnostic(W_UNMATCHED, message, place, hint, Severity.WARNING)
+
+
+def _hint(pattern: GlobInput, workspace: Workspace) -> str:
+    if pattern.exclude and (left := workspace.listing(pattern.pattern)):
+        return f"the exclusions after it leave out all that it matches, such as {quoted_names(left[:_SHOWN])}"
+    folder = static_prefix(pattern.pattern).rstrip("/")
+    if folder and not workspace.is_folder(folder):
+        return f"there is no directory `{folder}/`: create it, or correct the pattern"
+    files = sorted(workspace.neighbours(f"{folder}/x")) if folder else []
+    have = f"; the directory has {quoted_names(files[:_SHOWN])}" if files else ""
+    return f"correct it, or remove it if there is nothing to read{have}"
+
+
+def _similar(pattern: GlobInput, workspace: Workspace) -> str | None:
+    """Return a pattern in which one name is replaced by a similar one of the project, and that matches files."""
+    others = (one for one in _candidates(pattern.text, workspace) if one != pattern.text)
+    return next((one for one in others if _matches(one, pattern, workspace)), None)
+
+
+def _matches(text: str, pattern: GlobInput, workspace: Workspace) -> bool:
+    found = workspace.listing(f"{text}**" if text.endswith("/") else text)
+    return any(not match_any(pattern.exclude, path) for path in found)
+
+
+def _candidates(text: str, workspace: Workspace) -> Iterator[str]:
+    """Yield patterns with a similar directory in place of the first one that does not exist, or a similar ending."""
+    names = text.split("/")
+    above = ""
+    for at, name in enumerate(names[:-1]):
+        if any(sign in name for sign in "*?["):
+            break
+        if not workspace.is_folder(f"{above}{name}"):
+            for near in nearest_names(name, workspace.subfolders(above.rstrip("/"))):
+                yield "/".join((*names[:at], near, *names[at + 1 :]))
+            return
+        above = f"{above}{name}/"
+    head, sign, ending = text.rpartition("*.")
+    if sign and ending.isalnum():
+        present = {one.rpartition(".")[2] for one in workspace.neighbours(f"{above}x") if "." in one}
+        for near in (*nearest_names(ending, sorted(present)), *sorted(_SAME_KIND.get(ending, ()))):
+            yield f"{head}*.{near}"
+
+
+_SAME_KIND: Mapping[str, tuple[str, ...]] = {
+    "markdown": ("md",),
+    "md": ("markdown",),
+    "yaml": ("yml",),
+    "yml": ("yaml",),
+    "htm": ("html",),
+    "jpeg": ("jpg",),
+    "jpg": ("jpeg",),
+}
