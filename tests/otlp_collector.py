@@ -37,6 +37,7 @@ class Collector:
         self.paths: list[str] = []
         self.released = threading.Event()
         self.arrived = threading.Event()
+        self._changed = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, status, is_silent=is_silent))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -66,7 +67,9 @@ class Collector:
         self.paths.append(path)
         self.headers.append(headers)
         self.bodies.append(body)
-        self.spans += _spans(ExportTraceServiceRequest.FromString(body))
+        with self._changed:
+            self.spans += _spans(ExportTraceServiceRequest.FromString(body))
+            self._changed.notify_all()
         self.arrived.set()
 
     def named(self, name: str) -> list[ReceivedSpan]:
@@ -77,6 +80,11 @@ class Collector:
         """Return the one span with a name."""
         (span,) = self.named(name)
         return span
+
+    def wait_for(self, name: str, count: int) -> None:
+        """Wait until so many spans with a name have come."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.named(name)) >= count, 30), f"{count} {name} never came"
 
     def text(self) -> str:
         """Return everything that came in, to search it."""

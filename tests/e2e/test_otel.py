@@ -1,13 +1,16 @@
 """`build --otel` sends spans to a collector, and nothing else changes."""
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -61,6 +64,32 @@ def story(project: Project, claude: Loopback) -> Project:
     """Return a project with two stages that run a command and one that calls a model."""
     files = {"a.j2": "Write {{ inputs['spec.md'].text }}", "spec.md": "a poem of the sea\n", "in.txt": "1\n"}
     return project.write({"pipeline.yaml": PIPELINE.replace("CLAUDE", claude.url), **files})
+
+
+@contextlib.contextmanager
+def started(story: Project, *argv: str, **environ: str) -> Iterator["subprocess.Popen[str]"]:
+    """Start orch23 in a process of its own; kill it at the end if it still runs."""
+    own = {"PATH": os.environ["PATH"], "HOME": str(story.home), "XDG_STATE_HOME": str(story.home / "state")}
+    path = os.pathsep.join(filter(None, sys.path))
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; from orch23.entry import run; sys.exit(run())", *argv],
+        cwd=story.root,
+        env={**own, "PYTHONPATH": path, "ORCH23_TRUST": "1", **environ},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def await_journal(story: Project, kind: str) -> None:
+    """Wait until a run has reported an event."""
+    until = time.monotonic() + 30
+    while not any(f'"{kind}"' in path.read_text() for path in story.journals()):
+        assert time.monotonic() < until, f"{kind} never came"
+        time.sleep(0.02)
 
 
 def children(collector: Collector, parent: ReceivedSpan) -> list[ReceivedSpan]:
@@ -291,6 +320,14 @@ def test_a_value_that_the_library_ignores_is_a_warning(story: Project, collector
     ]
 
 
+def test_a_bug_in_spans_does_not_stop_a_build(story: Project, collector: Collector) -> None:
+    with patch("orch23.report.otel.build_spans.BuildSpans._start_stage", side_effect=TypeError("of the test")):
+        outcome = story.build("other", "--otel", env=collector.environ)
+    assert (outcome.code, story.read("c.txt")) == (0, "1\n")
+    assert "warning[W687]: the spans are incomplete, by a bug of orch23: TypeError: of the test" in outcome.err
+    assert [span.name for span in collector.spans] == ["build story"]
+
+
 def test_as_a_user_runs_it_with_the_setting_of_the_environment(story: Project, collector: Collector) -> None:
     """The variable of the option also applies where a snapshot could answer."""
     environ = {
@@ -336,3 +373,37 @@ run()
         assert f"error[E669]: `--otel` needs the library `{library}`, which is not installed" in done.stderr
         assert f"install '{library}" in done.stderr or f"install {library}" in done.stderr
     assert not story.exists("c.txt")
+
+
+def test_an_interrupted_build_sends_what_it_did(story: Project, collector: Collector) -> None:
+    story.replace("pipeline.yaml", "[cp, in.txt, c.txt]", "[sleep, '60']")
+    with started(story, "build", "other", "--otel", **collector.environ) as build:
+        await_journal(story, "attempt_started")
+        build.send_signal(signal.SIGINT)
+        assert build.wait(timeout=30) == ExitCode.SIGINT
+    root, stage = collector.only("build story"), collector.only("stage other")
+    assert (root.attributes["error.type"], root.attributes["orch23.run.status"]) == ("interrupted", "interrupted")
+    assert (stage.attributes["error.type"], stage.attributes["orch23.stage.status"]) == ("cancelled", "cancelled")
+
+
+def test_ctrl_c_ends_the_wait_for_a_collector(story: Project) -> None:
+    with (
+        Collector(is_silent=True) as silent,
+        started(story, "build", "other", "--otel", OTEL_BSP_EXPORT_TIMEOUT="60000", **silent.environ) as build,
+    ):
+        assert silent.arrived.wait(30)
+        build.send_signal(signal.SIGINT)
+        _, err = build.communicate(timeout=30)
+        assert (build.returncode, "Traceback" in err) == (ExitCode.SIGINT, False), err
+    assert story.read("c.txt") == "1\n"
+
+
+def test_each_build_of_watch_is_a_trace(story: Project, collector: Collector) -> None:
+    with started(story, "watch", ORCH23_BUILD_OTEL="1", **collector.environ) as watch:
+        collector.wait_for("build story", 1)
+        story.edit("in.txt", "2\n")
+        collector.wait_for("build story", 2)
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(timeout=30) == ExitCode.SIGINT
+    assert len({span.trace_id for span in collector.named("build story")}) == 2
+    assert len(collector.named("stage other")) == 2
