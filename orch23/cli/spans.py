@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from orch23 import __version__
 from orch23.cli.console import Console
+from orch23.decide.secrets import redaction_mark
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ConfigurationError
 from orch23.model.event import Observer
@@ -50,7 +51,8 @@ def open_spans(console: Console) -> Document | None:
     export = _open_export(environ)
     for text in export.ignored:
         hint = "correct the environment variables that begin with OTEL_"
-        console.write_diagnostics([Diagnostic("W687", f"OpenTelemetry: {text}", hint=hint, severity=Severity.WARNING)])
+        message = f"OpenTelemetry: {_without_headers(text, environ)}"
+        console.write_diagnostics([Diagnostic("W687", message, hint=hint, severity=Severity.WARNING)])
     # The first callback runs last: the spans of each build are closed before.
     console.resources.callback(_end_export, console, export)
     return partial(_observer, console, export)
@@ -71,7 +73,8 @@ def _open_export(environ: Mapping[str, str]) -> "SpanExport":
         return SpanExport(__version__, has_queue_size="OTEL_BSP_MAX_QUEUE_SIZE" in environ)
     except (ValueError, RuntimeError, OSError) as error:
         hint = "correct the environment variables that begin with OTEL_"
-        raise ConfigurationError(Diagnostic("E686", f"spans cannot be sent: {error}", hint=hint)) from error
+        message = f"spans cannot be sent: {_without_headers(str(error), environ)}"
+        raise ConfigurationError(Diagnostic("E686", message, hint=hint)) from error
 
 
 def _observer(console: Console, export: "SpanExport", view: View) -> Observer:
@@ -130,11 +133,12 @@ def _end_export(console: Console, export: "SpanExport") -> None:
     """Send what is left, and warn if something did not arrive."""
     loss = export.end(_wait_s(console.environ))
     if loss is not None:
-        console.write_diagnostics([_loss_warning(loss, _endpoint(console.environ))])
+        console.write_diagnostics([_loss_warning(loss, console.environ)])
 
 
-def _loss_warning(loss: "Loss", endpoint: str) -> Diagnostic:
-    message = f"{loss.lost:,} of {loss.total:,} spans were not sent to {endpoint}: {loss.reason}"
+def _loss_warning(loss: "Loss", environ: Mapping[str, str]) -> Diagnostic:
+    reason = _without_headers(loss.reason, environ)
+    message = f"{loss.lost:,} of {loss.total:,} spans were not sent to {_endpoint(environ)}: {reason}"
     hint = "check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS, and that the collector runs"
     return Diagnostic("W687", message, hint=hint, severity=Severity.WARNING)
 
@@ -151,6 +155,14 @@ def _endpoint(environ: Mapping[str, str]) -> str:
     text = base if "TRACES" in name else f"{(base or _DEFAULT_ENDPOINT).rstrip('/')}/{_PATH}"
     login, sign, _ = urlsplit(text).netloc.rpartition("@")
     return text.replace(f"{login}{sign}", "", 1)
+
+
+def _without_headers(text: str, environ: Mapping[str, str]) -> str:
+    """Return what the library says without the headers of the environment: one that it cannot parse may be a key."""
+    name, headers = _variable(environ, "HEADERS")
+    for header in sorted(filter(None, map(str.strip, headers.split(","))), key=len, reverse=True):
+        text = text.replace(header, redaction_mark(name))
+    return text
 
 
 def _variable(environ: Mapping[str, str], name: str) -> tuple[str, str]:

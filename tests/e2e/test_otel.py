@@ -320,6 +320,15 @@ def test_a_value_that_the_library_ignores_is_a_warning(story: Project, collector
     ]
 
 
+def test_a_key_in_a_header_that_cannot_be_parsed_is_not_shown(story: Project, collector: Collector) -> None:
+    env = {"OTEL_EXPORTER_OTLP_HEADERS": 'x-team=t1, authorization="Bearer of-the-team"', **collector.environ}
+    outcome = story.build("other", "--otel", env=env)
+    assert (outcome.code, collector.headers[0]["x-team"]) == (0, "t1")
+    assert "W687" in outcome.err
+    assert "name=value occurrences: [redacted OTEL_EXPORTER_OTLP_HEADERS]" in outcome.err
+    assert "of-the-team" not in outcome.err
+
+
 def test_a_bug_in_spans_does_not_stop_a_build(story: Project, collector: Collector) -> None:
     with patch("orch23.report.otel.build_spans.BuildSpans._start_stage", side_effect=TypeError("of the test")):
         outcome = story.build("other", "--otel", env=collector.environ)
