@@ -137,6 +137,8 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.execute.supervisor": {"socketpair"},  # to tell the supervisor what to start
         "orch23.execute.supervisor_child": set(),  # it takes orders from its parent by one, and raises a loopback
         "orch23.report.frame": set(),  # rich, for the widths of characters
+        "orch23.report.otel.build_spans": set(),  # it makes spans
+        "orch23.report.otel.span_export": set(),  # the library sends them, if the user asks for it by an option
         "orch23.report.view.app": set(),  # it answers the server, and asks nothing
         "orch23.report.view.server": {"create_server"},  # a listener on loopback, for the browser of `orch23 view`
         # to the servers that a pipeline names and the user allows

@@ -58,8 +58,8 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E669": (
         "a command needs a library that is not installed",
-        "The libraries of `orch23 view` are an extra, since most projects do not need them. The hint is the command "
-        "that adds one to your installation; `pip install 'orch23[view]'` adds all.",
+        "The libraries of `orch23 view` and of `orch23 build --otel` are extras, since most projects do not need them. "
+        "The hint is the command that adds one to your installation; `pip install 'orch23[view,otel]'` adds all.",
     ),
     "E681": (
         "a plan file cannot be used",
@@ -84,6 +84,19 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
         "The file does not exist in one of the two states, is larger than 1 MiB, is not valid JSON or YAML, is no "
         "mapping of names to values, or its bytes are no longer in the store. Its values are shown as missing there; "
         "all others are compared.",
+    ),
+    "E686": (
+        "spans cannot be sent as configured",
+        "`orch23 build --otel` reads the standard environment variables of OpenTelemetry, and one of them has a value "
+        "that it cannot use. Nothing was built. Spans are sent by OTLP over HTTP (`http/protobuf`), usually to port "
+        "4318; OTLP over gRPC is not supported.",
+    ),
+    "W689": (
+        "spans were not sent, or not as configured",
+        "`orch23 build --otel` could not send all spans to the collector: it does not run, refused them or was too "
+        "slow. Or the library of OpenTelemetry ignores the value of a variable. The build is not affected, and the "
+        "journal in `logs` has what the spans have. If the collector only needs more time at the end of the build, set "
+        "OTEL_BSP_EXPORT_TIMEOUT (milliseconds).",
     ),
     "W671": (
         "a pipeline cannot be planned",

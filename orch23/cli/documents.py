@@ -1,4 +1,4 @@
-"""The files that `build` writes about itself (`--junit FILE`, `--trace FILE`), and the summary of a CI job."""
+"""What `build` gives about itself: files (`--junit FILE`, `--trace FILE`), the summary of a CI job, and spans."""
 
 import os
 from collections.abc import Mapping
@@ -12,19 +12,20 @@ from orch23.cli.console import Console
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
 from orch23.model.event import Observer
-from orch23.report.formats import View
+from orch23.report.formats import Document, View
 from orch23.report.observers import Fanout, Guarded
 from orch23.report.registry import DOCUMENTS
 from orch23.store.safe_files import write_atomic
 
 
 class Documents(Struct):
-    """The documents of a build: `paths` by name.
+    """The documents of a build: `paths` by name; `spans` makes the observer that sends spans.
 
     A document that cannot be written stops neither the build nor its journal; `fault` is the first exception.
     """
 
     paths: Mapping[str, Path]
+    spans: Document | None = None
     _observers: tuple[Guarded, ...] = ()
 
     def beside(self, screen: Observer, view: View) -> Observer:
@@ -34,7 +35,7 @@ class Documents(Struct):
             for name, path in self.paths.items()
         )
         # After the screen: what the user sees does not wait for a slow disk.
-        return Fanout(screen, *self._observers)
+        return Fanout(screen, *self._observers, *([self.spans(view)] if self.spans is not None else []))
 
     @property
     def fault(self) -> Exception | SystemExit | None:
@@ -42,17 +43,20 @@ class Documents(Struct):
         return next((one.fault for one in self._observers if one.fault is not None), None)
 
 
-def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool) -> Documents:
+def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool, otel: bool) -> Documents:
     """Return the documents with these files, by name. Their paths are relative to the working directory.
+
+    With `otel` spans are sent too; those of a dry run would say nothing.
 
     The folders are created now, and it is checked that the files can be written: a build that is paid for must not
     find this out at its end.
 
     Raises:
         UsageError: a file cannot be written, or nothing is built.
+        ConfigurationError: spans cannot be sent.
 
     """
-    if dry_run:
+    if dry_run and files:
         hint = "drop `--dry-run`; `orch23 plan --json` describes what a build would do"
         raise UsageError(
             Diagnostic("E641", f"`--dry-run` builds nothing that `--{min(files)}` could describe", hint=hint)
@@ -65,7 +69,11 @@ def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool)
     ]
     if errors:
         raise UsageError(*errors)
-    return Documents(paths)
+    if not otel or dry_run:
+        return Documents(paths)
+    from orch23.cli.spans import open_spans  # noqa: PLC0415 - the libraries of an extra
+
+    return Documents(paths, open_spans(console))
 
 
 def _unwritable(option: str, path: Path) -> Diagnostic | None:

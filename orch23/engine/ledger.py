@@ -164,6 +164,8 @@ class Ledger(Struct, kw_only=True):
                 self._changed.wait(self._left_s(stage))
             reserved = CallReserved(
                 fingerprint=reservation.fingerprint,
+                provider=request.provider,
+                model=request.model,
                 calls=most.calls,
                 tokens=most.tokens,
                 cost=reservation.cost(most),

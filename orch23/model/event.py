@@ -312,10 +312,13 @@ class CallReserved(EventData, frozen=True, kw_only=True):
     """The maximum calls, tokens and cost of a request are reserved before it is sent.
 
     With `collects` the response was submitted by an interrupted run: this reservation replaces that of the earlier run.
+    A fallback has another `provider`, `model` and fingerprint than the `llm_request` before.
     """
 
     kind: ClassVar[str] = "call_reserved"
     fingerprint: str = ""
+    provider: str = ""
+    model: str = ""
     calls: int = 0
     tokens: int = 0
     cost: CostText = None

@@ -76,6 +76,19 @@ def view_without_its_libraries(project: Project) -> set[str]:
         return shown(built(project).run("view"))
 
 
+@TRIGGERS.of("E686")
+def spans_by_grpc(project: Project) -> set[str]:
+    """Ask for spans by a protocol that is not supported."""
+    return shown(project.write(ONE).run("build", "--otel", env={"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}))
+
+
+@TRIGGERS.of("W689")
+def collector_that_does_not_run(project: Project) -> set[str]:
+    """Send spans to a port that is closed."""
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_EXPORT_TIMEOUT": "100"}
+    return shown(project.write(ONE).run("build", "--otel", env=env))
+
+
 @TRIGGERS.of("E661")
 def no_pipeline_here(project: Project) -> set[str]:
     """Plan in an empty folder."""

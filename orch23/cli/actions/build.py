@@ -69,6 +69,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     as_json: bool,
     junit: str | None,
     trace: str | None,
+    otel: bool,
     plan_path: str | None,
 ) -> int:
     """Build stages that are not up to date."""
@@ -92,7 +93,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     if output == "auto" and console.is_in_github_actions:
         output = "github"
     summary = (console.environ.get("GITHUB_STEP_SUMMARY") or None) if output == "github" and not dry_run else None
-    documents = _documents(console, {"junit": junit, "trace": trace, "summary": summary}, dry_run=dry_run)
+    documents = _documents(console, {"junit": junit, "trace": trace, "summary": summary}, dry_run=dry_run, otel=otel)
     if dry_run:
         from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build does not need it
 
@@ -248,13 +249,13 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
     return code or reported or ExitCode.BUG
 
 
-def _documents(console: Console, files: Mapping[str, str | None], *, dry_run: bool) -> "Documents | None":
+def _documents(console: Console, files: Mapping[str, str | None], *, dry_run: bool, otel: bool) -> "Documents | None":
     named = {name: file for name, file in files.items() if file is not None}
-    if not named:
+    if not named and not otel:
         return None
     from orch23.cli.documents import open_documents  # noqa: PLC0415 - most builds write none
 
-    return open_documents(console, named, dry_run=dry_run)
+    return open_documents(console, named, dry_run=dry_run, otel=otel)
 
 
 def _check_model_flags(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:

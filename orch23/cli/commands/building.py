@@ -55,6 +55,7 @@ from orch23.report.registry import FORMATS
 @option("--json", "as_json", is_flag=True, help="Same as --output jsonl; with -n, one JSON document.")
 @option("--junit", metavar="FILE", type=click.Path(), help="Write a JUnit report to FILE.")
 @option("--trace", metavar="FILE", type=click.Path(), help="Write a Chrome trace to FILE.")
+@option("--otel", is_flag=True, help="Send OpenTelemetry spans.")
 @option("--plan", "plan_path", metavar="FILE", type=click.Path(), help="Build what `plan --out FILE` planned.")
 def build_command() -> None:
     """Build stages that are not up to date.

@@ -16,7 +16,7 @@ from orch23.engine.ledger import Ledger, StageLimitError
 from orch23.engine.outcomes import StageCost
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError
-from orch23.model.event import Event, RunFinished
+from orch23.model.event import CallReserved, Event, RunFinished
 from orch23.model.event_data import RequestTotals
 from orch23.model.llm import Message, Request, Response, Usage
 from orch23.model.pipeline import Price, StopConditions
@@ -120,6 +120,8 @@ def test_the_worst_case_is_reported_before_a_call_and_the_truth_after_it() -> No
     rig = Rig()
     rig.ledger.reserve("a", request())
     assert rig.reported("call_reserved") == [("a", 1, MOST, str(MOST))]
+    (reserved,) = (event.data for event in rig.events if isinstance(event.data, CallReserved))
+    assert (reserved.provider, reserved.model) == (request().provider, request().model) != ("", "")
     assert rig.reported("call_settled") == []
     response = rig.answer("a", 7, 3)
     assert (response.cost, response.prices) == ("10", "pipeline")

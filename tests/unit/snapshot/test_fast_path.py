@@ -22,6 +22,7 @@ DECIDED = {
     "--wait",
     "--junit",
     "--trace",
+    "--otel",
     "--plan",
 }
 """The options with which a build is decided each time."""

@@ -1,0 +1,171 @@
+"""Send spans of a build to a collector of OpenTelemetry (`build --otel`)."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from time import monotonic_ns, time_ns
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orch23 import __version__
+from orch23.cli.console import Console
+from orch23.decide.secrets import redaction_mark
+from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.errors import ConfigurationError
+from orch23.model.event import Observer
+from orch23.providers.installation import install_command
+from orch23.report.formats import Document, View
+from orch23.report.observers import Guarded
+from orch23.store.run_logs import AttemptFiles
+
+if TYPE_CHECKING:
+    from orch23.report.otel.build_spans import BuildSpans, ReadMessages
+    from orch23.report.otel.span_export import Loss, SpanExport
+
+_LIBRARIES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+_PROTOCOL = "http/protobuf"
+_WAIT_S = 5.0
+_DEFAULT_ENDPOINT = "http://localhost:4318"
+_PATH = "v1/traces"
+# The values of the variable with which prompts and responses are attributes of spans; `true` was the first one.
+_WITH_CONTENT = frozenset({"true", "span_only", "span_and_event"})
+
+
+def open_spans(console: Console) -> Document | None:
+    """Return what makes the observer of a build; None if the environment switches spans off.
+
+    When the command ends, the spans that are left are sent.
+
+    Raises:
+        ConfigurationError: a library is not installed, or an environment variable has a value that cannot be used.
+
+    """
+    environ = console.environ
+    exporters = {name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", "").split(",")} - {""}
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporters == {"none"}:
+        return None
+    if exporters and "otlp" not in exporters:
+        names = ",".join(sorted(exporters))
+        hint = "set it to otlp, or remove it"
+        raise ConfigurationError(Diagnostic("E686", f"OTEL_TRACES_EXPORTER is `{names}`, not `otlp`", hint=hint))
+    export = _open_export(environ)
+    for text in export.ignored:
+        hint = "correct the environment variables that begin with OTEL_"
+        message = f"OpenTelemetry: {_without_headers(text, environ)}"
+        console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
+    # The first callback runs last: the spans of each build are closed before.
+    console.resources.callback(_end_export, console, export)
+    return partial(_observer, console, export)
+
+
+def _open_export(environ: Mapping[str, str]) -> "SpanExport":
+    name, protocol = _variable(environ, "PROTOCOL")
+    if protocol not in ("", _PROTOCOL):
+        hint = f"set it to {_PROTOCOL}, and the endpoint to the HTTP port of the collector, by default 4318"
+        raise ConfigurationError(Diagnostic("E686", f"{name} is `{protocol}`, which is not supported", hint=hint))
+    try:
+        from orch23.report.otel.span_export import SpanExport  # noqa: PLC0415 - the libraries of an extra
+    except ModuleNotFoundError as error:
+        missing = _LIBRARIES[(error.name or "").startswith("opentelemetry.exporter")]
+        message = f"`--otel` needs the library `{missing}`, which is not installed"
+        raise ConfigurationError(Diagnostic("E669", message, hint=install_command(missing))) from error
+    try:
+        return SpanExport(__version__, has_queue_size="OTEL_BSP_MAX_QUEUE_SIZE" in environ)
+    except (ValueError, RuntimeError, OSError) as error:
+        hint = "correct the environment variables that begin with OTEL_"
+        message = f"spans cannot be sent: {_without_headers(str(error), environ)}"
+        raise ConfigurationError(Diagnostic("E686", message, hint=hint)) from error
+
+
+def _observer(console: Console, export: "SpanExport", view: View) -> Observer:
+    from orch23.report.otel.build_spans import BuildSpans  # noqa: PLC0415 - the libraries of an extra
+    from orch23.report.otel.span_export import parent_context  # noqa: PLC0415 - as above
+
+    content = console.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").lower()
+    spans = BuildSpans(
+        tracer=export.tracer,
+        parent=parent_context(console.environ),
+        name=view.pipeline.name or view.pipeline.file,
+        clock_ns=_clock_ns(),
+        began_ns=console.began_ns,
+        read_messages=_read_messages(view.logs, view.redact) if content in _WITH_CONTENT else None,
+    )
+    guarded = Guarded(spans)
+    console.resources.callback(_close, console, spans, guarded)
+    return guarded
+
+
+def _clock_ns() -> Callable[[], int]:
+    """Return a clock in ns since 1970 that does not go back if the time of the machine is set during the build."""
+    offset_ns = time_ns() - monotonic_ns()
+    return lambda: monotonic_ns() + offset_ns
+
+
+def _read_messages(logs: Path, redact: Callable[[str], str]) -> "ReadMessages":
+    def read(run_id: str, stage: str, attempt: int) -> tuple[str, str]:
+        folder = AttemptFiles(logs / run_id).attempt_folder(stage, attempt)
+        prompt, response = (_text(folder / name) for name in ("prompt.txt", "response.txt"))
+        return redact(prompt), redact(response)
+
+    return read
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:  # it was removed meanwhile
+        return ""
+
+
+def _close(console: Console, spans: "BuildSpans", guarded: Guarded) -> None:
+    """End the spans of a build that was stopped. An error in spans does not stop a build."""
+    try:
+        spans.close()
+    except Exception as error:  # noqa: BLE001 - it is reported as a warning
+        guarded.fault = guarded.fault or error
+    if guarded.fault is not None:
+        message = f"the spans are incomplete, by a bug of orch23: {type(guarded.fault).__name__}: {guarded.fault}"
+        hint = "report it; the journal in `logs` is complete"
+        console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
+
+
+def _end_export(console: Console, export: "SpanExport") -> None:
+    """Send what is left, and warn if something did not arrive."""
+    loss = export.end(_wait_s(console.environ))
+    if loss is not None:
+        console.write_diagnostics([_loss_warning(loss, console.environ)])
+
+
+def _loss_warning(loss: "Loss", environ: Mapping[str, str]) -> Diagnostic:
+    reason = _without_headers(loss.reason, environ)
+    message = f"{loss.lost:,} of {loss.total:,} spans were not sent to {_endpoint(environ)}: {reason}"
+    hint = "check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS, and that the collector runs"
+    return Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)
+
+
+def _wait_s(environ: Mapping[str, str]) -> float:
+    """Return how long the end of the command may take: OTEL_BSP_EXPORT_TIMEOUT, in milliseconds, or 5 seconds."""
+    text = environ.get("OTEL_BSP_EXPORT_TIMEOUT", "")
+    return int(text) / 1000 if text.isascii() and text.isdigit() else _WAIT_S
+
+
+def _endpoint(environ: Mapping[str, str]) -> str:
+    """Return the address that spans are sent to, without user and password."""
+    name, base = _variable(environ, "ENDPOINT")
+    text = base if "TRACES" in name else f"{(base or _DEFAULT_ENDPOINT).rstrip('/')}/{_PATH}"
+    login, sign, _ = urlsplit(text).netloc.rpartition("@")
+    return text.replace(f"{login}{sign}", "", 1)
+
+
+def _without_headers(text: str, environ: Mapping[str, str]) -> str:
+    """Return what the library says without the headers of the environment: one that it cannot parse may be a key."""
+    name, headers = _variable(environ, "HEADERS")
+    for header in sorted(filter(None, map(str.strip, headers.split(","))), key=len, reverse=True):
+        text = text.replace(header, redaction_mark(name))
+    return text
+
+
+def _variable(environ: Mapping[str, str], name: str) -> tuple[str, str]:
+    """Return name and value of a variable for spans: its own one, else the one for all kinds of telemetry."""
+    own, general = f"OTEL_EXPORTER_OTLP_TRACES_{name}", f"OTEL_EXPORTER_OTLP_{name}"
+    return (own, environ[own]) if environ.get(own) else (general, environ.get(general, ""))

@@ -1,0 +1,1 @@
+"""OpenTelemetry spans of a build."""
