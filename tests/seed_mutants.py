@@ -54,8 +54,8 @@ NO_FEEDBACK = M(CODE_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% s
 NO_EXCERPT = M(FEEDBACK_TEXT, '        yield DataBlock("what failed", feedback.excerpt)', "        yield from ()")
 NO_TEST_REPORT = M(
     "orch23/decide/verdict.py",
-    "    return replace(verdict, headline=_headline(result, verdict.counts)) if result.failures else verdict\n\n\ndef judge_failing",
-    "    return replace(verdict, parts=())\n\n\ndef judge_failing",
+    "    return replace(verdict, headline=_headline(result, verdict.counts), error=_most_frequent(result))\n",
+    "    return replace(verdict, parts=())\n",
 )
 FOLLOW_UP = "orch23/resolve/dialogue.py"
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")

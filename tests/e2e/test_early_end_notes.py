@@ -20,7 +20,8 @@ def notes(project: Project, stage: Mapping[str, Any], files: Mapping[str, str]) 
     said = project.run("validate", "--output-format", "json")
     assert said.code == 0, said.err
     found: list[dict[str, Any]] = json.loads(said.out)
-    return found
+    # There are no scripted responses for these stages.
+    return [one for one in found if one["code"] != "E404"]
 
 
 def places(found: list[dict[str, Any]]) -> list[tuple[str, str, int]]:

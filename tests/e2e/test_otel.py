@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -50,6 +51,14 @@ def claude() -> Iterator[Loopback]:
         down = error_reply(529, "overloaded_error", "overloaded", {"retry-after": "0"})
         server.add(down, message_reply("bad words"))
         yield server
+
+
+@pytest.fixture(autouse=True)
+def _loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enable the loggers of the library: `import importlinter`, as other tests do, disables all that exist."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("opentelemetry") and isinstance(logger, logging.Logger):
+            monkeypatch.setattr(logger, "disabled", False)
 
 
 @pytest.fixture

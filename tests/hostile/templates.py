@@ -102,7 +102,7 @@ TEMPLATES: dict[str, Case] = {
     # looking around
     "the class of a text": template("{{ ''.__class__.__mro__[1].__subclasses__() }}", "E832"),
     "the class by an item": template("{{ ''['__class__'] }}", "E832"),
-    "an attribute by a filter": template("{{ '' | attr('__class__') }}", "attr"),
+    "an attribute by a filter": template("{{ '' | attr('__class__') }}", "attr", column=9),
     "an attribute by map": template("{{ ['a'] | map(attribute='__class__') | list }}", "E832"),
     "the globals of a function": template("{{ range.__init__.__globals__ }}", "E832"),
     "the globals of a macro": template("{% macro f() %}{% endmacro %}{{ f.__globals__ }}", "E832"),
@@ -119,7 +119,7 @@ TEMPLATES: dict[str, Case] = {
     "a member that is not there": template("\n{{ vars.m }}", "`m`", line=2),
     "an end that is missing": template("{% for a in vars %}", "E832"),
     "an end too many": template("\n{% endfor %}", "E832", line=2),
-    "an unknown tag": template("\n{% do a %}", "E832", line=2),
+    "an unknown tag": template("\n{% do a %}", "E832", line=2, column=4),
     "a thousand brackets": template("{{ " + "(" * 1000 + " }}", "E832"),
     "a thousand brackets that close": template("{{ " + "(" * 1000 + "1" + ")" * 1000 + " }}", "E832"),
     "a thousand loops": template("{% for a in b %}" * 1000, "E832"),
