@@ -1,7 +1,9 @@
-"""Send spans of a build to a collector of OpenTelemetry (`build --otel`)."""
+"""Send spans to a collector of OpenTelemetry: while a build runs (`build --otel`), or of its journal (`log --otel`)."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING
@@ -11,12 +13,13 @@ from orch23 import __version__
 from orch23.cli.console import Console
 from orch23.decide.secrets import redaction_mark
 from orch23.model.diagnostic import Diagnostic, Severity
-from orch23.model.errors import ConfigurationError
-from orch23.model.event import Observer
+from orch23.model.errors import ConfigurationError, ExitCode
+from orch23.model.event import Event, Observer
 from orch23.providers.installation import install_command
 from orch23.report.formats import Document, View
 from orch23.report.observers import Guarded
-from orch23.store.run_logs import AttemptFiles
+from orch23.report.values import pluralize
+from orch23.store.run_logs import AttemptFiles, read_journal
 
 if TYPE_CHECKING:
     from orch23.report.otel.build_spans import BuildSpans, ReadMessages
@@ -40,6 +43,41 @@ def open_spans(console: Console) -> Document | None:
         ConfigurationError: a library is not installed, or an environment variable has a value that cannot be used.
 
     """
+    export = _start_export(console)
+    if export is None:
+        return None
+    # The first callback runs last: the spans of each build are closed before.
+    console.resources.callback(_end_export, console, export)
+    return partial(_observer, console, export)
+
+
+def send_run(console: Console, journal: Path, redact: Callable[[Event], Event]) -> int:
+    """Send the spans of a run that has ended, from its journal; return the exit code. `redact` removes secrets.
+
+    Raises:
+        ConfigurationError: as `open_spans`.
+        NotFoundError, CorruptStateError: the journal cannot be read.
+
+    """
+    lines = read_journal(journal)
+    export = _start_export(console)
+    if export is None:
+        console.write_err("nothing is sent: OTEL_SDK_DISABLED or OTEL_TRACES_EXPORTER switches spans off\n")
+        return ExitCode.OK
+    # The clock of the machine may have been set back during the run.
+    times = list(accumulate((_time_ns(line.ts) for line in lines), max)) or [0]
+    now = [times[0]]
+    spans = _build_spans(console, export, journal.parent, lambda: now[0], times[0])
+    for line, now[0] in zip(lines, times, strict=False):
+        spans.notice(redact(line.event))
+    spans.close()
+    loss = _end_export(console, export)
+    if loss is None:
+        console.write_out(f"sent {pluralize(export.ended, 'span')} of {journal.stem} to {_endpoint(console.environ)}\n")
+    return ExitCode.OK if loss is None else ExitCode.FAILED
+
+
+def _start_export(console: Console) -> "SpanExport | None":
     environ = console.environ
     exporters = {name.strip() for name in environ.get("OTEL_TRACES_EXPORTER", "").split(",")} - {""}
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporters == {"none"}:
@@ -53,9 +91,7 @@ def open_spans(console: Console) -> Document | None:
         hint = "correct the environment variables that begin with OTEL_"
         message = f"OpenTelemetry: {_without_headers(text, environ)}"
         console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
-    # The first callback runs last: the spans of each build are closed before.
-    console.resources.callback(_end_export, console, export)
-    return partial(_observer, console, export)
+    return export
 
 
 def _open_export(environ: Mapping[str, str]) -> "SpanExport":
@@ -78,21 +114,31 @@ def _open_export(environ: Mapping[str, str]) -> "SpanExport":
 
 
 def _observer(console: Console, export: "SpanExport", view: View) -> Observer:
+    spans = _build_spans(console, export, view.logs, _clock_ns(), console.began_ns)
+    guarded = Guarded(spans)
+    console.resources.callback(_close, console, spans, guarded)
+    return guarded
+
+
+def _build_spans(
+    console: Console, export: "SpanExport", logs: Path, clock_ns: Callable[[], int], began_ns: int
+) -> "BuildSpans":
     from orch23.report.otel.build_spans import BuildSpans  # noqa: PLC0415 - the libraries of an extra
     from orch23.report.otel.span_export import parent_context  # noqa: PLC0415 - as above
 
     content = console.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").lower()
-    spans = BuildSpans(
+    return BuildSpans(
         tracer=export.tracer,
         parent=parent_context(console.environ),
-        name=view.pipeline.name or view.pipeline.file,
-        clock_ns=_clock_ns(),
-        began_ns=console.began_ns,
-        read_messages=_read_messages(view.logs, view.redact) if content in _WITH_CONTENT else None,
+        clock_ns=clock_ns,
+        began_ns=began_ns,
+        read_messages=_read_messages(logs, console.redact) if content in _WITH_CONTENT else None,
     )
-    guarded = Guarded(spans)
-    console.resources.callback(_close, console, spans, guarded)
-    return guarded
+
+
+def _time_ns(timestamp: str) -> int:
+    """Return a time of a journal, which has milliseconds, in ns since 1970."""
+    return round(datetime.fromisoformat(timestamp).timestamp() * 1000) * 1_000_000
 
 
 def _clock_ns() -> Callable[[], int]:
@@ -129,17 +175,18 @@ def _close(console: Console, spans: "BuildSpans", guarded: Guarded) -> None:
         console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
 
 
-def _end_export(console: Console, export: "SpanExport") -> None:
-    """Send what is left, and warn if something did not arrive."""
+def _end_export(console: Console, export: "SpanExport") -> "Loss | None":
+    """Send what is left; warn about what did not arrive, and return it."""
     loss = export.end(_wait_s(console.environ))
     if loss is not None:
         console.write_diagnostics([_loss_warning(loss, console.environ)])
+    return loss
 
 
 def _loss_warning(loss: "Loss", environ: Mapping[str, str]) -> Diagnostic:
     reason = _without_headers(loss.reason, environ)
     message = f"{loss.lost:,} of {loss.total:,} spans were not sent to {_endpoint(environ)}: {reason}"
-    hint = "check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS, and that the collector runs"
+    hint = "check the OTEL_EXPORTER_OTLP_ variables and the collector; `orch23 log --otel` sends the whole run again"
     return Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from unittest.mock import patch
 
@@ -425,3 +426,47 @@ def test_each_build_of_watch_is_a_trace(story: Project, collector: Collector) ->
         assert watch.wait(timeout=30) == ExitCode.SIGINT
     assert len({span.trace_id for span in collector.named("build story")}) == 2
     assert len(collector.named("stage other")) == 2
+
+
+def test_a_run_is_sent_from_its_journal(story: Project, collector: Collector) -> None:
+    assert story.build("--otel", env={**KEYS, **collector.environ}).code == 0
+    (run_id,) = (event["data"]["run_id"] for event in story.events_of("run_started"))
+    live = collector.spans
+    collector.spans = []
+    content = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
+    outcome = story.run("log", "--otel", env={**collector.environ, **content})
+    assert (outcome.code, outcome.out) == (0, f"sent {len(live)} spans of {run_id} to {collector.url}/v1/traces\n")
+    by_start = [sorted(spans, key=lambda span: (span.name, span.start_ns)) for spans in (live, collector.spans)]
+    for was, now in zip(*by_start, strict=True):
+        added = {"gen_ai.input.messages", "gen_ai.output.messages"}
+        assert (was.name, was.attributes) == (now.name, {k: v for k, v in now.attributes.items() if k not in added})
+    # The times are those of the journal, which has milliseconds.
+    for kind, at_ns in (
+        ("stage_started", collector.only("stage other").start_ns),
+        ("stage_finished", collector.only("stage other").end_ns),
+    ):
+        (written,) = (event["ts"] for event in story.events_of(kind) if event["role"] == "other")
+        assert at_ns == round(datetime.fromisoformat(written).timestamp() * 1000) * 1_000_000
+    assert "a poem of the sea" in collector.text()
+    assert len({span.trace_id for span in collector.spans}) == 1
+
+
+def test_a_run_that_cannot_be_sent_is_an_error(story: Project, collector: Collector) -> None:
+    assert story.build("other").code == 0
+    with Collector(status=401) as refusing:
+        outcome = story.run("log", "--otel", env=refusing.environ)
+    assert (outcome.code, "3 of 3 spans were not sent" in outcome.err) == (ExitCode.FAILED, True)
+    off = story.run("log", "--otel", env={**collector.environ, "OTEL_SDK_DISABLED": "true"})
+    assert (off.code, off.out, "nothing is sent" in off.err, collector.spans) == (0, "", True, [])
+
+
+def test_the_run_of_a_killed_build_is_unfinished(story: Project, collector: Collector) -> None:
+    story.replace("pipeline.yaml", "[cp, in.txt, c.txt]", "[sleep, '60']")
+    with started(story, "build", "other") as build:
+        await_journal(story, "attempt_started")
+        build.kill()
+        build.wait()
+    assert story.run("log", "--otel", env=collector.environ).code == 0
+    assert {span.name: span.attributes["error.type"] for span in collector.spans} == dict.fromkeys(
+        ("build story", "stage other", "attempt"), "unfinished"
+    )

@@ -183,13 +183,19 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
         console.write_out(runs_text(found))
 
 
-def show_log(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> None:
-    """Show the events of a run."""
+def show_log(console: Console, *, run: str | None, as_json: bool, as_state: bool, otel: bool) -> int:
+    """Show the events of a run, or send them as spans."""
     logs = project_root(console) / LOGS_FOLDER
     path = logs / f"{select_run(run_ids(logs), run)}.jsonl"
+    if otel:
+        from orch23.cli.actions.report import event_redactor  # noqa: PLC0415 - only for this option
+        from orch23.cli.spans import send_run  # noqa: PLC0415 - the libraries of an extra
+
+        return send_run(console, path, event_redactor(console))
     if as_json:
         console.write_out(path.read_text(encoding="utf-8", errors="replace"))
     elif as_state:
         console.write_out(json_document(fold_events(read_journal(path)).to_json()))
     else:
         console.write_out("".join(log_line(line.ts, line.event) for line in read_journal(path)))
+    return ExitCode.OK

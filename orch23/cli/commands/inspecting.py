@@ -122,6 +122,7 @@ def runs_command() -> None:
 @click.argument("run", required=False)
 @option("--json", "as_json", is_flag=True, help="Write the journal, one JSON event a line.")
 @option("--state", "as_state", is_flag=True, help="Write the run's state, as in state.json.")
+@option("--otel", is_flag=True, help="Send the run as OpenTelemetry spans.")
 def log_command() -> None:
     """Show the events of a run.
 

@@ -82,16 +82,14 @@ class _Decided(Struct, frozen=True):
 class BuildSpans(Struct, kw_only=True):
     """An observer that makes the spans of a build.
 
-    `name` is the name of the pipeline, `clock_ns` the time in ns since 1970, which never goes back; `began_ns` is when
-    the command started. `parent` has the span that the build belongs to, if any. Without `read_messages` no span has
-    prompts or responses.
+    `clock_ns` is the time in ns since 1970, which never goes back; `began_ns` is when the command started. `parent` has
+    the span that the build belongs to, if any. Without `read_messages` no span has prompts or responses.
 
     Stages that were only found fresh or skipped have no span: the root span counts them. Not safe for several threads.
     """
 
     tracer: Tracer
     parent: Context
-    name: str
     clock_ns: Callable[[], int]
     began_ns: int
     read_messages: ReadMessages | None = None
@@ -136,7 +134,7 @@ class BuildSpans(Struct, kw_only=True):
             "orch23.sandbox": data.sandbox,
         }
         self._root = self.tracer.start_span(
-            f"build {self.name}", context=self.parent, attributes=attributes, start_time=self.began_ns
+            f"build {data.name or data.pipeline}", context=self.parent, attributes=attributes, start_time=self.began_ns
         )
 
     def _end_root(self, data: RunFinished, now: int) -> None:

@@ -69,6 +69,11 @@ class SpanExport:
         tracer: Tracer = self._provider.get_tracer("orch23", self._version, schema_url=SCHEMA_URL)
         return tracer
 
+    @property
+    def ended(self) -> int:
+        """How many spans have ended, and were or will be sent."""
+        return self._processor.ended
+
     def end(self, wait_s: float) -> Loss | None:
         """Send what is left, for at most `wait_s` seconds; return what did not arrive, or None if all did."""
         # The shutdown of the SDK waits longer than its time limit if a request hangs.

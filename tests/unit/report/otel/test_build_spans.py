@@ -27,12 +27,11 @@ class Spans:
         observer = BuildSpans(
             tracer=provider.get_tracer("test"),
             parent=Context(),
-            name="demo",
             clock_ns=lambda: now[0],
             began_ns=BEGAN,
             read_messages=read,
         )
-        observer.notice(of("run_started", run_id="r1", pipeline="p.yaml"))
+        observer.notice(of("run_started", run_id="r1", pipeline="p.yaml", name="demo"))
         for at, event in events:
             now[0] = 100 + at
             observer.notice(event)
