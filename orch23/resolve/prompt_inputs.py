@@ -44,6 +44,20 @@ class PromptInput(Struct, frozen=True):
         """Read the text."""
         return self.read()
 
+    def __repr__(self) -> str:
+        """Return its name only: `{{ [inputs[0]] }}` would write the rest into a prompt, with paths of this machine."""
+        return f"<input {self.path}>"
+
+    def __str__(self) -> str:
+        """Refuse to be written by a template.
+
+        Raises:
+            ValueError: always.
+
+        """
+        message = f"`{self.path}` is an input, and no text: write `.text` after it, or use the filter `block`"
+        raise ValueError(message)
+
     @property
     def value(self) -> Json:
         """Read the text as JSON. Every slice by a pointer is JSON.
@@ -70,6 +84,18 @@ class PromptInputs:
     def __iter__(self) -> Iterator[PromptInput]:
         """Iterate in declared order."""
         return iter(self._items)
+
+    def __str__(self) -> str:
+        """Refuse to be written by a template.
+
+        Raises:
+            ValueError: always.
+
+        """
+        message = "`inputs` is a list of files, and no text: write `{{ inputs | blocks }}` for all of them"
+        raise ValueError(message)
+
+    __repr__ = __str__
 
     def __len__(self) -> int:
         """Return the number of inputs."""
