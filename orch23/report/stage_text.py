@@ -261,8 +261,6 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
     message = first.message if problem is None else problem.message
     if problem is not None and problem.subject and problem.subject != first.name:
         message = f"{problem.subject}: {message}"
-    if problem is not None and len(ends) == 1 and len(first.data.problems) == 1:
-        message = problem.code  # it is shown above as a whole, and nothing is between
     if first.data.cause and _has_failed_tests(first.data):
         message = message.partition(": ")[0]  # the cause says what the error of the tests says
     reason = truncate(visible(message.partition("\n")[0]), _MAX_REASON)
