@@ -268,9 +268,11 @@ stages:
 def test_a_build_that_changes_its_own_inputs_is_not_repeated_at_once_forever(watching: Watching, end: str) -> None:
     watching.write("pipeline.yaml", OWN_INPUT.replace("ROOT", str(watching.root)).replace("END", end))
     watching.launch()
-    watching.wait(lambda: "files change during each build; the next one starts in 5 s" in watching.text())
-    assert watching.text().count("a file changed during the build") == 3
-    assert len(list((watching.root / "logs").glob("*.jsonl"))) == 4
+    watching.wait(lambda: "files change during each build; the next one starts in 1 s" in watching.text())
+    # With ever longer pauses.
+    watching.wait(lambda: "starts in 4 s" in watching.text())
+    assert watching.text().count("a file changed during the build") == 5
+    assert len(list((watching.root / "logs").glob("*.jsonl"))) == 6
     # It is no longer stopped once the user has repaired it.
     watching.write("pipeline.yaml", PIPELINE)
     watching.wait(lambda: watching.read("end.txt") == "one\none\n")
@@ -454,6 +456,7 @@ FolderEvents.wait = counted
     assert {*kept.read_text().splitlines()} == {"[0, 0, 0, 0, 0]"}
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.thorough)])
 def test_no_edit_is_missed_during_builds(watching: Watching, count: int) -> None:
     watching.start()
@@ -469,6 +472,8 @@ def test_no_edit_is_missed_during_builds(watching: Watching, count: int) -> None
             watching.wait(lambda up=up: watching.read("end.txt") == up * 2)  # type: ignore[misc]
             watching.wait(lambda: watching.read("o.txt") == texts["q.md"])
     watching.idle()
+    # The user goes on between two builds, so pauses do not get longer.
+    assert "starts in 8 s" not in watching.text()
     assert watching.stop() == 130
     assert watching.build("--replay") == 0
 

@@ -31,6 +31,8 @@ _GIT_WAIT_S = 5.0
 # A build whose files changed while it ran is repeated. It may change them itself: after some times there is a pause.
 _MAX_AGAIN = 3
 _LONGEST_PAUSE_S = 60.0
+_LOOK_S = 0.5
+_NEVER_NS = 1 << 63
 _SHOWN_PATHS = 3
 
 
@@ -163,9 +165,19 @@ class Watch(Struct, kw_only=True):
         self.files.read = ended.read if ended.has_started else FileTree.of(self.root, began_ns)
         self._repeats = self._repeats + 1 if ended.is_outdated else 0
         if (more := self._repeats - _MAX_AGAIN) > 0:
-            pause_s = min(_LONGEST_PAUSE_S, _INTERVAL_S * 2 ** (more - 1))
-            self.console.write_err(f"note: files change during each build; the next one starts in {pause_s:.0f} s\n")
-            self.events.pause(pause_s)
+            self._pause(min(_LONGEST_PAUSE_S, 2.0 ** (more - 1)))
+
+    def _pause(self, longest_s: float) -> None:
+        """Wait before a build whose files change again and again, or until they change while no build runs."""
+        self.console.write_err(
+            f"note: files change during each build; the next one starts in {longest_s:.0f} s, or at the next change\n"
+        )
+        files, until = FileTree.of(self.root, _NEVER_NS), time.monotonic() + longest_s
+        while not self.stop.is_set() and (left_s := until - time.monotonic()) > 0:
+            self.events.pause(min(left_s, _LOOK_S))
+            if files.changed():  # by the user, so the builds may not have changed them either
+                self._repeats = 0
+                return
 
     def _reason(self, change: Change) -> str:
         """Return the lines above a build: what has changed, if that is known."""
