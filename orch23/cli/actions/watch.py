@@ -30,7 +30,7 @@ _GIT_LOCK = Path(".git/index.lock")
 _GIT_WAIT_S = 5.0
 # A build whose files changed while it ran is repeated. It may change them itself: after some times there is a pause.
 _MAX_AGAIN = 3
-_LONGEST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 8.0
 _LOOK_S = 0.5
 _NEVER_NS = 1 << 63
 _SHOWN_PATHS = 3
