@@ -81,8 +81,8 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "W688": (
         "a metrics file cannot be read",
-        "The file does not exist in one of the two states, is larger than 1 MiB, is not valid JSON or YAML, is no "
-        "mapping of names to values, or its bytes are no longer in the store. Its values are shown as missing there; "
+        "The file does not exist in one of the two states, is larger than 1 MiB, is not valid JSON or YAML, is not "
+        "a mapping of names to values, or its bytes are no longer in the store. Its values are shown as missing there; "
         "all others are compared.",
     ),
     "E686": (

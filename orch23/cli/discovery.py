@@ -149,12 +149,14 @@ def _pipeline_folder(folder: Path) -> Path | None:
 
 def _only_pipeline(folder: Path, start: Path, passed_over: list[NotOwn]) -> Path | None:
     """Return the only file in `pipelines` of a directory; one of another user, in a parent, is added to the list."""
-    name = only_pipeline(folder)
-    if name is None or folder == start:
-        return None if name is None else folder / name
-    other = _not_own(folder / name)
-    passed_over += [] if other is None else [other]
-    return folder / name if other is None else None
+    names = _pipelines(folder)
+    if len(names) != 1:
+        return None
+    other = None if folder == start else _not_own(folder / names[0])
+    if other is None:
+        return folder / names[0]
+    passed_over.append(other)
+    return None
 
 
 def _folder_of_named(start: Path, pipeline: Path) -> tuple[Path, NotOwn | None]:
@@ -193,12 +195,6 @@ def _not_own(path: Path) -> NotOwn | None:
     if other is not None:
         return NotOwn(path, other, is_file=True)
     return None if folder == user else NotOwn(path, folder, is_file=False)
-
-
-def only_pipeline(here: Path) -> str | None:
-    """Return the path of the pipeline in `pipelines`; None if there is none, or more than one."""
-    found = _pipelines(here)
-    return found[0] if len(found) == 1 else None
 
 
 def _pipelines(here: Path) -> list[str]:

@@ -51,8 +51,6 @@ _NO_VARIABLE = lazy_pattern(
 _PATH_OUTSIDE = lazy_pattern(r"~?/(?!/)[^\x00-\x1f\x7f*?\[\]{}$]{1,300}")
 _UNSEEN = lazy_pattern(r"no such file|permission denied|can't open file|cannot open|not found", re.IGNORECASE)
 _HOME = lazy_pattern(r"(?<![\w./-])/room/home(?=/)")
-
-
 _KILLED = 137
 _FLOODED = lazy_pattern(r"\nkilled: it printed more than (\d{1,15}) bytes\s*\Z")
 

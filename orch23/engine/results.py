@@ -152,7 +152,7 @@ def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
 
 def _withheld(end: StageOutcome, not_green: Outcomes) -> StageOutcome:
     """Return the outcome of a stage that is withheld because of others: failed or edited ones, if there are any."""
-    serious = [name for name, one in not_green.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)]
+    serious = [name for name, one in not_green.items() if one.status.is_failure]
     by = tuple(serious or not_green)
     listed = join_first([f"{name} {not_green[name].status}" for name in by], _MOST_NAMES)
     return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {listed}", by=by)

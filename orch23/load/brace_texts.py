@@ -1,4 +1,7 @@
-"""Find texts of a pipeline that look like an expression, and lack its `$`: `{{ vars.model }}`."""
+"""Find texts of a pipeline that look like an expression, and lack its `$`: `{{ vars.model }}`.
+
+Prompts and templates, where such texts are right, are files of their own.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +15,6 @@ from orch23.model.patterns import lazy_pattern
 
 _BRACES = lazy_pattern(r"(?<![${])\{\{-?\s*(\w+)[^{}\n]{0,200}\}\}")
 _ITEM = "item"
-# Files of their own have such texts: prompts and templates.
 _MOST = 10
 
 

@@ -54,6 +54,11 @@ class StageStatus(StrEnum):
         return self in _AWAITED
 
     @property
+    def is_failure(self) -> bool:
+        """Return whether the user has to do something: the stage failed, or its files were edited."""
+        return self in (StageStatus.FAILED, StageStatus.EDITED)
+
+    @property
     def is_idle(self) -> bool:
         """Return whether nothing was done for the stage."""
         return self in (StageStatus.FRESH, StageStatus.SKIPPED)

@@ -13,7 +13,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
 from orch23.report.observers import Fanout
-from orch23.report.stage_ends import FAILURES, StageEnds
+from orch23.report.stage_ends import StageEnds
 from orch23.report.stage_text import FinishedStage
 
 # Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report.
@@ -63,7 +63,7 @@ class JUnitReport(Struct, kw_only=True):
         case = ET.SubElement(suite, "testcase", classname=_legal(self.name), name=_legal(end.name))
         case.set("time", f"{end.data.duration_s or 0.0:.3f}")
         first = _legal(end.message.partition("\n")[0])
-        if end.status in FAILURES:
+        if end.status.is_failure:
             failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
             cause = f"\n{cause_name(end.data.cause)}: {cause_summary(end.data.cause)}" if end.data.cause else ""
             failure.text = _legal(f"{end.data.failure or end.message}{cause}")

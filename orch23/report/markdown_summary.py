@@ -13,7 +13,7 @@ from orch23.model.event import Event, RunFinished, RunStarted
 from orch23.model.text import format_duration
 from orch23.report.diagnostics import visible
 from orch23.report.formats import View
-from orch23.report.stage_ends import FAILURES, StageEnds
+from orch23.report.stage_ends import StageEnds
 from orch23.report.stage_text import FinishedStage, command_line
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
 
@@ -61,12 +61,12 @@ class MarkdownSummary(Struct, kw_only=True):
         facts += [f"{pluralize(run.calls, 'call')}, {run.tokens:,} tokens"] if run.calls else []
         facts += [money_text(cost or Decimal(0), possible)] if cost or possible else []
         yield f"### {markdown_text(self.name)}: {markdown_text(run.status)}\n\n{markdown_text(' · '.join(facts))}\n\n"
-        ended = sorted(self._ends.all(), key=lambda end: end.status not in FAILURES)
+        ended = sorted(self._ends.all(), key=lambda end: not end.status.is_failure)
         worked = [end for end in ended if not end.status.is_idle]
         yield from _table(worked[:_MOST_ROWS])
         if len(worked) > _MOST_ROWS:
             yield f"\n{len(worked) - _MOST_ROWS:,} more stages are not listed.\n"
-        failed = [end for end in worked if end.status in FAILURES]
+        failed = [end for end in worked if end.status.is_failure]
         for end in failed[:_MOST_FAILURES]:
             yield _failure(end)
         yield f"\nRun {markdown_text(self._run)}\n\n"

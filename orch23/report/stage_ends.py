@@ -3,10 +3,7 @@
 from msgspec import Struct, field
 
 from orch23.model.event import Event, StageFinished
-from orch23.model.stage_status import StageStatus
 from orch23.report.stage_text import FinishedStage
-
-FAILURES = (StageStatus.FAILED, StageStatus.EDITED)
 
 
 class StageEnds(Struct):
@@ -28,4 +25,4 @@ class StageEnds(Struct):
 
     def failures(self) -> list[FinishedStage]:
         """Return the ends of the stages that failed or were edited."""
-        return [end for end in self.all() if end.status in FAILURES]
+        return [end for end in self.all() if end.status.is_failure]

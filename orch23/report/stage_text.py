@@ -153,7 +153,7 @@ def failure_text(
     Only the first 20 stages are shown: so many failures mostly have the same cause. `source` returns the
     text of a file of the project, or an empty one.
     """
-    shown = [end for end in ends if end.status in (StageStatus.FAILED, StageStatus.EDITED)]
+    shown = [end for end in ends if end.status.is_failure]
     blocks = []
     for end in shown[:_MAX_STAGES]:
         kind = kinds.get(end.name.partition("@")[0], "")

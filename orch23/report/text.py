@@ -68,7 +68,6 @@ _HOW_TO_GO_ON = (
 # The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000.
 _IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
 # Items of a foreach that have a line of their own even if there are many.
-_SHOWN_ITEMS = frozenset({StageStatus.FAILED, StageStatus.EDITED})
 _ITEM_WIDTH = 8
 _MAX_WIDTH = 32
 
@@ -237,7 +236,7 @@ class TextScreen(Struct, kw_only=True):
         # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
         if is_idle and (self.folds or self._total > MAX_IDLE_LINES):
             return
-        if (folded := self._folded.get(ended.name.partition("@")[0])) is not None and ended.status not in _SHOWN_ITEMS:
+        if (folded := self._folded.get(ended.name.partition("@")[0])) is not None and not ended.status.is_failure:
             folded.add(ended.data)
             return
         # Kept back, so that a build with nothing to do is one line.

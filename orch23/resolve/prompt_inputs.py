@@ -55,7 +55,7 @@ class PromptInput(Struct, frozen=True):
             ValueError: always.
 
         """
-        message = f"`{self.path}` is an input, and no text: write `.text` after it, or use the filter `block`"
+        message = f"`{self.path}` is a file, not a text: write `.text` after it, or use the filter `block`"
         raise ValueError(message)
 
     @property
@@ -92,7 +92,7 @@ class PromptInputs:
             ValueError: always.
 
         """
-        message = "`inputs` is a list of files, and no text: write `{{ inputs | blocks }}` for all of them"
+        message = "`inputs` is a list of files, not a text: write `{{ inputs | blocks }}` for all of them"
         raise ValueError(message)
 
     __repr__ = __str__

@@ -104,7 +104,7 @@ def _lacking(name: str, message: str, number: int, line: str) -> tuple[str, str 
     hint = None
     if found[1] == "inputs":
         hint = "`inputs` has the files of the stage: `inputs | blocks` shows them all, `inputs['PATH'].text` is one"
-    elif message.startswith("the value") and not hint:
+    elif message.startswith("the value"):
         hint = _OF_FILES
     return f"`{found[1]}` has no `{name}`", hint, number, found.start(group), len(name)
 

@@ -1,4 +1,4 @@
-"""A template that writes an input itself, and not its text, is refused: its fields are no business of a model."""
+"""A template that writes an input itself, and not its text, is refused: a model must not get its fields."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_an_input_is_no_text(project: Project, template: str) -> None:
     built = project.build()
     assert (built.code, project.exists("o.txt")) == (1, False)
     assert "error[E832]: `in" in built.err
-    assert "no text: write `" in built.err
+    assert "not a text: write `" in built.err
     assert "--> t.j2:2:" in built.err
     assert "Struct" not in built.err
     assert "digest" not in built.err
