@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
+from orch23.decide.package_cause import Interpreter, missing_package
 from orch23.model.action import StepLimits
 from orch23.model.event_data import LikelyCause
 from orch23.model.patterns import lazy_pattern
@@ -71,20 +72,8 @@ class FailedStep(Struct, frozen=True, kw_only=True):
     python_path: tuple[str, ...] = ()
 
 
-class KnownFacts(Protocol):
+class KnownFacts(Interpreter, Protocol):
     """Facts of the project and of this machine. Paths are those that the step uses."""
-
-    @property
-    def interpreter(self) -> str:
-        """Return the path of the interpreter of the step."""
-
-    @property
-    def is_orch23s_interpreter(self) -> bool:
-        """Return whether that is the one that orch23 is installed in, for lack of another."""
-
-    @property
-    def has_uv(self) -> bool:
-        """Return whether the user has `uv` on PATH."""
 
     def undeclared_input(self, path: str) -> str | None:
         """Return the entry of `inputs` for a file or directory of the project that the step did not get.
@@ -233,8 +222,6 @@ def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyC
             )
     if known.has_module(top):
         return None
-    from orch23.decide.package_cause import missing_package  # noqa: PLC0415 - only for these failures
-
     return missing_package(top, known)
 
 

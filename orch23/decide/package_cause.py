@@ -1,12 +1,9 @@
 """Decide which package a step lacks, and how to install it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from orch23.model.event_data import LikelyCause
-
-if TYPE_CHECKING:
-    from orch23.decide.likely_cause import KnownFacts
 
 # Packages that are known by the module that they have. A command names only these: a module that a model invented may
 # be the name of a package of an attacker.
@@ -48,7 +45,23 @@ _SAME_NAMES_TEXT = (
 _SAME_NAMES: Final = frozenset(_SAME_NAMES_TEXT.split())
 
 
-def missing_package(module: str, known: "KnownFacts") -> LikelyCause:
+class Interpreter(Protocol):
+    """The interpreter of a step."""
+
+    @property
+    def interpreter(self) -> str:
+        """Return its path."""
+
+    @property
+    def is_orch23s_interpreter(self) -> bool:
+        """Return whether that is the one that orch23 is installed in, for lack of another."""
+
+    @property
+    def has_uv(self) -> bool:
+        """Return whether the user has `uv` on PATH."""
+
+
+def missing_package(module: str, known: Interpreter) -> LikelyCause:
     """Return the cause of a module that the interpreter does not have, with the command that installs it."""
     package = known_package(module)
     note = "" if package else f"; {_guess(module)}"
