@@ -139,12 +139,18 @@ def _by_records(known: StageFacts) -> Decision | None:
             return _claim(candidate) or Fresh(candidate.record)
     if available:
         best = available[0]
-        return _claim(best) or Restore(best.record, tuple(_disk_reasons(best.target, known)))
+        return _claim(best) or Restore(best.record, _restore_reasons(best, known))
     if not known.current and known.same_core is not None and known.same_core.is_available:
         record = known.same_core.record
         changed = change_reasons(record.manifest, known.manifest)
         return VerifyOnly(record, tuple(reason for reason in changed if reason.code == "verify_changed"))
     return None
+
+
+def _restore_reasons(best: Candidate, known: StageFacts) -> tuple[Reason, ...]:
+    """Return what changed since the last result, if an earlier one is restored; else how its files differ on disk."""
+    changed = change_reasons(known.previous.manifest, known.manifest) if known.previous is not None else ()
+    return changed or tuple(_disk_reasons(best.target, known))
 
 
 def _claim(candidate: Candidate) -> VerifyOnly | None:

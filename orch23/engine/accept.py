@@ -107,10 +107,10 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         else:
             message = f"{', '.join(error.paths)} changed meanwhile"
             problem = Diagnostic("E711", message, hint="accept again", subject=name)
-        return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
+        return _failed(build, resolved, paths, f"{edit} could not be verified", (str(problem), (problem,)))
     if failure is not None:
         text = f"{edit} does not pass: {failure.summary}"
-        return _failed(build, resolved, text, failure.feedback.excerpt, failure.diagnostics)
+        return _failed(build, resolved, paths, text, (failure.feedback.excerpt, failure.diagnostics))
     if refused := build.committer.refused(outputs):
         raise SafetyError(*refused_path_errors(refused))
     fingerprint = record_edit(session, resolved, outputs)
@@ -146,8 +146,16 @@ def _settle_before(build: Build, name: str, earlier: Collection[str]) -> None:
         state.unsettled.discard(other)
 
 
-def _failed(build: Build, resolved: ResolvedStage, text: str, failure: str, problems: tuple[Diagnostic, ...]) -> int:
-    data = StageFinished(status=StageStatus.FAILED, key=resolved.key, failure=failure)
+def _failed(
+    build: Build,
+    resolved: ResolvedStage,
+    paths: tuple[str, ...],
+    text: str,
+    failure: tuple[str, tuple[Diagnostic, ...]],
+) -> int:
+    """Report that the edit of these paths is refused; `failure` is an excerpt and its errors. Return the exit code."""
+    excerpt, problems = failure
+    data = StageFinished(status=StageStatus.FAILED, key=resolved.key, failure=excerpt, paths=paths)
     build.observer.notice(Event(data, text, resolved.stage.name, "error"))
     return custom_exit_code(ExitCode.FAILED, problems, build.session.pipeline.exit_codes)
 

@@ -1,13 +1,13 @@
 """An explanation of a stage, as values, text and JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.model.plan import Edited, Fresh
+from orch23.model.plan import Edited, Fresh, Restore
 from orch23.model.record import Manifest
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Style, Tone
@@ -70,10 +70,17 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Why a stage is stale or fresh. `key_then` is empty if the stage has never had a result."""
+    """Why a stage is stale or fresh. `key_then` is empty if the stage has never had a result.
+
+    `accepted` are the outputs of the last result whose bytes a user wrote, of a restored stage those of the result that
+    is restored. `result_run` is the run that recorded this result; it is empty if that is not known, or if nothing is
+    said about the result.
+    """
 
     line: PlanLine
     key_then: str = ""
+    accepted: tuple[str, ...] = ()
+    result_run: str = ""
     aspects: tuple[Aspect, ...] = ()
     diffs: tuple[TextDiff, ...] = ()
     causes: tuple[Cause, ...] = ()
@@ -108,6 +115,10 @@ def explain_text(explanation: Explanation, style: Style) -> str:
     out += [] if explanation.causes else [f"  {clause}" for clause in reason_texts(line.decision)]
     if isinstance(line.decision, Fresh):
         out.append("  its outputs match the record of its current key")
+    if isinstance(line.decision, Restore):
+        out.append(f"  the files of the result{_of_run(explanation)} are written back; nothing runs")
+    if explanation.accepted:
+        out.append(f"  {accepted_text(explanation.accepted, explanation.result_run)}")
     if isinstance(line.decision, Edited):
         out.append(f"  {edit_hint(line)}")
     out += ["  it uses the network"] if line.network else []
@@ -119,6 +130,16 @@ def explain_text(explanation: Explanation, style: Style) -> str:
         out += ["", f"{visible(diff.subject)}:"]
         out += [f"  {style.paint(visible(text), _DIFF_TONES.get(text[:1], 'plain'))}" for text in diff.lines]
     return "\n".join(out) + "\n"
+
+
+def accepted_text(paths: Sequence[str], run: str) -> str:
+    """Return a sentence about edits of a user that are part of a result, recorded in this run, if it is known."""
+    verb = "contains an accepted user edit" if len(paths) == 1 else "contain accepted user edits"
+    return f"{visible(', '.join(paths))} {verb}{f' (run {run})' if run else ''}"
+
+
+def _of_run(explanation: Explanation) -> str:
+    return f" of run {explanation.result_run}" if explanation.result_run else ""
 
 
 def _cause(cause: Cause, stage: str) -> str:
@@ -170,6 +191,8 @@ def explain_json(explanation: Explanation) -> str:
             "orch23_explain": 1,
             **stage_document(explanation.line),
             "key_then": explanation.key_then or None,
+            "accepted": list(explanation.accepted),
+            "result_run": explanation.result_run or None,
             "aspects": aspects,
             "causes": [{"stage": one.stage, "depth": one.depth, "text": one.clause} for one in explanation.causes],
             "diffs": [{"subject": one.subject, "diff": "\n".join(one.lines)} for one in explanation.diffs],

@@ -72,6 +72,8 @@ _SPECIAL_TEXTS: Mapping[tuple[ReasonCode, str], str] = {
     ("output_missing", ""): "its output is missing from the store",
 }
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
+# What to say of outputs on disk when they have been restored.
+_OF_OUTPUTS: Mapping[str, str] = {"output_missing": "was missing", "output_edited": "had other bytes"}
 _WITH_VALUES = frozenset({"command_changed", "params_changed", "model_changed", "tool_changed"})
 
 
@@ -298,8 +300,7 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
         case VerifyOnly(adopted=edits) if edits:
             return (f"{_list(edits)} was edited by a user, who committed or accepted the edit",)
         case Restore(reasons=reasons) | VerifyOnly(reasons=reasons) | Run(reasons=reasons):
-            no_reason = ("a later stage needs this version",) if isinstance(decision, Restore) else ()
-            return tuple(map(reason_text, reasons)) or no_reason
+            return _restore_texts(reasons) if isinstance(decision, Restore) else tuple(map(reason_text, reasons))
         case Maybe(waiting_on=waiting):
             return (REASON_TEXTS["upstream_maybe"].format(_list(waiting)),)
         case Expand(waiting_on=waiting, last_count=last):
@@ -313,6 +314,25 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
             return (f"`if` is false: {visible(condition)}",)
         case _ as never:
             assert_never(never)
+
+
+def _restore_texts(reasons: Sequence[Reason]) -> tuple[str, ...]:
+    first, *others = map(reason_text, reasons) if reasons else ("a later stage needs this version",)
+    return (f"{first}{_again(reasons)}", *others)
+
+
+def _again(reasons: Sequence[Reason | EventReason]) -> str:
+    # What changed is a reason to run: the text has to say why the stage does not.
+    is_changed = any(one.code not in _OF_OUTPUTS for one in reasons)
+    return "; an earlier result has the same inputs" if is_changed else ""
+
+
+def restored_because(reasons: Sequence[EventReason]) -> str:
+    """Return in a few words why files were restored, after these files; an empty text if it is not known."""
+    if not reasons:
+        return ""
+    first = reasons[0]
+    return _OF_OUTPUTS.get(first.code) or f"{event_reason_text(first)}{_again(reasons)}"
 
 
 def first_reason(clauses: tuple[str, ...]) -> str:

@@ -34,7 +34,6 @@ _EXPLAINED = frozenset({"E219", "E304", "E309", "E620"})
 _TRACE = "to see which command failed, write `set -x` at the beginning of `shell`"
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
 _NOT_RETRYABLE = "; not retryable"
-_TIMED = (*_OF_A_RUN, StageStatus.VERIFIED)
 
 
 class FinishedStage(Struct, frozen=True):
@@ -62,17 +61,21 @@ def stage_line(
     *,
     retries: Sequence[str] = (),
     restored: tuple[str, ...] = (),
+    why: str = "",
 ) -> str:
     """Return the line of a stage that ended. `width` is that of the column of names.
 
-    `retries` has the cause of each request that was sent again; `restored` are files that came from the store.
+    `retries` has the cause of each request that was sent again; `restored` are files that came from the store,
+    `why` is the reason.
     """
     status = ended.status
     mark, tone = status_sign(status, style.marks)
-    word = kind if status in _OF_A_RUN else status.value
-    spent = ended.data.duration_s or 0.0
-    time = f"{format_duration(spent):>7}" if spent or status in _TIMED else " " * 7
-    facts = _facts(ended, retries, restored)
+    # The step of a stage did not run if `accept` refused an edit of its outputs.
+    word = kind if status in _OF_A_RUN and not ended.data.paths else status.value
+    spent = ended.data.duration_s
+    is_timed = spent or (spent is not None and status in (*_OF_A_RUN, StageStatus.VERIFIED))
+    time = f"{format_duration(spent or 0.0):>7}" if is_timed else " " * 7
+    facts = _facts(ended, retries, restored, why)
     head = f" {style.paint(mark, tone)} {visible(ended.name):<{width}}  {word:<{_KIND_WIDTH}} {time}"
     return f"{head}   {'   '.join(facts)}".rstrip()
 
@@ -109,11 +112,11 @@ def retries_text(retries: Sequence[str]) -> str:
     return f"{number}: {causes}" if causes else number
 
 
-def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ...]) -> list[str]:
+def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ...], why: str) -> list[str]:
     data = ended.data
     facts = [*_spent(data), retries_text(retries)]
     if ended.status.has_result:
-        facts += [_paths(data.outputs or restored)]
+        facts += [_paths(data.outputs or restored), why]
         facts += [f"passed at attempt {data.attempts}"] if data.attempts > 1 else []
         facts += ["same bytes as before"] if data.unchanged else []
     else:
@@ -186,7 +189,10 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
         lines += _hints(end, excerpt)
     lines += [f"  {line}" for line in end.earlier]
     lines += _recorded(pipeline, end)
-    if attempts:
+    if end.data.paths:
+        accept, discard = _command(pipeline, "accept", end.name), _command(pipeline, "build", "--overwrite-edited")
+        lines.append(f"  next: correct the file, then `{accept}`; `{discard}` discards the edit")
+    elif attempts:
         show = _command(pipeline, "show", end.name)
         lines.append(
             f"  next: `{show} --response`, `{show} --prompt`" if kind == "llm" else f"  next: `{show}` shows its output"

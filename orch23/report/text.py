@@ -36,12 +36,13 @@ from orch23.model.event import (
     Warned,
 )
 from orch23.model.pipeline import ForeachStage, Pipeline, family_of
+from orch23.model.plan import Restore
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, ReadSource, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Style, Tone
-from orch23.report.plan_view import event_reason_text
+from orch23.report.plan_view import event_reason_text, restored_because
 from orch23.report.stage_text import FinishedStage, failure_text, first_cause, has_unknown_price, stage_line
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize
 
@@ -120,6 +121,7 @@ class TextScreen(Struct, kw_only=True):
     _failures: dict[str, FinishedStage] = field(default_factory=dict)
     _retries: dict[str, list[str]] = field(default_factory=dict)
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _restore_reasons: dict[str, str] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
     _is_open: bool = False
     _has_batches: bool = False
@@ -169,8 +171,7 @@ class TextScreen(Struct, kw_only=True):
             case StageStarted():
                 self._open()
             case StageDecided(decision=decision) if decision not in _IDLE_DECISIONS:
-                why = ", ".join(map(event_reason_text, event.data.reasons)) if self.verbose else ""
-                self._attempt(event.role, f"{decision}: {why}".rstrip(": "))
+                self._decided(event.role, event.data)
             case AttemptStarted(attempt=attempt) if attempt > 1 and not self.verbose:
                 self._show_former_attempt(event.role)
             case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
@@ -188,6 +189,12 @@ class TextScreen(Struct, kw_only=True):
                 self._finished(FinishedStage(event.role, event.message, event.data))
             case _:
                 pass
+
+    def _decided(self, stage: str, decided: StageDecided) -> None:
+        if decided.decision == Restore.label:
+            self._restore_reasons[stage] = restored_because(decided.reasons)
+        why = ", ".join(map(event_reason_text, decided.reasons)) if self.verbose else ""
+        self._attempt(stage, f"{decided.decision}: {why}".rstrip(": "))
 
     def _start(self, run: RunStarted) -> None:
         self._total = run.stages or len(self.pipeline.stages)
@@ -277,7 +284,8 @@ class TextScreen(Struct, kw_only=True):
     def _stage(self, ended: FinishedStage) -> None:
         kind = self._kinds.get(ended.name.partition("@")[0], "")
         retries, restored = self._retries.pop(ended.name, ()), self._restored.get(ended.name, ())
-        self._line(stage_line(ended, kind, self.width, self.style, retries=retries, restored=restored))
+        why = self._restore_reasons.pop(ended.name, "") if ended.status is StageStatus.RESTORED else ""
+        self._line(stage_line(ended, kind, self.width, self.style, retries=retries, restored=restored, why=why))
 
     def _warn(self, event: Event) -> None:
         # A warning about the sandbox matters only if a step runs: a build with nothing to do does not show it.

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +27,8 @@ from orch23.store.run_logs import (
     run_pipeline,
     whole_line,
 )
+
+_RECORDED = (StageStatus.BUILT, StageStatus.VERIFIED)
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
@@ -68,6 +71,23 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
                 found.append(_without_collected(summary, later, data) if is_open else summary)
                 later.update(sketch.collects)
     return tuple(found)
+
+
+def run_of_result(logs: Path, stage: str, key: str) -> str:
+    """Return the id of the newest run that recorded a result of a stage with this key; an empty text if none is known.
+
+    A run that restored the result, or found it fresh, does not count. Unreadable journals are ignored.
+    """
+    for path in journal_paths(logs):
+        data = path.read_bytes()
+        if key.encode() not in data:
+            continue
+        with suppress(CorruptStateError):
+            events = (line.event for line in parse_journal(data, str(path)) if line.event.role == stage)
+            ends = (event.data for event in events if isinstance(event.data, StageFinished))
+            if any(end.key == key and end.status in _RECORDED for end in ends):
+                return path.stem
+    return ""
 
 
 def run_ids(logs: Path) -> list[str]:

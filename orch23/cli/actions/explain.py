@@ -37,6 +37,7 @@ from orch23.report.explain import (
 )
 from orch23.report.plan_view import PlanLine, reason_text
 from orch23.steps.registry import is_llm
+from orch23.store.run_list import run_of_result
 
 _MAX_DEPTH = 20
 _INPUT_CODES = ("input_changed", "input_added", "input_removed", "base_changed")
@@ -68,9 +69,16 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
     request = first_request(project, decided)
     then = _former(session, decided)
     aspects = aspects_of(then.manifest if then else {}, decided.resolved.manifest)
+    restored = decided.decision.record if isinstance(decided.decision, Restore) else None
+    result = restored or then
+    accepted = result.accepted if result is not None else ()
     return Explanation(
         line=line,
         key_then=then.key if then else "",
+        accepted=accepted,
+        result_run=run_of_result(project.store.logs, line.stage, result.key)
+        if result is not None and (accepted or restored)
+        else "",
         aspects=aspects,
         diffs=_diffs(session, decided, then, aspects, request) if then else (),
         causes=causes,
@@ -102,9 +110,11 @@ def _summary(project: Project, decided: DecidedStage, request: Request) -> Reque
 
 def _former(session: Session, decided: DecidedStage) -> Record | None:
     """Return the record that the decision compares the current key with."""
-    if isinstance(decided.decision, Fresh | Restore | VerifyOnly):
+    if isinstance(decided.decision, Fresh | VerifyOnly):
         return decided.decision.record
     locked = session.lock.records.get(decided.resolved.stage.name)
+    if isinstance(decided.decision, Restore):
+        return locked or decided.decision.record
     relatives = session.store.records.by_identity(decided.resolved.identity)
     return locked or next((record for record in relatives if not record.failed), None)
 

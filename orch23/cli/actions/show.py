@@ -25,11 +25,12 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible
-from orch23.report.explain import text_diff
+from orch23.report.explain import accepted_text, text_diff
+from orch23.report.plan_view import pipeline_arguments
 from orch23.report.runs import costs_json, costs_text, stage_costs
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
-from orch23.store.run_list import run_ids
+from orch23.store.run_list import run_ids, run_of_result
 from orch23.store.run_logs import AttemptFiles, read_journal
 from orch23.store.safe_files import read_regular
 
@@ -76,7 +77,25 @@ def _find_kept(project: Project, stage: str, view: str, attempt: int | None, run
             return _diff(session, stage)
         case _:
             step = node.step if is_llm(node.step) else None
-            return _Search(project, session, seen, step, stage, view, attempt, run).find()
+            found = _Search(project, session, seen, step, stage, view, attempt, run)
+            is_newest = view == "all" and attempt is None and run is None
+            return _with_accepted(project, session, stage, found) if is_newest else found.find()
+
+
+def _with_accepted(project: Project, session: Session, stage: str, search: "_Search") -> ShowResult:
+    """Return the texts of the newest attempt, and whether the last result has edits that the user accepted."""
+    record = _known_record(session, stage)
+    if record is None or not record.accepted:
+        return search.find()
+    run = run_of_result(project.store.logs, stage, record.key)
+    command = " ".join(("orch23 show --diff", *pipeline_arguments(project.pipeline.file), visible(stage)))
+    note = f"{accepted_text(record.accepted, run)}\n`{command}` shows the edit\n"
+    facts: dict[str, Json] = {"stage": stage, "accepted": list(record.accepted), "accepted_in": run or None}
+    try:
+        found = search.find()
+    except NotFoundError:
+        return ShowResult(note, facts)
+    return ShowResult(f"{found.text}---- accepted edit ----\n{note}", {**found.facts, **facts})
 
 
 def _no_item(seen: Preview, stage: str) -> NotFoundError:

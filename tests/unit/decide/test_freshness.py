@@ -254,3 +254,10 @@ def test_inputs_come_and_go(then, now, code):
 def test_reasons_of_inputs_come_first():
     then, now = {"command": "1", "input:z": "1", "base:y": "1"}, {"command": "2", "input:z": "2", "base:y": "2"}
     assert [r.code for r in change_reasons(then, now)] == ["base_changed", "input_changed", "command_changed"]
+
+
+def test_an_earlier_result_is_restored_for_what_changed_since_the_last_one():
+    one, last = record(), record({**MANIFEST, "input:x": "2"}, outputs={"o": B})
+    decision = decide(known(current=(candidate(one),), previous=last, disk={"o": B}))
+    assert isinstance(decision, Restore)
+    assert [(r.code, r.subject, r.old, r.new) for r in decision.reasons] == [("input_changed", "x", "2", "1")]

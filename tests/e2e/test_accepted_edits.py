@@ -1,0 +1,84 @@
+"""After `accept`, commands name the edit; a refused `accept` and a restored stage say why, and what to do."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.project import Project
+
+WRITE: dict[str, Any] = {
+    "inputs": ["a.txt"],
+    "outputs": ["w.txt"],
+    "shell": "cp a.txt w.txt",
+    "verify": [{"shell": "grep -q word w.txt"}],
+}
+PIPELINE = json.dumps({"version": 1, "name": "p", "stages": {"write": WRITE}})
+
+
+@pytest.fixture
+def built(project: Project) -> Project:
+    project.write({"pipeline.yaml": PIPELINE, "a.txt": "a word\n"})
+    assert project.build().code == 0
+    return project
+
+
+def newest_run(project: Project) -> str:
+    return project.journals()[-1].stem
+
+
+def test_explain_and_show_name_an_accepted_edit_and_its_run(built: Project) -> None:
+    built.edit("w.txt", "my word\n")
+    accepted = built.run("accept", "write")
+    assert accepted.code == 0
+    run = newest_run(built)
+    said = f"w.txt contains an accepted user edit (run {run})"
+    assert said in built.run("explain", "write").out
+    explained = built.run("explain", "write", "--json").json()
+    assert (explained["accepted"], explained["result_run"]) == (["w.txt"], run)
+    assert f"{said}\n`orch23 show --diff write` shows the edit\n" in built.run("show", "write").out
+    assert built.run("show", "write", "--json").json()["accepted"] == ["w.txt"]
+    # The build after it runs nothing, and the result is still of the run that recorded it.
+    assert built.build().code == 0
+    assert said in built.run("explain", "write").out
+
+
+def test_without_an_accepted_edit_nothing_is_said_about_one(built: Project) -> None:
+    assert "accepted" not in built.run("explain", "write").out + built.run("show", "write").out
+
+
+def test_a_refused_edit_shows_no_time_and_what_to_do_next(built: Project) -> None:
+    built.edit("w.txt", "nothing\n")
+    refused = built.run("accept", "write")
+    assert refused.code != 0
+    row = next(line for line in refused.err.splitlines() if " write " in line)
+    assert row.split()[1:5] == ["write", "failed", "the", "edit"], "no time, and no step: none ran"
+    accept, discard = "`orch23 accept write`", "`orch23 build --overwrite-edited`"
+    assert f"  next: correct the file, then {accept}; {discard} discards the edit\n" in refused.err
+
+
+def test_an_accepted_edit_shows_no_time(built: Project) -> None:
+    built.edit("w.txt", "my word\n")
+    row = next(line for line in built.run("accept", "write").err.splitlines() if " write " in line)
+    assert row.split()[1:] == ["write", "verified", "w.txt"]
+
+
+def test_a_restored_stage_says_what_changed_and_whose_result_it_is(built: Project) -> None:
+    first = newest_run(built)
+    built.edit("a.txt", "another word\n")
+    assert built.build().code == 0
+    built.edit("a.txt", "a word\n")
+    reason = "a.txt changed; an earlier result has the same inputs"
+    assert reason in built.run("plan").out
+    explained = built.run("explain", "write").out
+    assert f"the files of the result of run {first} are written back; nothing runs" in explained
+    assert "a.txt changed, because you edited it" in explained
+    assert "~ input:a.txt" in explained, "the change since the last result is shown"
+    row = next(line for line in built.build().err.splitlines() if " write " in line)
+    assert row.split(maxsplit=3)[1:] == ["write", "restored", f"w.txt   {reason}"]
+
+
+def test_a_deleted_output_is_restored_as_missing(built: Project) -> None:
+    built.delete("w.txt")
+    row = next(line for line in built.build().err.splitlines() if " write " in line)
+    assert row.split(maxsplit=3)[1:] == ["write", "restored", "w.txt   was missing"]
