@@ -39,17 +39,19 @@ def decision_sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
 def _estimate_lines(view: PlanView) -> list[str]:
     """Return a line with the calls, tokens, cost and time of a build, and one with what recorded responses save."""
     estimates = [line.estimate for line in view.lines]
-    calling = [one for one in estimates if one.may_call]
+    # A recorded response costs nothing. What may follow it, if it no longer passes, is shown beside what it saves.
+    recorded = [one for one in estimates if one.saved_calls]
+    calling = [one for one in estimates if one.may_call and not one.saved_calls]
     time = _time([line.estimate for line in view.lines if isinstance(line.decision, Run | Maybe | Expand)])
-    if not calling:
+    if not calling and not recorded:
         return [f" {time}"] if time else []
     limit = f"; limit {view.max_llm_calls}" if view.max_llm_calls is not None else ""
-    facts = [f"LLM calls {_range(view.calls)}{limit}"]
+    facts = [f"LLM calls {_range(view.calls_of(calling))}{limit if calling else ''}"]
     # Models on this machine cost nothing: their tokens are not worth a line.
     if any(one.price != "free" for one in calling):
         facts += [_tokens(calling), _money(calling, view.max_cost)]
     facts += [time or "time unknown (first run)"]
-    return [f" {' · '.join(filter(None, facts))}", *_saved(estimates), *_cached(estimates)]
+    return [f" {' · '.join(filter(None, facts))}", *_saved(view, recorded), *_cached(estimates)]
 
 
 def _range(calls: CallRange) -> str:
@@ -116,13 +118,17 @@ def _about(seconds: float) -> str:
     return f"~{round(seconds)} s" if round(seconds) < 60 else f"~{format_duration(seconds)}"  # noqa: PLR2004 - a minute
 
 
-def _saved(estimates: Sequence[Estimate]) -> list[str]:
-    saving = [one for one in estimates if one.saved_calls]
-    if not saving:
+def _saved(view: PlanView, recorded: Sequence[Estimate]) -> list[str]:
+    if not recorded:
         return []
-    cost = _sum(one.saved_cost for one in saving)
-    calls = pluralize(sum(one.saved_calls for one in saving), "call")
-    return [f" recorded responses save {calls}{f', {format_money(cost)}' if cost else ''}"]
+    cost = _sum(one.saved_cost for one in recorded)
+    calls = pluralize(sum(one.saved_calls for one in recorded), "call")
+    saved = f"{calls}, {format_money(cost)}" if cost else calls
+    most = view.calls_of(recorded).maximum
+    bounds = ["calls follow" if most is None else f"up to {pluralize(most, 'call')}"]
+    if any(one.price != "free" for one in recorded):
+        bounds.append(_money(recorded, view.max_cost))
+    return [f" recorded responses save {saved}; if they no longer pass: {', '.join(bounds)}"]
 
 
 def _cached(estimates: Sequence[Estimate]) -> list[str]:

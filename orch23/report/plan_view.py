@@ -159,7 +159,11 @@ class PlanView(Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> CallRange:
         """Return the model calls of all stages, within the limit of the pipeline."""
-        calls = [line.estimate.calls for line in self.lines]
+        return self.calls_of(line.estimate for line in self.lines)
+
+    def calls_of(self, estimates: Iterable[Estimate]) -> CallRange:
+        """Return the model calls of some stages, within the limit of the pipeline."""
+        calls = [one.calls for one in estimates]
         # One unknown maximum makes the sum unknown. A limit of the pipeline still bounds it.
         known = [one.maximum for one in calls if one.maximum is not None]
         limits = [] if self.max_llm_calls is None else [self.max_llm_calls]
