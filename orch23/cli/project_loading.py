@@ -29,7 +29,7 @@ from orch23.execute.git_repository import GitRepository
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.errors import Orch23Error
+from orch23.model.errors import InvalidInputError, Orch23Error
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.plan import CompileCache
@@ -244,7 +244,17 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
     more = errors_of_sound_stages(parsed.partial, store, tools, names=names, unread=parsed.unread)
     known = [*error.diagnostics, *more]
     known.sort(key=lambda d: (d.location is None, d.location or Location("", 0, 0)))
-    return InvalidPipelineError(*known, sources=error.sources, parsed=parsed)
+    from orch23.cli.var_notes import with_var_notes  # noqa: PLC0415 - only for errors
+
+    noted = with_var_notes(known, parsed.origins, error.sources, parsed.partial.file)
+    return InvalidPipelineError(*noted, sources=error.sources, parsed=parsed)
+
+
+def noted_errors(project: Project, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return errors of the project's pipeline, with notes about vars that are set outside of it."""
+    from orch23.cli.var_notes import with_var_notes  # noqa: PLC0415 - only for errors
+
+    return with_var_notes(diagnostics, project.loaded.origins, project.loaded.sources, project.pipeline.file)
 
 
 def read_yaml(text: str) -> Json:
@@ -272,19 +282,22 @@ def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite
 
 def open_build_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
     """Return a session that looks at the files of the project again for each decision. Writes nothing."""
-    return open_session(
-        project.pipeline,
-        project.store,
-        project.tools,
-        project.memory,
-        forced=forced,
-        overwrite_edited=overwrite_edited,
-        git=project.git,
-        claims=_claims_of(project),
-        trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
-        plan=project.part.plan if project.part is not None else None,
-        earlier=project.earlier.stages if project.earlier is not None else None,
-    )
+    try:
+        return open_session(
+            project.pipeline,
+            project.store,
+            project.tools,
+            project.memory,
+            forced=forced,
+            overwrite_edited=overwrite_edited,
+            git=project.git,
+            claims=_claims_of(project),
+            trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
+            plan=project.part.plan if project.part is not None else None,
+            earlier=project.earlier.stages if project.earlier is not None else None,
+        )
+    except InvalidInputError as error:
+        raise InvalidInputError(*noted_errors(project, error.diagnostics)) from None
 
 
 def _claims_of(project: Project) -> OtherPipelines:

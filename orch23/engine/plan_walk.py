@@ -14,7 +14,7 @@ from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import match, match_any, may_overlap
-from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edited, Fresh, Plan, Restore, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Record
@@ -33,7 +33,7 @@ def unknown_check_error(pipeline: Pipeline, stage: str, place: tuple[str | int, 
     known = available_checks(pipeline.plugins)
     close = nearest_names(name, list(known))
     hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(known))}"
-    where = pipeline.locate("stages", stage, *place, "check") or pipeline.locate("stages", stage, *place)
+    where = pipeline.locate_written("/".join(("stages", family_of(stage), *map(str, place), "check")))
     return Diagnostic("E828", f"no check is named `{name}`", where, hint)
 
 

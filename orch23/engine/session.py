@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -394,19 +394,23 @@ def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) 
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
     known = available_checks(pipeline.plugins)
-    return [
+    found = [
         unknown_check_error(pipeline, stage.name, place, name)
         for stage in pipeline.stages
-        for place, name in _named_checks(stage)
+        for place, name in _named_checks(pipeline, stage)
         if name not in known
     ]
+    return list(dict.fromkeys(found))  # a check of `defaults` may serve several stages
 
 
-def _named_checks(node: Stage | ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _named_checks(pipeline: Pipeline, node: Stage | ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield each check that a stage names, with its place below the stage; of a foreach those that all items share."""
     if isinstance(node, Stage):
         steps = zip(node.verify.places, node.verify.steps, strict=True)
-        yield from ((("verify", position), step.name) for position, step in steps if isinstance(step, CheckStep))
+        at = _place_of_steps(pipeline, node)
+        for position, step in steps:
+            if isinstance(step, CheckStep):
+                yield (*at, position), step.name
         return
     verify = node.body.get("verify")
     listed, place = (verify.get("steps"), ("verify", "steps")) if isinstance(verify, Mapping) else (verify, ("verify",))
@@ -416,17 +420,29 @@ def _named_checks(node: Stage | ForeachStage) -> Iterator[tuple[tuple[str | int,
             yield (*place, number), name
 
 
+def _place_of_steps(pipeline: Pipeline, stage: Stage) -> tuple[str, ...]:
+    """Return where the steps of `verify` are written, which may be a list, or a mapping with `steps`."""
+    written, own = pipeline.locations, f"stages/{stage.family}/verify"
+    is_mapping = f"{own}/0" not in written and any(f"{at}/steps" in written for at in (own, "defaults/verify"))
+    return ("verify", "steps") if is_mapping else ("verify",)
+
+
 def _prompt_files(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
     """Return an error for every prompt, template and schema file that cannot be read."""
     files = [
         (stage, file) for stage in pipeline.stages if isinstance(stage, Stage) for file in stage.author_files.items()
     ]
-    return [
-        replace(problem, location=pipeline.locate("stages", stage.name, *place), subject=None)
+    found = [
+        replace(problem, location=_written(pipeline, stage, place), subject=None)
         for stage, (place, path) in files
         for text, problem in [tools.sources.text(path)]
         if text is None and problem is not None
     ]
+    return list(dict.fromkeys(found))  # a file of `defaults` may serve several stages
+
+
+def _written(pipeline: Pipeline, stage: Stage, place: Iterable[str | int]) -> Location | None:
+    return pipeline.locate_written("/".join(("stages", stage.family, *map(str, place))))
 
 
 def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
@@ -441,20 +457,25 @@ def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
 def _provider(
     pipeline: Pipeline, name: str, step: "LLMStep", choices: tuple[str | ModelChoice, ...], check: CheckProvider
 ) -> list[Diagnostic]:
-    """Return the errors of each step that an attempt can have, each once, at the entry that states its settings."""
+    """Return the errors of each step that an attempt can have, each once, where the field at fault is written."""
     found: dict[Diagnostic, Location | None] = {}
+    at = f"stages/{family_of(name)}"
     # They replace the model of the step.
     for number, choice in enumerate(choices or (step.model,)):
-        place = pipeline.locate("stages", name, "llm", "provider")
-        if not isinstance(choice, str):
-            place = pipeline.locate_written(f"stages/{family_of(name)}/retry/escalate/{number}")
+        changed = () if not choices else ("model",) if isinstance(choice, str) else [key for key, _ in choice]
         for one in check(step.with_choice(choice)):
-            found.setdefault(one, place)
+            key = _field_of(one)
+            place = f"{at}/retry/escalate/{number}/{key}" if key in changed else f"{at}/llm/{key}"
+            found.setdefault(one, pipeline.locate_written(place))
     for number, fallback in enumerate(step.fallbacks()):
-        place = pipeline.locate_written(f"stages/{family_of(name)}/llm/fallback/{number}")
         for one in check(fallback):
-            found.setdefault(one, place)
-    return [replace(one, location=one.location or place) for one, place in found.items()]
+            found.setdefault(one, pipeline.locate_written(f"{at}/llm/fallback/{number}/{_field_of(one)}"))
+    return [replace(one, location=one.location or place, subject=None) for one, place in found.items()]
+
+
+def _field_of(error: Diagnostic) -> str:
+    """Return the field of `llm` that an error of a provider is about."""
+    return error.subject or "provider"
 
 
 def _declared(node: ForeachStage) -> "tuple[LLMStep | None, tuple[str | ModelChoice, ...]]":

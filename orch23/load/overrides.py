@@ -146,6 +146,11 @@ def read_variables(
     return Variables(values, origins, (*diagnostics, *errors), broken, outside)
 
 
+def set_note(name: str, place: Location | None) -> Related:
+    """Return the note of an error that a var is set outside of the pipeline: at a place, or by `--set`."""
+    return Related(f"`vars.{name}` is set {'here' if place else f'by `{SET_OPTION}`'}", place)
+
+
 def _at(place: Location | None, value: Json) -> _Given:
     return _Given(value, f"{place.file}:{place.line}" if place is not None else "", place)
 

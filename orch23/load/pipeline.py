@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,8 @@ from orch23.resolve.reading import (
     form_errors,
     independent_problems,
     is_missing_kind,
+    is_misspelt,
+    meant_keys,
     path_of_error,
     read_document,
 )
@@ -178,6 +180,7 @@ def parse_pipeline(
         plugins=plugins.installed,
         without_kind=without_kind,
         outside=variables.outside,
+        meant=meant_keys(found),
     )
     read = _stages(tree, _usable(tree.get("defaults"), refused), context, found)
     settings = _settings(tree, context, found)
@@ -218,12 +221,12 @@ def parse_pipeline(
     return ParsedPipeline(None, diagnostics, variables.origins, pipeline, tuple(strings_in(rest)))
 
 
-def _form_diagnostics(parsed: ParsedText, found: "Iterable[SchemaError]") -> Iterator[Diagnostic]:
+def _form_diagnostics(parsed: ParsedText, found: "Sequence[SchemaError]") -> Iterator[Diagnostic]:
     """Yield errors of form, but not where the YAML reader reported one: both have the same cause."""
-    reported = {one.location for one in parsed.diagnostics}
+    reported, meant = {one.location for one in parsed.diagnostics}, meant_keys(found)
     for one in found:
         place = parsed.location_of(one.path, one.key)
-        if place not in reported:
+        if place not in reported and not is_misspelt(one.code, one.path, one.message, meant):
             yield Diagnostic(one.code, one.message, place, one.hint)
 
 

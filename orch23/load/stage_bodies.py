@@ -6,7 +6,7 @@ from typing import Final, cast
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from orch23.load.overrides import SET_OPTION, ModelOverrides
+from orch23.load.overrides import ModelOverrides, set_note
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.digest import Json
@@ -18,7 +18,14 @@ from orch23.model.step import Step
 from orch23.resolve.document import CommonDocument, ForeachDocument
 from orch23.resolve.expression_syntax import UNKNOWN, ExpressionValue
 from orch23.resolve.expressions import RenderedTree, members_used, node_at, possible_patterns, render_watched, uses_name
-from orch23.resolve.reading import NO_NODES_BROKEN, NodeSet, independent_problems, is_missing_kind, read_document
+from orch23.resolve.reading import (
+    NO_NODES_BROKEN,
+    NodeSet,
+    independent_problems,
+    is_missing_kind,
+    is_misspelt,
+    read_document,
+)
 from orch23.resolve.stage_fields import (
     PROMOTE_EACH,
     group_conflict,
@@ -37,7 +44,8 @@ class LoadContext(Struct):
     """The context in which the stages of one text are read, and the diagnostics so far.
 
     `without_kind` are the mappings whose step kind is not known, because a plugin is not installed. `outside` are
-    the vars that are set outside of the text, with their locations.
+    the vars that are set outside of the text, with their locations. `meant` are the keys that are probably
+    meant by misspelt ones, each with its mapping.
     """
 
     parsed: ParsedText
@@ -52,6 +60,7 @@ class LoadContext(Struct):
     plugins: tuple[str, ...] = ()
     without_kind: Collection[str] = ()
     outside: Mapping[str, Location | None] = {}
+    meant: Collection[tuple[str, str]] = ()
 
     def report(self, problem: Problem, subject: str | None = None) -> None:
         """Add the diagnostic of a problem at its location in the text, once."""
@@ -87,7 +96,8 @@ class LoadContext(Struct):
         """
         found = [replace(problem, path=source_path(problem.path, moved)) for problem in problems]
         for problem in self.broken_nodes.unaffected(found):
-            if not is_missing_kind(problem.code, problem.path, self.without_kind):
+            is_consequence = is_missing_kind(problem.code, problem.path, self.without_kind)
+            if not is_consequence and not is_misspelt(problem.code, problem.path, problem.message, self.meant):
                 self.report(problem, subject)
         return any(problem.severity is Severity.ERROR for problem in found)
 
@@ -119,8 +129,7 @@ class LoadContext(Struct):
         # A value of `--set` is checked where a stage uses it: the error there must say where the value came from.
         text = node_at(self.parsed.tree, path) if self.outside else None
         for name in sorted(members_used(text, "vars") & self.outside.keys()) if isinstance(text, str) else ():
-            place = self.outside[name]
-            yield Related(f"`vars.{name}` is set {'here' if place else f'by `{SET_OPTION}`'}", place)
+            yield set_note(name, self.outside[name])
 
 
 def read_stage(

@@ -1,6 +1,7 @@
 """Errors of a text before its YAML is read, and of its syntax: limits, encoding, characters, hints."""
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
@@ -77,6 +78,9 @@ def text_error(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
     return too_large_error(file, caps) if is_large else None
 
 
+_EXPRESSION = re.compile(r"\$\{\{(?:.*?\}\})?")
+_KEY = re.compile(r"[\w-]+")
+
 # Messages of libyaml speak of tokens and nodes, which authors of pipelines do not know. The first entry whose words
 # occur in its message is used.
 _SYNTAX: tuple[tuple[str, str, str | None], ...] = (
@@ -124,15 +128,33 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
         return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)
     if line[where.column - 1 : where.column] == "\t":
         return Diagnostic("E801", "a tab is not allowed here", where, "indent with spaces")
-    if "${{" in line:
-        where = Location(file, where.line, line.index("${{") + 1, 3)
-        return Diagnostic("E801", message, where, QUOTE_EXPRESSION_HINT)
+    if "quoted" not in context and (expression := _EXPRESSION.search(line)):
+        where = Location(file, where.line, expression.start() + 1, len(expression.group()))
+        return Diagnostic("E801", "an expression needs quotes here", where, QUOTE_EXPRESSION_HINT)
+    if "mapping values" in problem and (key := _key_without_colon(lines, mark.line)) is not None:
+        number, name = key
+        where = Location(file, number + 1, lines[number].index(name) + 1, len(name))
+        return Diagnostic("E801", "a key without its `:`", where, f"write `{name}:`")
     if opened is None or ("flow" not in context and ("quoted" not in context or "escape" in problem)):
         return Diagnostic("E801", message, where, hint)
-    is_at_end = not any(map(str.strip, (line[where.column - 1 :], *lines[where.line :])))
-    if is_at_end or "flow" not in context:  # the end of the text says nothing; the sign that is not closed does
+    # A later line, or the end of this one, says nothing; the sign that is not closed does.
+    is_at_end = opened.line < where.line or not line[where.column - 1 :].strip()
+    if is_at_end or "flow" not in context:
         return Diagnostic("E801", message, opened, hint)
     return Diagnostic("E801", message, where, hint, related=(Related("opened here", opened),))
+
+
+def _key_without_colon(lines: Sequence[str], number: int) -> tuple[int, str] | None:
+    """Return line and text of a key that lacks its `:`, above the line with a key below it; lines count from 0."""
+    above = next((at for at in range(number - 1, -1, -1) if lines[at].strip()), None)
+    name = "" if above is None else lines[above].strip()
+    if above is None or not _KEY.fullmatch(name) or _indent(lines[above]) >= _indent(lines[number]):
+        return None
+    return above, name
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def _message_and_hint(problem: str) -> tuple[str, str | None]:

@@ -70,13 +70,17 @@ _LONGEST = 200
 def nearest_names(word: str, known: Iterable[str]) -> list[str]:
     """Return the most similar known word as a list of one; an empty list if none is similar, or the word is long.
 
-    Upper and lower case are not distinguished.
+    Upper and lower case are not distinguished. A word with the same letters in another order comes first.
     """
     if len(word) > _LONGEST:
         return []
     from difflib import get_close_matches  # noqa: PLC0415 - only for misspelt words
 
     words = {one.casefold(): one for one in known}
+    letters = sorted(word.casefold())
+    swapped = next((one for one in words if len(one) == len(letters) and sorted(one) == letters), None)
+    if swapped is not None:
+        return [words[swapped]]
     return [words[near] for near in get_close_matches(word.casefold(), list(words), n=1)]
 
 

@@ -432,16 +432,24 @@ def check_anthropic(step: LLMStep, _environ: Mapping[str, str], _root: Path | No
     found = []
     if step.effort is not None and step.effort not in EFFORTS:
         message = f"the provider `{step.provider}` has no effort `{step.effort}`"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=nearest_hint(step.effort, EFFORTS)))
+        found.append(
+            Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=nearest_hint(step.effort, EFFORTS), subject="effort")
+        )
     if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step)):
         hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
+        found.append(
+            Diagnostic(
+                codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint, subject="thinking"
+            )
+        )
     if step.pace == "flex" and step.provider == "anthropic":
         message = "the provider `anthropic` does not have `pace: flex`"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint="write `pace: batch`, or remove it"))
+        found.append(
+            Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint="write `pace: batch`, or remove it", subject="pace")
+        )
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
         hint = f"write it as {ANTHROPIC_URL}, and set the key only in {ANTHROPIC_KEY}"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`base_url` {wrong}", hint=hint))
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`base_url` {wrong}", hint=hint, subject="base_url"))
     return tuple(found)
 
 

@@ -109,12 +109,12 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     found = []
     if step.base_url is not None and (fault := url_fault(step.base_url)):
         hint = f"write it as `https://NAME.openai.azure.com`; the key comes from {AZURE_KEY}"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`llm.base_url` {fault}", hint=hint))
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`llm.base_url` {fault}", hint=hint, subject="base_url"))
     for name, lacking, other in (("seed", "responses", "chat"), ("background", "chat", "responses")):
         if getattr(step, name) is not None and _interface(step) == lacking:
             message = f"the interface `{lacking}` does not have `{name}`"
             hint = f"remove it, or use the other interface: `api: {other}`"
-            found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint))
+            found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject=name))
     return tuple(found)
 
 

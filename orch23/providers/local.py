@@ -299,7 +299,7 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     if step.model in known:
         return ()
     message = f"the provider `local` has no model `{step.model}`"
-    return (Diagnostic(codes.UNKNOWN_MODEL, message, hint=nearest_hint(step.model, known)),)
+    return (Diagnostic(codes.UNKNOWN_MODEL, message, hint=nearest_hint(step.model, known), subject="model"),)
 
 
 ADAPTER = Adapter(

@@ -124,22 +124,33 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     fault = url_fault(step.base_url) if step.base_url is not None else None
     if fault is not None:
         hint = f"write it as `https://host/v1`; the key comes from {OPENAI_KEY}"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`llm.base_url` {fault}", hint=hint))
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`llm.base_url` {fault}", hint=hint, subject="base_url"))
     if step.seed is not None and interface_of(step) == "responses":
         hint = "remove it, or use the other interface: `api: chat`"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, "OpenAI's Responses API does not have `seed`", hint=hint))
+        found.append(
+            Diagnostic(
+                codes.UNSUPPORTED_PARAMETER, "OpenAI's Responses API does not have `seed`", hint=hint, subject="seed"
+            )
+        )
     if step.background is not None and interface_of(step) == "chat":
         hint = "remove it, or use the other interface: `api: responses`"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, "OpenAI's Chat API does not have `background`", hint=hint))
+        found.append(
+            Diagnostic(
+                codes.UNSUPPORTED_PARAMETER,
+                "OpenAI's Chat API does not have `background`",
+                hint=hint,
+                subject="background",
+            )
+        )
     if step.pace == "batch" and interface_of(step) == "chat":
         message = "the provider `openai` does not have `pace: batch` with `api: chat`"
         hint = "remove it; OpenAI's own batches need `api: responses`"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint))
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject="pace"))
     facts = facts_of("openai", step.model) if _is_vendor(step) else None
     if facts is not None and step.pace in facts.lacks_paces:
         message = f"{step.model} does not have `pace: {step.pace}`"
         hint = "remove it, or use a model that has it; the price list of the vendor says which"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint))
+        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject="pace"))
     return tuple(found)
 
 

@@ -97,7 +97,7 @@ def request_parameters(setting: ProviderContext, asking: CallContext) -> Mapping
 
 
 def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
-    """Return the errors of a step on any machine; the caller adds the location.
+    """Return the errors of a step on any machine; the caller adds the location, by the field of `llm` in `subject`.
 
     Keys, libraries and weights are not checked, since recordings may replace calls: see `readiness_errors`.
     """
@@ -192,7 +192,9 @@ def _batch_errors(step: "LLMStep", adapter: Adapter) -> tuple[Diagnostic, ...]:
         return ()
     message = f"the provider `{step.provider}` does not have `pace: batch`"
     having = ", ".join(name for name, other in sorted(ADAPTERS.items()) if other.batches is not None)
-    return (Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=f"remove it; these have it: {having}"),)
+    return (
+        Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=f"remove it; these have it: {having}", subject="pace"),
+    )
 
 
 def batches_of(setting: ProviderContext, step: "LLMStep") -> "Batches":
@@ -214,7 +216,7 @@ def _limit_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
         return ()
     message = f"`max_tokens: {step.max_tokens}` is more than {step.model} can return, which is {most:,} tokens"
     hint = f"write at most {most}, or remove it: the default then fits the model"
-    return (Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint),)
+    return (Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject="max_tokens"),)
 
 
 def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
@@ -225,6 +227,7 @@ def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
             codes.UNSUPPORTED_PARAMETER,
             f"{step.model} does not have `{name}`",
             hint="remove it, or use a model that has it",
+            subject=name,
         )
         for name in lacking
         if getattr(step, name) is not None
@@ -304,7 +307,9 @@ def _unsupported(name: str, provider: str) -> Diagnostic:
     hint = (
         f"remove it; these have it: {', '.join(takers)}" if takers else "remove it; no provider of this version has it"
     )
-    return Diagnostic(codes.UNSUPPORTED_PARAMETER, f"the provider `{provider}` does not have `{name}`", hint=hint)
+    return Diagnostic(
+        codes.UNSUPPORTED_PARAMETER, f"the provider `{provider}` does not have `{name}`", hint=hint, subject=name
+    )
 
 
 def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:

@@ -102,7 +102,9 @@ def _check(step: LLMStep, _environ: Mapping[str, str], root: Path | None) -> tup
     if not step.answers:
         return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, "the provider `scripted` needs a file of responses", hint=hint),)
     if root is not None and not (root / step.answers).is_file():
-        return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, f"there is no file `{step.answers}`", hint=hint),)
+        return (
+            Diagnostic(codes.NO_SCRIPTED_RESPONSE, f"there is no file `{step.answers}`", hint=hint, subject="answers"),
+        )
     return ()
 
 

@@ -26,6 +26,8 @@ _OF_SEVERAL: Final = frozenset({"E835", "E856"})
 CODES_OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
 """Errors about missing or extra keys or entries. They do not depend on the values."""
 
+_SUGGESTED: Final = re.compile(r"did you mean `(.+)`\?")
+_MISSING: Final = re.compile(r"`([^`]+)` is missing")
 _STAGE: Final = re.compile("stages/[^/]*")
 
 E_NOT_EXACTLY_ONE: Final = "E814"
@@ -65,6 +67,19 @@ def path_of_error(error: "SchemaError") -> str:
 def is_missing_kind(code: str, path: str, mappings: Container[str]) -> bool:
     """Return whether an error is a missing step of one of these stages, or an unknown key of one of these mappings."""
     return path in mappings if code == E_NOT_EXACTLY_ONE else code == "E802" and path.rpartition("/")[0] in mappings
+
+
+def meant_keys(found: "Iterable[SchemaError]") -> frozenset[tuple[str, str]]:
+    """Return the path of a mapping and the suggested key, for each unknown key that is probably a misspelt one."""
+    suggested = ((one.path, _SUGGESTED.fullmatch(one.hint or "")) for one in found if one.code == "E802")
+    return frozenset((path, key[1]) for path, key in suggested if key is not None)
+
+
+def is_misspelt(code: str, path: str, message: str, meant: Container[tuple[str, str]]) -> bool:
+    """Return whether a key is missing in the mapping at a path only because it is misspelt, there or in `defaults`."""
+    key = _MISSING.match(message) if code == "E810" else None
+    in_defaults = re.sub(r"^stages/[^/]+/", "defaults/", path)
+    return key is not None and any((place, key[1]) in meant for place in (path, in_defaults))
 
 
 def read_document(

@@ -19,7 +19,7 @@ from orch23.cli.opening import (
     texts_of,
 )
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.project_loading import Project, noted_errors, open_read_session
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.session import check_items, check_plan
 from orch23.load.loaded import InvalidPipelineError
@@ -81,7 +81,8 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[str, Sequence
         except InvalidInputError as invalid:
             problems += invalid.diagnostics
     if problems:
-        raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=texts_of(project, problems))
+        noted = noted_errors(project, problems)
+        raise InvalidPipelineError(*noted, *project.loaded.warnings, sources=texts_of(project, problems))
     notes += _scripted_warnings(project, nodes)
     return _count(project, nodes), (*project.loaded.warnings, *notes), texts_of(project, notes)
 
