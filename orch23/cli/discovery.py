@@ -16,6 +16,8 @@ from orch23.snapshot.store_registry import is_registered
 PIPELINE_SUFFIXES = (".yaml", ".yml")
 # A larger pyproject.toml does not mark a root.
 _MAX_BYTES = 1_048_576
+# How many commands a hint shows.
+_MOST_COMMANDS = 3
 
 
 def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
@@ -85,7 +87,12 @@ def required_pipeline(found: FoundProject) -> Path:
     near = _nearest(found.start, _pipeline_folder, [], found.root)
     above = "" if near is None else os.path.relpath(near.parent, found.start)
     existing = [] if near is None else [os.path.normpath(f"{above}/{name}") for name in _pipelines(near.parent)]
-    hint = f"name one: `{command} {existing[0]}`" if existing else "create one with `orch23 init`"
+    hint = "create one with `orch23 init`"
+    if existing:
+        # Of many pipelines, one stands for all: a line of twenty commands is not read.
+        named = existing if len(existing) <= _MOST_COMMANDS else ["PIPELINE", existing[0]]
+        commands = [f"`{' '.join((command, name, *found.stages))}`" for name in named]
+        hint = f"name one: {(', ' if named is existing else ', such as ').join(commands)}"
     if len(existing) > 1:
         message = f"there is no {DEFAULT_PIPELINE}, and more than one pipeline: {', '.join(existing)}"
     raise NotFoundError(Diagnostic("E661", message, hint=hint), *found.warnings)

@@ -61,10 +61,18 @@ def test_the_hint_of_a_missing_pipeline_names_the_command(tmp_path: Path, comman
     ended = Here(tmp_path).run(command)
     assert ended.code == 66
     assert "there is no pipeline.yaml, and more than one pipeline: pipelines/one.yaml, pipelines/other.yml" in ended.err
-    assert f"name one: `orch23 {command} pipelines/one.yaml`" in ended.err
+    assert f"name one: `orch23 {command} pipelines/one.yaml`, `orch23 {command} pipelines/other.yml`\n" in ended.err
     (tmp_path / "src").mkdir()
     (tmp_path / "orch23.toml").touch()
-    assert f"name one: `orch23 {command} ../pipelines/one.yaml`" in Here(tmp_path / "src").run(command).err
+    assert f"name one: `orch23 {command} ../pipelines/one.yaml`, `" in Here(tmp_path / "src").run(command).err
+
+
+def test_the_hint_of_many_pipelines_has_one_command_for_all_and_the_named_stages(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    for name in "abcd":
+        (tmp_path / "pipelines" / f"{name}.yaml").write_text(PIPELINE)
+    ended = Here(tmp_path).run("show", "make")
+    assert "name one: `orch23 show PIPELINE make`, such as `orch23 show pipelines/a.yaml make`\n" in ended.err
 
 
 @pytest.mark.parametrize("command", ["build", "plan", "trust", "status", "explain"])
