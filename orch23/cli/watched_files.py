@@ -103,10 +103,10 @@ class WatchedFiles(Struct):
         return None if self._last is None else self._last.snapshot
 
     @property
-    def count(self) -> int:
-        """How many files of the project are watched."""
+    def count(self) -> int | None:
+        """How many files are watched that the build uses; None if it is not known which, so that all files are."""
         if isinstance(self.read, FileTree):
-            return len(self.read.states)
+            return None
         known = self._known
         return 0 if known is None else sum(not (path.startswith("/") or _is_own(path)) for path in known.paths)
 

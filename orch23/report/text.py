@@ -8,6 +8,7 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.model.diagnostic import quoted_names
 from orch23.model.event import (
     ORCH23_ROLE,
     AttemptFinished,
@@ -35,7 +36,7 @@ from orch23.model.event import (
     StoreRepaired,
     Warned,
 )
-from orch23.model.pipeline import ForeachStage, Pipeline, family_of
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Restore
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
@@ -70,6 +71,8 @@ _HOW_TO_GO_ON = (
 _IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
 # Items of a foreach that have a line of their own even if there are many.
 _ITEM_WIDTH = 8
+# Of a list that a stage makes, the items are known only when lines have been written.
+_LATER_ITEM_WIDTH = 17
 _MAX_WIDTH = 32
 
 
@@ -96,6 +99,16 @@ class _Sums(Struct):
         self.saved += parse_amount(ended.saved) or Decimal(0)
 
 
+def _name_width(stage: Stage | ForeachStage) -> int:
+    """Return the width of the name of a stage; of a foreach, one that most names of its items fit into."""
+    width = len(stage.name)
+    if isinstance(stage, Stage):
+        return width
+    return (
+        width + _ITEM_WIDTH if stage.foreach.source is None else max(width, min(width + _LATER_ITEM_WIDTH, _MAX_WIDTH))
+    )
+
+
 class TextScreen(Struct, kw_only=True):
     """An observer that writes a build as text.
 
@@ -114,7 +127,8 @@ class TextScreen(Struct, kw_only=True):
     width: int = 0
     read_source: ReadSource = str
     _started: float = 0.0
-    _head: str = ""
+    _facts: tuple[str, ...] = ()
+    _items_of: str = ""
     _log: str = ""
     _pending: list[Callable[[], None]] = field(default_factory=list)
     _sums: _Sums = field(default_factory=_Sums)
@@ -135,8 +149,7 @@ class TextScreen(Struct, kw_only=True):
         """Read the kinds and names of the declared stages, and start the clock."""
         self._kinds = {stage.name: stage.kind for stage in self.pipeline.stages}
         # The names of items are longer than that of their foreach: space for them keeps the columns in place.
-        names = ((len(one.name), isinstance(one, ForeachStage)) for one in self.pipeline.stages)
-        self.width = max((length + _ITEM_WIDTH * is_list for length, is_list in names), default=0)
+        self.width = max(map(_name_width, self.pipeline.stages), default=0)
         self._started = self.clock()
 
     def notice(self, event: Event) -> None:
@@ -200,10 +213,9 @@ class TextScreen(Struct, kw_only=True):
         self._total = run.stages or len(self.pipeline.stages)
         self._idle = Counter(run.at_rest or {})
         providers, models = ", ".join(run.provider), ", ".join(run.model)
-        facts = [f"{visible(self.pipeline.name)}: {pluralize(self._total, 'stage')}"]
-        facts += [f"provider {visible(providers)} model {visible(models)}"] if providers else []
+        facts = [f"provider {visible(providers)} model {visible(models)}"] if providers else []
         facts += [f"sandbox: {run.sandbox or 'none'}"]
-        self._head = "   ".join(facts)
+        self._facts = tuple(facts)
         self._log = f"logs/{run.run_id}.jsonl"
 
     def _attempt(self, stage: str, text: str) -> None:
@@ -261,6 +273,11 @@ class TextScreen(Struct, kw_only=True):
                 families.setdefault(family_of(name), []).append(name)
         for foreach, names in families.items():
             self._add_items(foreach, names)
+        # The number of stages grows when the lists of the others are known.
+        lists = [one.name for one in self.pipeline.stages if isinstance(one, ForeachStage)]
+        known = set(stages)
+        if later := [name for name in lists if name in known]:
+            self._items_of = f" and the items of {quoted_names(map(visible, later))}"
 
     def _add_items(self, foreach: str, items: Sequence[str]) -> None:
         self.width = max([self.width, *(min(len(item), _MAX_WIDTH) for item in items)])
@@ -301,8 +318,9 @@ class TextScreen(Struct, kw_only=True):
         if self._is_open:
             return
         self._is_open = True
-        if self._head:
-            self._line(self._head)
+        if self._facts:
+            head = f"{visible(self.pipeline.name)}: {pluralize(self._total, 'stage')}{self._items_of}"
+            self._line("   ".join((head, *self._facts)))
         for show in self._pending:
             show()
         self._pending.clear()
@@ -345,9 +363,11 @@ class TextScreen(Struct, kw_only=True):
             self.write(f"\n{log}\n{status}: {cause}\n" if cause else f"\n{status}: {log}\n")
 
     def _summary(self, statuses: Counter[str], run: RunFinished) -> str:
-        sums = self._sums
-        counts = format_counts({name.value: statuses[name] for name in _ORDER})
-        facts = [f" {pluralize(statuses.total(), 'stage')}: {counts}", format_duration(self.clock() - self._started)]
+        sums, skips = self._sums, statuses[StageStatus.SKIPPED]
+        counts = format_counts({name.value: statuses[name] for name in _ORDER if name is not StageStatus.SKIPPED})
+        # Skipped stages are not among the stages that the first line counts.
+        ends = f"{pluralize(statuses.total() - skips, 'stage')}{': ' if counts else ''}{counts}"
+        facts = [f" {ends}{f'; {skips} skipped' if skips else ''}", format_duration(self.clock() - self._started)]
         spent = [*self._used(sums), *self._money(run)]
         facts += [", ".join(spent)] if spent else []
         if sums.recorded:

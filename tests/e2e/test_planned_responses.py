@@ -64,5 +64,12 @@ def test_validate_counts_the_items_of_lists_that_exist(project: Project) -> None
     assert project.run("validate").out == "ok: 1 stage\n"
     project.write({"pipeline.yaml": f"{one}  each: {item}\n  list: {lister}\n  later: {later}\n"})
     validated = project.run("validate")
-    # The items of `later` are known after a build.
-    assert validated.out == "ok: 4 stages, 6 with the items of each `foreach`\n", validated.err
+    later = "the items of `later` are added when `list` has run"
+    assert validated.out == f"ok: 6 stages, with the items of `each`; {later}\n", validated.err
+    # The build counts the same.
+    built = project.build()
+    assert built.err.startswith("pipeline: 6 stages and the items of `later`   sandbox")
+    assert "\n 7 stages: 7 built   " in built.err
+    assert project.run("validate").out.startswith("ok: 6 stages, with the items of `each`; ")
+    project.edit("pipeline.yaml", f"{one}  each: {item}\n  off: {{if: false, outputs: [o], shell: x}}\n")
+    assert project.run("validate").out == "ok: 4 stages, with the items of each `foreach`, 1 skipped\n"

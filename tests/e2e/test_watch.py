@@ -199,6 +199,8 @@ def test_a_pipeline_with_errors_is_built_when_it_is_repaired(watching: Watching)
     watching.write("pipeline.yaml", PIPELINE.replace("name: watched", "nme: watched"))
     watching.idle()
     assert watching.text().count("error[E802]") == 1
+    # It is not known which files the repaired pipeline reads.
+    assert watching.text().endswith("watching all files of the project; press Ctrl-C to stop\n")
     watching.write("pipeline.yaml", PIPELINE.replace("cat q.md >", "echo new; cat q.md q.md >"))
     watching.wait(lambda: watching.read("o.txt") == "question\nquestion\n")
     assert watching.stop() == 130

@@ -1,7 +1,7 @@
 """Run `validate`, `graph`, `vars`, `schema` and `trust`: report on one pipeline without running it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from orch23.cli.author_data import check_input_schemas
@@ -21,9 +21,10 @@ from orch23.cli.opening import (
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, noted_errors, open_read_session
 from orch23.engine.dry_run import check_ownership, preview
+from orch23.engine.plan_walk import list_producers
 from orch23.engine.session import check_items, check_plan
 from orch23.load.loaded import InvalidPipelineError
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, InvalidInputError, Orch23Error
 from orch23.model.pipeline import ForeachStage, Stage
@@ -71,9 +72,9 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[str, Sequence
     # Errors of the plan and of inputs are independent: one run reports both.
     problems: list[Diagnostic] = []
     notes: list[Diagnostic] = []
-    nodes: list[Stage | ForeachStage] = []
+    plans: list[Plan] = []
     for check in (
-        partial(_check_stages, project, notes, nodes),
+        partial(_check_stages, project, notes, plans),
         partial(check_input_schemas, project.pipeline, project.store.workspace, project.tools.sources),
     ):
         try:
@@ -83,20 +84,29 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[str, Sequence
     if problems:
         noted = noted_errors(project, problems)
         raise InvalidPipelineError(*noted, *project.loaded.warnings, sources=texts_of(project, problems))
-    notes += _scripted_warnings(project, nodes)
-    return _count(project, nodes), (*project.loaded.warnings, *notes), texts_of(project, notes)
+    (plan,) = plans
+    notes += _scripted_warnings(project, plan.nodes.values())
+    return _count(project, plan), (*project.loaded.warnings, *notes), texts_of(project, notes)
 
 
-def _count(project: Project, nodes: Sequence[Stage | ForeachStage]) -> str:
-    """Return the number of declared stages and, if that is another one, of stages that are known to run."""
-    declared = len(project.pipeline.stages)
+def _count(project: Project, plan: Plan) -> str:
+    """Return the number of stages as a build counts them, and which lists of items are known only during the build."""
+    nodes = plan.nodes.values()
     expanded = {node.family for node in nodes if isinstance(node, Stage) and node.family != node.name}
-    known = sum(isinstance(node, Stage) or node.name not in expanded for node in nodes)
-    items = f", {known} with the items of each `foreach`" if known != declared else ""
-    return f"{pluralize(declared, 'stage')}{items}"
+    known = [node for node in nodes if isinstance(node, Stage) or node.name not in expanded]
+    skipped = f", {len(project.pipeline.skipped)} skipped" if project.pipeline.skipped else ""
+    later = [node for node in known if isinstance(node, ForeachStage)]
+    makers = dict.fromkeys(maker for node in later for maker in list_producers(plan, node))
+    listed = quoted_names(sorted(expanded)) if later else "each `foreach`"
+    items = f", with the items of {listed}" if expanded else ""
+    if later:
+        have = "has" if len(makers) == 1 else "have"
+        skipped += f"; the items of {quoted_names(node.name for node in later)} are added"
+        skipped += f" when {quoted_names(makers)} {have} run" if makers else " by the build"
+    return f"{pluralize(len(known), 'stage')}{items}{skipped}"
 
 
-def _scripted_warnings(project: Project, nodes: Sequence[Stage | ForeachStage]) -> tuple[Diagnostic, ...]:
+def _scripted_warnings(project: Project, nodes: Collection[Stage | ForeachStage]) -> tuple[Diagnostic, ...]:
     """Return the warnings of `plan` about scripted responses that a build will refuse."""
     from orch23.cli.actions.plan import is_scripted, scripted_warnings  # noqa: PLC0415 - few pipelines have such stages
 
@@ -109,8 +119,8 @@ def _scripted_warnings(project: Project, nodes: Sequence[Stage | ForeachStage]) 
         return ()
 
 
-def _check_stages(project: Project, notes: list[Diagnostic], nodes: list[Stage | ForeachStage]) -> None:
-    """Check the plan of a pipeline, then the items of its lists; add notes on its prompts, and its nodes.
+def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) -> None:
+    """Check the plan of a pipeline, then the items of its lists; add notes on its prompts, and the plan with the items.
 
     Raises:
         InvalidInputError: with all errors of the plan, or of the items.
@@ -122,7 +132,7 @@ def _check_stages(project: Project, notes: list[Diagnostic], nodes: list[Stage |
     from orch23.engine.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - as above
     from orch23.engine.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
 
-    nodes += decider.state.plan.nodes.values()
+    plans.append(decider.state.plan)
     notes += early_end_notes(decider)
     with_patterns = resolved_stages(decider, has_patterns)
     unmatched, warnings = unmatched_inputs(decider.state.plan, with_patterns, project.store.workspace)

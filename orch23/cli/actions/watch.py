@@ -134,7 +134,9 @@ class Watch(Struct, kw_only=True):
                 f"note: the files are compared every second, since they cannot be watched: {self.events.problem}\n"
             )
         spent = f"{self.builds.spent_text} spent; " if self.builds.spent_text else ""
-        self.console.write_err(f"watching {pluralize(self.files.count, 'file')}; {spent}press Ctrl-C to stop\n")
+        count = self.files.count
+        files = "all files of the project" if count is None else pluralize(count, "file")
+        self.console.write_err(f"watching {files}; {spent}press Ctrl-C to stop\n")
 
     def _wait_for_lock(self) -> bool:
         """Wait until no other build of the project runs; return False if a signal came."""

@@ -5,10 +5,11 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Location
 from orch23.model.event import Event, parse_event
-from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.report.marks import ASCII, MAX_ITEM_LINES, Style
 from orch23.report.text import TextScreen
 from orch23.steps.llm.spec import LLMStep
@@ -41,10 +42,10 @@ def over(code: int, status: str, *, limit: str | None = None, before: str = "0")
     return parse_event("run_finished", status, data={"status": status, "exit_code": code, **data})
 
 
-def screen(*events: Event, style: Style = PLAIN, **options: Any) -> str:
+def screen(*events: Event, style: Style = PLAIN, pipeline: Pipeline = PIPELINE, **options: Any) -> str:
     written: list[str] = []
     ticks: Iterator[float] = chain((10.0,), repeat(12.5))
-    shown = TextScreen(pipeline=PIPELINE, write=written.append, clock=lambda: next(ticks), style=style, **options)
+    shown = TextScreen(pipeline=pipeline, write=written.append, clock=lambda: next(ticks), style=style, **options)
     for event in (STARTED, *events):
         shown.notice(event)
     return "".join(written)
@@ -306,6 +307,33 @@ def test_many_items_share_a_line_and_those_that_failed_have_their_own(are_planne
     assert "65 stages: 63 built, 1 fresh, 1 failed" in reported
     listed = screen(*events, verbose=True)
     assert all(f" {name} " in listed for name in names)
+
+
+def test_the_first_line_names_lists_that_are_not_known_yet_and_columns_stay_when_they_are() -> None:
+    names = ("part@short", "part@a_longer_name")
+    part = ForeachStage(
+        name="part",
+        foreach=Foreach(source="list.json"),
+        body={},
+        kind="shell",
+        needs=(),
+        reads=(),
+        writes=(),
+    )
+    planned = parse_event("plan", "", data={"stages": {"a": "shell", "part": "shell"}})
+    events = (planned, finished("a", "built"), parse_event("stages_added", "", role="part", data={"items": names}))
+    pipeline = replace(PIPELINE, stages=(*PIPELINE.stages, part))
+    reported = screen(*events, *(finished(one, "built") for one in names), over(0, "ok"), pipeline=pipeline)
+    head, *rows, _ = reported.splitlines()
+    assert head.startswith("demo: 2 stages and the items of `part`   provider scripted ")
+    assert len({row.index("shell") for row in rows}) == 1
+    known = parse_event("plan", "", data={"stages": {"a": "shell", **dict.fromkeys(names, "shell")}})
+    assert screen(known, finished("a", "built"), pipeline=pipeline).startswith("demo: 2 stages   provider")
+
+
+def test_skipped_stages_are_counted_beside_the_others() -> None:
+    reported = screen(finished("a", "built"), finished("code", "skipped"), over(0, "ok"))
+    assert "\n 1 stage: 1 built; 1 skipped   " in reported
 
 
 def test_a_few_items_have_a_line_each() -> None:
