@@ -149,18 +149,13 @@ def _clock_ns() -> Callable[[], int]:
 
 def _read_messages(logs: Path, redact: Callable[[str], str]) -> "ReadMessages":
     def read(run_id: str, stage: str, attempt: int) -> tuple[str, str]:
-        folder = AttemptFiles(logs / run_id).attempt_folder(stage, attempt)
-        prompt, response = (_text(folder / name) for name in ("prompt.txt", "response.txt"))
+        files = AttemptFiles(logs / run_id)
+        found = (files.read(stage, attempt, name) for name in ("prompt.txt", "response.txt"))
+        # A file may have been removed meanwhile.
+        prompt, response = ("" if one is None else one[0].decode("utf-8", "replace") for one in found)
         return redact(prompt), redact(response)
 
     return read
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:  # it was removed meanwhile
-        return ""
 
 
 def _close(console: Console, spans: "BuildSpans", guarded: Guarded) -> None:

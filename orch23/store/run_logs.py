@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.errors import CorruptStateError, NotFoundError
+from orch23.model.errors import CorruptStateError, NotFoundError, SafetyError
 from orch23.model.event import (
     EVENT_VERSION,
     CallSubmitted,
@@ -36,6 +36,8 @@ from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
     closing,
     make_folder,
+    open_file,
+    read_and_close,
     sync_folder,
     write_all,
     write_atomic,
@@ -391,6 +393,24 @@ class AttemptFiles(Struct, frozen=True):
     def attempt_folder(self, stage: str, attempt: int) -> Path:
         """Return the folder of one attempt of a stage."""
         return self.folder / f"{_UNFIT.sub('_', stage)}/attempt-{attempt}"
+
+    def read(self, stage: str, attempt: int, name: str, max_bytes: int = -1) -> tuple[bytes, int] | None:
+        """Return the bytes of a file, or the first `max_bytes`, and its whole size in bytes; None if there is none.
+
+        Links below the folder of all runs are not followed, and other files than regular ones are not read.
+        """
+        path = (self.attempt_folder(stage, attempt) / name).relative_to(self.folder.parent).as_posix()
+        try:
+            descriptor = open_file(self.folder.parent, path)
+        except (OSError, SafetyError):
+            return None
+        if descriptor is None:
+            return None
+        size = os.fstat(descriptor).st_size
+        try:
+            return read_and_close(descriptor, max_bytes), size
+        except OSError:
+            return None
 
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write a file of an attempt; an earlier one of that name is replaced."""

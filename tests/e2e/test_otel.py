@@ -470,3 +470,15 @@ def test_the_run_of_a_killed_build_is_unfinished(story: Project, collector: Coll
     assert {span.name: span.attributes["error.type"] for span in collector.spans} == dict.fromkeys(
         ("build story", "stage other", "attempt"), "unfinished"
     )
+
+
+def test_a_link_in_the_logs_is_not_followed(story: Project, collector: Collector) -> None:
+    assert story.build(env=KEYS).code == 0
+    story.write({"private.txt": "a private text\n"})
+    for prompt in (story.root / "logs").rglob("prompt.txt"):
+        prompt.unlink()
+        prompt.symlink_to(story.root / "private.txt")
+    content = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"}
+    assert story.run("log", "--otel", env={**collector.environ, **content}).code == 0
+    assert "good words" in collector.text()
+    assert "private" not in collector.text()

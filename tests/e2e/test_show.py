@@ -302,3 +302,12 @@ def test_a_prompt_is_shown_from_the_transcripts_as_it_was_sent(project: Project)
     assert len(set(re.findall(r"--- end (\w+) ---", sent))) == 2
     forget(project, "logs", ".orch23")
     assert show(project, "a", "--prompt") == sent
+
+
+def test_a_link_in_the_logs_is_not_followed(built: Project) -> None:
+    outside = built.root.parent / "outside"
+    (folder,) = (built.root / "logs").glob("*/say")
+    folder.rename(outside)
+    (outside / "attempt-1" / "response.txt").write_text("planted\n")
+    folder.symlink_to(outside)
+    assert show(built, "say", "--response") == "a spec\n", "the recorded response"

@@ -1,6 +1,5 @@
 """Run `report`: write the page of a run, from its journal, the files of its attempts and the records of the store."""
 
-import os
 import platform
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -34,7 +33,6 @@ from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import run_ids
 from orch23.store.run_logs import AttemptFiles, journal_pipeline, read_journal
 from orch23.store.run_metrics import RunMetrics, runs_with_metrics
-from orch23.store.safe_files import open_regular, read_and_close
 
 STDOUT = "-"
 # The name of a file of an attempt is in the journal, which may come from anywhere: it must not lead out of the folder.
@@ -100,19 +98,15 @@ class KeptFiles(Struct, frozen=True):
         """Return at least `limit` characters of a file; None if there is none."""
         if _PLAIN_NAME.fullmatch(name) is None:
             return None
-        path = AttemptFiles(self.root / LOGS_FOLDER / self.run).attempt_folder(stage, attempt) / name
-        try:
-            descriptor = open_regular(path)
-            if descriptor is None:
-                return None
-            size = os.fstat(descriptor).st_size
-            data = read_and_close(descriptor, _MAX_CHARACTER_BYTES * limit)
-        except OSError:
+        files = AttemptFiles(self.root / LOGS_FOLDER / self.run)
+        found = files.read(stage, attempt, name, _MAX_CHARACTER_BYTES * limit)
+        if found is None:
             return None
+        data, size = found
         text = data.decode("utf-8", errors="replace")
         # Of a longer file only the bytes are counted: reading it to count its characters would take too long.
         whole = len(text) if size <= len(data) else size
-        return KeptText(text, whole, str(path.relative_to(self.root)))
+        return KeptText(text, whole, str((files.attempt_folder(stage, attempt) / name).relative_to(self.root)))
 
     @property
     def exist(self) -> bool:

@@ -32,7 +32,6 @@ from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
 from orch23.store.run_list import run_ids, run_of_result
 from orch23.store.run_logs import AttemptFiles, read_journal
-from orch23.store.safe_files import read_regular
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
@@ -151,15 +150,16 @@ class _Search(Struct, frozen=True):
         raise self._not_found()
 
     def _artifacts(self, run: str) -> ShowResult | None:
-        place = AttemptFiles(self.project.store.logs / run).attempt_folder(self.stage, 1).parent
+        files = AttemptFiles(self.project.store.logs / run)
+        place = files.attempt_folder(self.stage, 1).parent
         silent = self._silent_attempts(run)
         attempts = silent | _attempts(place)
         number = self.attempt or max(attempts, default=None)
         if number not in attempts:
             return None
         folder = place / f"attempt-{number}"
-        texts = [(name, _read(folder / name)) for name in _names(folder, self.view)]
-        parts = [(name, self._readable(text)) for name, text in texts if text is not None]
+        texts = [(name, files.read(self.stage, number, name)) for name in _names(folder, self.view)]
+        parts = [(name, self._readable(text[0].decode("utf-8", "replace"))) for name, text in texts if text is not None]
         if not parts and number not in silent:
             return None
         response = next((one for one in reversed(self._responses(run)) if one.attempt == number), None)
@@ -269,14 +269,6 @@ def _names(kept: Path, view: str) -> tuple[str, ...]:
 def _attempts(place: Path) -> set[int]:
     numbers = (path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*"))
     return {int(number) for number in numbers if number.isdecimal()}
-
-
-def _read(path: Path) -> str | None:
-    try:
-        data = read_regular(path)
-    except OSError:
-        return None
-    return data.decode("utf-8", errors="replace") if data is not None else None
 
 
 def _joined(parts: list[tuple[str, str]], title: str) -> str:

@@ -22,6 +22,7 @@ from orch23.model.event import EVENT_KINDS, Event, parse_event
 from orch23.model.event_data import EventLevel
 from orch23.store.run_list import list_runs, run_ids
 from orch23.store.run_logs import (
+    AttemptFiles,
     Journal,
     interrupted_journals,
     new_run_id,
@@ -482,3 +483,30 @@ def test_a_damaged_journal_that_would_have_to_be_read_stops(tmp_path: Path) -> N
         interrupted_journals(tmp_path, "p.yaml")
     write(tmp_path, "2", [started(), run_over("ok")])
     assert cut_off(tmp_path) == []
+
+
+def test_a_file_of_an_attempt_is_read_whole_or_in_part_with_its_size(tmp_path: Path) -> None:
+    files = AttemptFiles(tmp_path / "run")
+    files.keep("code@a/b", 2, "prompt.txt", "a poem")
+    assert files.read("code@a/b", 2, "prompt.txt") == (b"a poem", 6)
+    assert files.read("code@a/b", 2, "prompt.txt", 3) == (b"a p", 6)
+    assert files.read("code@a/b", 1, "prompt.txt") is None
+    assert files.read("code@a/b", 2, "../attempt-2/prompt.txt") is None
+
+
+@pytest.mark.parametrize("link", ["run/code/attempt-1/prompt.txt", "run/code/attempt-1", "run/code", "run"])
+def test_a_link_in_the_logs_is_not_followed(tmp_path: Path, link: str) -> None:
+    """A sandboxed step cannot write here, but a clone can bring a folder of logs."""
+    logs, outside = tmp_path / "logs", tmp_path / "outside"
+    AttemptFiles(outside / "run").keep("code", 1, "prompt.txt", "private")
+    place = logs / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(outside / link)
+    assert AttemptFiles(logs / "run").read("code", 1, "prompt.txt") is None
+
+
+def test_a_pipe_in_the_logs_is_not_read(tmp_path: Path) -> None:
+    files = AttemptFiles(tmp_path / "run")
+    files.keep("code", 1, "other.txt", "")
+    os.mkfifo(files.attempt_folder("code", 1) / "prompt.txt")
+    assert files.read("code", 1, "prompt.txt") is None
