@@ -103,7 +103,7 @@ def _call(call: CallFacts) -> list[Row]:
     model = " ".join(filter(None, (request.provider, request.model)))
     files = f"{pluralize(len(request.files), 'file')}, " if request.files else ""
     rows = [Row("model", f"{model} at {request.endpoint}" if request.endpoint not in ("", request.provider) else model)]
-    rows.append(Row("sent", f"{files}{request.bytes + request.previous_bytes + request.brief_bytes:,} bytes"))
+    rows.append(Row("in the prompt", f"{files}{request.bytes + request.previous_bytes + request.brief_bytes:,} bytes"))
     if response is None:
         return [*rows, Row("response", "none"), Row("fingerprint", request.fingerprint[:_DIGITS])]
     tokens = f"{response.input_tokens:,}+{response.output_tokens:,}"

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from msgspec import UNSET, Struct
 
+from orch23.model.event import StageFinished
 from orch23.model.text import format_duration, format_money
 from orch23.report.html.anchors import Anchors, large_families
 from orch23.report.html.attempts import attempt_texts, attempt_view, payment, shown_command
@@ -137,7 +138,7 @@ def _totals(run: RunFacts) -> tuple[Fact, ...]:
         _tokens(run, of_tokens),
         Fact("Cost", cost_text(cost), of_cost),
         Fact("Recorded responses", f"{cost.recorded:,}", _saved(run)),
-        Fact("Stages reused", f"{reused:,}", "fresh or restored, nothing ran"),
+        Fact("Stages reused", f"{reused:,}", "fresh or restored; they did not run"),
     ]
     if cost.cache_read_tokens or cost.cache_write_tokens:
         effect = "saved" if cost.cache_saved >= 0 else "cost"
@@ -150,7 +151,10 @@ def _tokens(run: RunFacts, limit: str) -> Fact:
     cost = run.cost
     if cost.calls and not cost.input_tokens and not cost.output_tokens:
         return Fact("Tokens", "not known", limit or "the provider reports none")
-    return Fact("Tokens", f"{cost.input_tokens:,} + {cost.output_tokens:,}", limit or "input + output")
+    # Without a call, a reader asks what the tokens are of.
+    of_recorded = " of recorded responses" if cost.recorded and not cost.calls else ""
+    note = f"input + output{of_recorded}" if cost.calls or cost.recorded else ""
+    return Fact("Tokens", f"{cost.input_tokens:,} + {cost.output_tokens:,}", limit or note)
 
 
 def _unanswered(run: RunFacts) -> str:
@@ -161,8 +165,10 @@ def _unanswered(run: RunFacts) -> str:
 
 def _saved(run: RunFacts) -> str:
     if not run.cost.recorded:
-        return "no call was saved"
+        return ""
     saved = run.cost.saved
+    if saved is None and _prices(run) == ("free",):
+        return "no call needed"
     amount = "their price is not known" if saved is None else f"saved {format_money(saved)}"
     return f"no call needed, {amount}" if saved is None or saved > Decimal(0) else "no call needed"
 
@@ -184,7 +190,7 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
             FailureView(
                 anchor=anchors.of_stage(stage.name),
                 name=stage.name,
-                message=first,
+                message=f"{first}; it printed nothing" if _is_silent(end) else first,
                 command=shown_command(end.command) if end.command else "",
                 excerpt="" if excerpt == first else excerpt,
                 hints=_hints(stage),
@@ -192,6 +198,10 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
             )
         )
     return tuple(found)
+
+
+def _is_silent(end: StageFinished) -> bool:
+    return end.exit_code is not UNSET and not end.failure.strip()
 
 
 def _failing(stage: StageFacts) -> tuple[str, ...]:
@@ -327,12 +337,15 @@ def _full_group(anchor: str, title: str, summary: str, members: Sequence[StageVi
 # ---- origin ---------------------------------------------------------------------------------------
 
 
+def _prices(run: RunFacts) -> tuple[str, ...]:
+    """Return the price tables of the calls and of the recorded responses, each once."""
+    return tuple(dict.fromkeys(table for stage in run.stages.values() for table in stage.cost.prices))
+
+
 def _provenance(run: RunFacts) -> tuple[Row, ...]:
     began = run.began
     sources: dict[str, int] = {}
-    prices: dict[str, None] = {}
     for stage in run.stages.values():
-        prices |= stage.cost.prices
         for call in (one for attempt in stage.attempts.values() for one in attempt.calls if one.response):
             response = call.response
             if response is None:
@@ -346,7 +359,7 @@ def _provenance(run: RunFacts) -> tuple[Row, ...]:
         Row("Provider", ", ".join(began.provider)),
         Row("Model", ", ".join(began.model)),
         *(Row("Responses", f"{number:,} of {origin}") for origin, number in sources.items()),
-        Row("Prices", ", ".join(prices)),
+        Row("Prices", ", ".join(_prices(run))),
         Row("Specification", f"{began.spec_file}  {began.spec_hash[: len('sha256:') + _DIGITS]}".strip()),
         Row("Lock file at the start", began.lock[: len("sha256:") + _DIGITS]),
         Row("Journal", f"logs/{run.run_id}.jsonl"),

@@ -218,6 +218,25 @@ def test_costs_of_recorded_paid_and_unpriced_responses() -> None:
     assert {one.label: one.value for one in page_of(unpriced).totals}["Cost"] == "price unknown"
 
 
+def test_totals_say_what_the_tokens_are_of_and_nothing_about_what_was_not_used() -> None:
+    def totals(*events: tuple[str, EventData]) -> dict[str, tuple[str, str]]:
+        return {one.label: (one.value, one.note) for one in page_of(run_of(*built("a"), *events)).totals}
+
+    free = LlmResponse(cost=None, replayed=True, input_tokens=1_000, output_tokens=20, prices="free")
+    recorded = totals(("a", free))
+    assert recorded["Tokens"] == ("1,000 + 20", "input + output of recorded responses")
+    assert recorded["Recorded responses"] == ("1", "no call needed")
+    assert recorded["Stages reused"] == ("0", "fresh or restored; they did not run")
+    unused = totals()
+    assert (unused["Tokens"], unused["Recorded responses"]) == (("0 + 0", ""), ("0", ""))
+
+
+def test_a_failed_command_without_output_says_so() -> None:
+    end = StageFinished(status=StageStatus.FAILED, exit_code=1, command="grep b c")
+    (failure,) = page_of(run_of(("a", end))).failures
+    assert failure.message.endswith("; it printed nothing")
+
+
 def test_the_comparison_shows_what_differs() -> None:
     then = run_of(*built("a"), *built("b"), *built("gone"), ("orch23", RunFinished(status="ok")), run="r0")
     now = run_of(
