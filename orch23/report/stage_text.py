@@ -343,8 +343,13 @@ def _command(pipeline: Pipeline, command: str, *arguments: str) -> str:
 
 
 def _cut(lines: list[str]) -> list[str]:
-    omitted = len(lines) - _HEAD_LINES - _TAIL_LINES
+    """Return the first and the last lines. The last ones begin with a paragraph, if one begins a few lines before."""
+    start = max(len(lines) - _TAIL_LINES, _HEAD_LINES)
+    # The first line of a paragraph says what it is about, such as the test that failed.
+    near = range(start, max(start - _HEAD_LINES, _HEAD_LINES), -1)
+    start = next((at for at in near if not lines[at - 1].strip()), start)
+    omitted = start - _HEAD_LINES
     # A line that says `1 lines` would take as much space as the omitted line.
     if omitted <= 1:
         return lines
-    return [*lines[:_HEAD_LINES], f"... {omitted} lines ...", *lines[-_TAIL_LINES:]]
+    return [*lines[:_HEAD_LINES], f"... {omitted} lines ...", *lines[start:]]

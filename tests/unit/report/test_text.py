@@ -132,6 +132,13 @@ def test_a_long_failure_is_cut_in_its_middle() -> None:
     assert "| line 99\n" in reported
 
 
+def test_the_end_of_a_cut_failure_begins_with_a_whole_paragraph() -> None:
+    blocks = "\n\n".join(f"test {n}\n  frame\n  frame\n  error {n}" for n in range(10))
+    reported = screen(finished("a", "failed", "verify_failed", failure=blocks, attempts=1), over(1, "failed"))
+    assert "| test 1\n  | ... 24 lines ...\n  | test 6\n  |   frame\n  |   frame\n  |   error 6\n" in reported
+    assert "|   error 9\n" in reported
+
+
 def test_quiet_leaves_warnings_and_failures() -> None:
     warning = parse_event("warning", "inputs changed", role="a", level="warning")
     done = (finished("a", "built", outputs=["a.txt"]), over(0, "ok"))
