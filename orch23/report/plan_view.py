@@ -322,21 +322,19 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
 
 def _restore_texts(reasons: Sequence[Reason]) -> tuple[str, ...]:
     first, *others = map(reason_text, reasons) if reasons else ("a later stage needs this version",)
-    return (f"{first}{_again(reasons)}", *others)
+    return (_as_before(first) if reasons and reasons[0].code not in _OF_OUTPUTS else first, *others)
 
 
-def _again(reasons: Sequence[Reason | EventReason]) -> str:
+def _as_before(clause: str) -> str:
     # What changed is a reason to run: the text has to say why the stage does not.
-    is_changed = any(one.code not in _OF_OUTPUTS for one in reasons)
-    return "; an earlier result has the same inputs" if is_changed else ""
+    return f"{clause} back" if clause.endswith(" changed") else f"{clause}; an earlier result has the same inputs"
 
 
 def restored_because(reasons: Sequence[EventReason]) -> str:
     """Return in a few words why files were restored, after these files; an empty text if it is not known."""
-    if not reasons:
-        return ""
-    first = reasons[0]
-    return _OF_OUTPUTS.get(first.code) or f"{event_reason_text(first)}{_again(reasons)}"
+    first = next(iter(reasons), None)
+    text = "" if first is None else event_reason_text(first)
+    return _OF_OUTPUTS.get(first.code, _as_before(text)) if first is not None and text else ""
 
 
 def first_reason(clauses: tuple[str, ...]) -> str:

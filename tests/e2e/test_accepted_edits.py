@@ -68,7 +68,7 @@ def test_a_restored_stage_says_what_changed_and_whose_result_it_is(built: Projec
     built.edit("a.txt", "another word\n")
     assert built.build().code == 0
     built.edit("a.txt", "a word\n")
-    reason = "a.txt changed; an earlier result has the same inputs"
+    reason = "a.txt changed back"
     assert reason in built.run("plan").out
     explained = built.run("explain", "write").out
     assert f"the files of the result of run {first} are written back; nothing runs" in explained
