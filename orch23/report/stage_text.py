@@ -7,7 +7,7 @@ from functools import partial
 
 from msgspec import UNSET, Struct
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.event import StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
@@ -182,7 +182,7 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
     shown = _cut(printed)
     lines = _command_lines(command, tried) if command else []
     if _located(end.data):
-        lines += _problems(end, source)
+        lines += _problems(pipeline, end, source)
     else:
         lines += _result(end, excerpt)
         lines += [f"  | {line}" for line in shown] if excerpt else []
@@ -216,10 +216,18 @@ def _located(ended: StageFinished) -> list[EventProblem]:
     return [one for one in ended.problems if one.location] if not ended.command else []
 
 
-def _problems(end: FinishedStage, source: ReadSource) -> list[str]:
+def _problems(pipeline: Pipeline, end: FinishedStage, source: ReadSource) -> list[str]:
     """Return the errors of a stage that started no command, with their source lines."""
     found = [
-        Diagnostic(one.code, one.message, one.location or None, one.hint, subject=one.subject)
+        Diagnostic(
+            one.code,
+            one.message,
+            one.location or None,
+            one.hint,
+            related=_related(pipeline, end, one, source),
+            subject=one.subject,
+            fix=(one.fix[0], one.fix[-1]) if one.fix else None,
+        )
         for one in end.data.problems
     ]
     sources = {one.location.file: source(one.location.file) for one in found if one.location}
@@ -229,6 +237,14 @@ def _problems(end: FinishedStage, source: ReadSource) -> list[str]:
 def _only_exited(end: FinishedStage) -> bool:
     """Return whether all that is known of a failure is the exit status of its command."""
     return bool(end.data.command and _EXITED.fullmatch(end.message))
+
+
+def _related(pipeline: Pipeline, end: FinishedStage, problem: EventProblem, source: ReadSource) -> tuple[Related, ...]:
+    if problem.code != "E415" or not problem.location or problem.location.file != pipeline.file:
+        return ()
+    from orch23.report.value_places import model_places  # noqa: PLC0415 - only for failures
+
+    return model_places(pipeline, end.name, problem.location, source(pipeline.file))
 
 
 def _result(end: FinishedStage, excerpt: str) -> list[str]:
