@@ -121,10 +121,11 @@ def _with_command(one: Diagnostic, here: Path, argv: Sequence[str]) -> Diagnosti
     above = os.path.normpath(here.absolute())
     if Path(old).is_absolute():  # a file, with its whole path
         new = os.path.relpath(new, above)
-    typed = [new if old in (word, os.path.normpath(f"{above}/{word}")) else word for word in argv]
-    if typed == list(argv):
+    # The last one: a stage may have the name of the command.
+    wrong = [n for n, word in enumerate(argv) if old in (word, os.path.normpath(f"{above}/{word}"))]
+    if not wrong:
         return one
-    command = shlex.join((PROGRAM_NAME, *typed))
+    command = shlex.join((PROGRAM_NAME, *argv[: wrong[-1]], new, *argv[wrong[-1] + 1 :]))
     is_question = one.hint is not None and one.hint.startswith("did you mean")
     return replace(one, hint=f"did you mean `{command}`?" if is_question else f"{one.hint}: `{command}`")
 

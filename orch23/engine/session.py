@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
     from orch23.steps.llm.spec import LLMStep
 
+# Each of them looks into up to 100 directories.
+_MOST_SUGGESTIONS = 50
+
 
 def lock_path(root: Path, pipeline_file: str) -> Path:
     """Return the path of the lock file: beside the pipeline, `x.yaml` -> `x.lock`."""
@@ -337,9 +340,12 @@ def missing_input_errors(plan: Plan, store: ProjectStore, known: Collection[str]
 
 
 def _similar_paths(store: ProjectStore) -> Callable[[str], list[str]]:
-    """Return the function that finds what may be meant by a path that does not exist."""
+    """Return the function that finds what may be meant by a path that does not exist, for the first such paths."""
+    left = iter(range(_MOST_SUGGESTIONS))
 
     def find(path: str) -> list[str]:
+        if next(left, None) is None:
+            return []
         from orch23.engine.similar_paths import similar_paths  # noqa: PLC0415 - only for errors
 
         return similar_paths(store.workspace, path)

@@ -5,6 +5,8 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.store.workspace import Workspace
 
+_MOST_FOLDERS = 100
+
 
 def similar_paths(workspace: Workspace, path: str) -> list[str]:
     """Return paths that may be meant by one that does not exist: of files, or of directories if it ends in `/`.
@@ -17,12 +19,13 @@ def similar_paths(workspace: Workspace, path: str) -> list[str]:
     for part in above:
         others = [] if workspace.is_folder(f"{folder}{part}") else workspace.subfolders(folder.rstrip("/"))
         folder += f"{next(iter(nearest_names(part, others)), part)}/"
-    tops = ["", *(f"{one}/" for one in workspace.subfolders("") if not one.startswith("."))]
+    folders = [one for one in workspace.subfolders("") if not one.startswith(".")]
+    tops = ["", *(f"{one}/" for one in folders[:_MOST_FOLDERS])]
     if path.endswith("/"):
         beside = [f"{folder}{one}/" for one in workspace.subfolders(folder.rstrip("/"))]
         return [*beside, *(f"{top}{name}/" for top in tops if workspace.is_folder(f"{top}{name}"))]
     elsewhere = (f"{top}{name}" for top in tops)
-    return [*workspace.neighbours(f"{folder}{name}"), *(one for one in elsewhere if one in workspace.neighbours(one))]
+    return [*workspace.neighbours(f"{folder}{name}"), *filter(workspace.is_file, elsewhere)]
 
 
 def with_similar(problem: Diagnostic, path: str, workspace: Workspace) -> Diagnostic:

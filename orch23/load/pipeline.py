@@ -150,14 +150,14 @@ def _missing_file(path: Path, name: str, root: Path) -> Diagnostic:
     if near is not None:
         shown = near.relative_to(root).as_posix() if near.is_relative_to(root) else str(near)
         return Diagnostic("E862", message, hint=f"did you mean `{shown}`?", fix=(str(place), str(near)))
-    found = sorted(one.name for one in place.parent.glob("*.y*ml"))[:_MOST_NAMED]
+    found = sorted(one.name for one in place.parent.glob("*.y*ml") if one.is_file())[:_MOST_NAMED]
     have = f"the directory has {quoted_names(found)}" if found else "check the path"
     return Diagnostic("E862", message, hint=f"{have}, or create a pipeline with `orch23 init`")
 
 
 def _near(place: Path) -> Path | None:
     """Return the YAML file in the directory of a path that has this name, or the most similar one."""
-    names = {one.name for one in place.parent.glob("*.y*ml")}
+    names = {one.name for one in place.parent.glob("*.y*ml") if one.is_file()}
     near = [place.name] if place.name in names else nearest_names(place.name, sorted(names))
     return place.with_name(near[0]) if near else None
 
@@ -166,7 +166,7 @@ def _in_similar_folder(place: Path) -> Path:
     """Return a path with the most similar directory in place of the first one that does not exist."""
     for folder in reversed(place.parents):
         if not folder.is_dir():
-            others = sorted(one.name for one in folder.parent.iterdir() if one.is_dir())
+            others = sorted(one.name for one in folder.parent.glob("*/"))
             near = nearest_names(folder.name, others)
             return folder.with_name(near[0]) / place.relative_to(folder) if near else place
     return place

@@ -99,7 +99,7 @@ class Suggestions:
     def __init__(self, known: Iterable[str]) -> None:
         """Create it. The first word is compared with all known ones, however many there are."""
         self._known = sorted(set(known))
-        self._words_left = max(1, _MOST_COMPARISONS // max(1, len(self._known)))
+        self._comparisons_left = max(_MOST_COMPARISONS, len(self._known))
 
     def hint(self, word: str) -> str | None:
         """Return a hint that names the nearest known word, or None. The word itself is not suggested."""
@@ -108,10 +108,11 @@ class Suggestions:
 
     def nearest(self, word: str, others: Iterable[str] = ()) -> list[str]:
         """Return the most similar known or other word as a list of one, or an empty list; never the word itself."""
-        if self._words_left == 0:
+        if self._comparisons_left < len(self._known):
             return []
-        self._words_left -= 1
-        return nearest_names(word, sorted({*self._known, *others} - {word}))
+        words = sorted({*self._known, *others} - {word})
+        self._comparisons_left -= len(words)
+        return nearest_names(word, words)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

@@ -76,8 +76,8 @@ _ELSEWHERE = {
     "description": "desc",
     "retries": "retry",
 }
-# Of `retry`, where it counts the attempts after the first.
-_OF_RETRY = {**dict.fromkeys(("attempts", "count", "limit", "max_attempts", "max_retries", "retries", "times"), "max")}
+# Other words for `max`, as that of `retry`.
+_MAXIMUM = frozenset(("attempts", "count", "limit", "max_attempts", "max_retries", "retries", "times"))
 _NUMBERS = {"once": 1, "one": 1, "twice": 2, "two": 2, "thrice": 3, "three": 3, "four": 4, "five": 5}
 _NUMBER = re.compile(r"(?i)([0-9]{1,3}|[a-z]+)(?: (?:times|attempts|retries|x))?")
 _PLAIN = re.compile(r"[\w./@+-]+")
@@ -236,8 +236,8 @@ def _unknown(error: _Error, key: str) -> _Words:
 def _meant_key(key: str, known: Collection[str]) -> str:
     """Return the key that is probably meant, or an empty text."""
     name = key.lower().replace("-", "_")
-    elsewhere = _OF_RETRY.get(name, "") if "no_progress" in known else _ELSEWHERE.get(name, "")
-    return elsewhere if elsewhere in known else next(iter(nearest_names(key, sorted(known))), "")
+    elsewhere = [_ELSEWHERE.get(name, ""), *(["max"] if name in _MAXIMUM else [])]
+    return next((one for one in elsewhere if one in known), "") or next(iter(nearest_names(key, sorted(known))), "")
 
 
 def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:

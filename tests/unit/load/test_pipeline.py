@@ -362,6 +362,13 @@ def test_a_missing_file_names_the_similar_one_with_its_path_from_the_root(tmp_pa
         assert problem.fix == (str(tmp_path / path), str(tmp_path / near))
 
 
+def test_a_link_to_nothing_is_not_suggested_for_itself(tmp_path):
+    (tmp_path / "pipeline.yaml").symlink_to("gone.yaml")
+    with pytest.raises(NotFoundError) as caught:
+        load_pipeline(tmp_path / "pipeline.yaml", tmp_path)
+    assert caught.value.diagnostics[0].fix is None
+
+
 def test_a_missing_file_and_one_outside_of_the_root_are_not_found(tmp_path):
     inside = tmp_path / "root"
     inside.mkdir()
