@@ -15,7 +15,7 @@ HEAD = "version: 1\nvars: {model: m, m: {a: 1}}\nstages:\n  s:\n"
         ("    shell: ['${{ vars[''modle''] }}']", 5, "modle", "model"),
         ("    shell: ['${{ vars [ \"modle\" ] }}']", 5, "modle", "model"),
         ("    shell: |\n      echo vars.modle\n\n      echo ${{ vars.modle }}", 8, "modle", "model"),
-        ("    shell: echo ${{ model ~ vars.model }}", 5, "model", "vars.model"),
+        ("    shell: echo ${{ vars.model ~ model }}", 5, "model", "vars.model"),
         ("    shell: echo ${{ vars.model ~ var.model }}", 5, "var", "vars"),
         ("    shell: echo ${{ vars.nothing_like_it }}", 5, "nothing_like_it", None),
     ],
@@ -30,6 +30,8 @@ def test_the_name_itself_is_underlined(body: str, line: int, marked: str, fixed:
     shown = text.split("\n")[line - 1]
     assert shown[place.column - 1 :][: place.length] == marked
     assert "${{" in shown[: place.column]
+    if marked == "model":
+        assert not shown[: place.column - 1].endswith(".")
     assert error.fix == (None if fixed is None else (marked, fixed))
 
 
