@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -26,8 +27,11 @@ from orch23.store.safe_files import open_file, read_and_close
 _MAX_BYTES = 1_048_576
 
 
-def report_error(error: Exception | SystemExit, console: Console) -> int | None:
-    """Report an error and return the exit code; None if the command must run again."""
+def report_error(error: Exception | SystemExit, console: Console, argv: Sequence[str] = ()) -> int | None:
+    """Report an error and return the exit code; None if the command must run again.
+
+    `argv` are the words of the command line: for a misspelt one the whole command line is shown.
+    """
     match error:
         case click.ClickException():
             return _usage(error)
@@ -36,7 +40,7 @@ def report_error(error: Exception | SystemExit, console: Console) -> int | None:
         case ForeignStoreError():
             return _move_aside(error, console)
         case Orch23Error():
-            return _report(error, console)
+            return _report(error, console, argv)
         case OSError():
             return _os_error(error, console)
         case _:
@@ -99,14 +103,31 @@ def _near_commands(word: str) -> Sequence[str]:
     return (known,) if known in COMMAND_NAMES else nearest_names(word, COMMAND_NAMES)
 
 
-def _report(error: Orch23Error, console: Console) -> int:
+def _report(error: Orch23Error, console: Console, argv: Sequence[str] = ()) -> int:
     sources = getattr(error, "sources", None)
     if not isinstance(sources, Mapping):
         sources = _sources(error, _root(console))
-    console.write_diagnostics(error.diagnostics, sources)
+    console.write_diagnostics(tuple(_with_command(one, console.here, argv) for one in error.diagnostics), sources)
     if console.is_in_github_actions:
         _annotate(error, console)
     return console.exit_number_of(error)
+
+
+def _with_command(one: Diagnostic, here: Path, argv: Sequence[str]) -> Diagnostic:
+    """Return a diagnostic about a word of the command line with the command line to type in its hint."""
+    if one.fix is None or one.location is not None:
+        return one
+    old, new = one.fix
+    above = os.path.normpath(here.absolute())
+    if Path(old).is_absolute():  # a file, with its whole path
+        new = os.path.relpath(new, above)
+    # The last one: a stage may have the name of the command.
+    wrong = [n for n, word in enumerate(argv) if old in (word, os.path.normpath(f"{above}/{word}"))]
+    if not wrong:
+        return one
+    command = shlex.join((PROGRAM_NAME, *argv[: wrong[-1]], new, *argv[wrong[-1] + 1 :]))
+    is_question = one.hint is not None and one.hint.startswith("did you mean")
+    return replace(one, hint=f"did you mean `{command}`?" if is_question else f"{one.hint}: `{command}`")
 
 
 def _annotate(error: Orch23Error, console: Console) -> None:

@@ -60,7 +60,7 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
         from orch23.cli.error_report import report_error  # noqa: PLC0415 - only for errors
 
         # The options before the command make the console. If they are what is wrong, there is only a default one.
-        reported = report_error(error, consoles[0] if consoles else Console())
+        reported = report_error(error, consoles[0] if consoles else Console(), argv)
         # A store of another user was moved aside: the command runs again without it.
         return main(argv) if reported is None else reported
     return code if isinstance(code, int) else ExitCode.OK  # an action returns None for success

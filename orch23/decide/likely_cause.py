@@ -163,10 +163,11 @@ def _unseen_file(path: str, failed: FailedStep, known: KnownFacts) -> LikelyCaus
         if entry is None and not known.is_staged(inside):
             return None
         text = f"`{path}` is the project's `{inside}`: a step sees only its inputs, by their paths in the project"
-        if entry is None:
-            return LikelyCause(kind="path", text=text, hint=f"write `{inside}` in place of `{path}`")
-        hint = f"write `{inside}` in place of `{path}`"
-        return LikelyCause(kind="path", text=text, key=failed.inputs_key, value=entry, appends=True, hint=hint)
+        key, value = ("", "") if entry is None else (failed.inputs_key, entry)
+        appends = entry is not None
+        return LikelyCause(
+            kind="path", text=text, key=key, value=value, appends=appends, old_word=path, new_word=inside
+        )
     found = known.unseen_file(path)
     # Output can name any file. That it is in the command shows that the author of the pipeline wants it.
     if found is None or (found == "file" and path not in failed.command):
@@ -183,9 +184,16 @@ def _copied(name: str, place: str, text: str, failed: FailedStep) -> LikelyCause
     """Return the cause of a file outside of the project, which becomes a file of it."""
     copy = f"tools/{place.rpartition('/')[2]}"
     source = shlex.quote(place) if not place.startswith("~/") else f"~/{shlex.quote(place[2:])}"
-    hint = f"first copy it into the project: `mkdir -p tools && cp {source} tools/`; then write `{copy}` in place of "
-    hint += f"`{name}`"
-    return LikelyCause(kind="program", text=text, key=failed.inputs_key, value=copy, appends=True, hint=hint)
+    return LikelyCause(
+        kind="program",
+        text=text,
+        first=f"copy it into the project: `mkdir -p tools && cp {source} tools/`",
+        key=failed.inputs_key,
+        value=copy,
+        appends=True,
+        old_word=name,
+        new_word=copy,
+    )
 
 
 def _input(entry: str, failed: FailedStep) -> LikelyCause:

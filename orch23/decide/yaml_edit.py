@@ -1,4 +1,4 @@
-"""Find the change of a pipeline's text that sets a key of a stage, or adds an item to a list: one line.
+"""Find the lines of a pipeline's text to change: to set a key of a stage, add an item to a list, replace a word.
 
 Only a text whose lines have the expected form is changed. The caller shows the key and its value otherwise.
 """
@@ -38,6 +38,39 @@ def yaml_line(cause: LikelyCause) -> str:
     for name in reversed(others):
         text = f"{{{name}: {text}}}"
     return f"{first}: {text}"
+
+
+def with_word(
+    edit: LineEdit | None, text: str, stage: str, places: Mapping[str, Location], cause: LikelyCause
+) -> tuple[LineEdit, ...]:
+    """Return the changes that write the new word of a cause in the command of a stage, together with another change.
+
+    They are in the order of their lines, one for each; empty if the command does not have the old word.
+    """
+    old_word = re.escape(cause.old_word)
+    if cause.old_word.startswith("~/"):
+        old_word = rf"(?:~|\$HOME|\$\{{HOME\}}){re.escape(cause.old_word[1:])}"
+    word = re.compile(rf"(?<![\w./~$-]){old_word}(?![\w/-]|\.\w)")
+    lines = text.removeprefix("\ufeff").split("\n")
+    found = {} if edit is None else {edit.line: edit}
+    numbers = [number for number in _command_lines(len(lines), stage, places) if word.search(lines[number - 1])]
+    for number in numbers:
+        before = found.get(number)
+        if before is not None and before.inserts:
+            return ()
+        old = lines[number - 1]
+        found[number] = LineEdit(number, old, word.sub(lambda _: cause.new_word, before.new if before else old))
+    return tuple(found[number] for number in sorted(found)) if numbers else ()
+
+
+def _command_lines(last: int, stage: str, places: Mapping[str, Location]) -> range:
+    """Return the numbers of the lines that have the command of a shell stage; none of another one."""
+    path = f"stages/{stage}/shell"
+    if path not in places:
+        return range(0)
+    first = places[path].line
+    below = (place.line for other, place in places.items() if not f"{other}/".startswith(f"{path}/"))
+    return range(first, min((line for line in below if line > first), default=last + 1))
 
 
 def yaml_edit(text: str, stage: str, places: Mapping[str, Location], cause: LikelyCause) -> LineEdit | None:

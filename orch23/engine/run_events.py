@@ -125,7 +125,7 @@ class RunEvents(Struct):
             unchanged=same and _result(record) == _result(former),
             failure=end.failure,
             problems=tuple(
-                EventProblem(one.code, one.message, one.subject, one.hint, one.location or UNSET)
+                EventProblem(one.code, one.message, one.subject, one.hint, one.location or UNSET, one.fix or UNSET)
                 for one in end.problems
             ),
             failure_kind=end.kind,

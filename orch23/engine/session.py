@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
     from orch23.steps.llm.spec import LLMStep
 
+# Each of them looks into up to 100 directories.
+_MOST_SUGGESTIONS = 50
+
 
 def lock_path(root: Path, pipeline_file: str) -> Path:
     """Return the path of the lock file: beside the pipeline, `x.yaml` -> `x.lock`."""
@@ -216,7 +219,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     part = plan
     if plan is None:
         plan = check_plan(pipeline, store, tools, earlier)
-    elif problems := [*_without_plan(pipeline, tools), *missing_input_errors(plan, store)]:
+    elif problems := [*_without_plan(pipeline, tools, store), *missing_input_errors(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
     # A lock file comes with a clone: a forged record must not make a stage remove files that it may not write.
@@ -256,7 +259,7 @@ def check_plan(
         InvalidInputError: with all errors.
 
     """
-    problems = _without_plan(pipeline, tools)
+    problems = _without_plan(pipeline, tools, store)
     plan, found = build_plan(pipeline, cache=store.plans)
     problems += found
     if plan is None:
@@ -264,7 +267,7 @@ def check_plan(
             pipeline,
             lambda path: store.workspace.input_entry(path) is not None,
             store.workspace.is_folder,
-            store.workspace.neighbours,
+            _similar_paths(store),
         )
     else:
         problems += missing_input_errors(plan, store, () if earlier is None else earlier.untouched(plan))
@@ -299,7 +302,7 @@ def errors_of_sound_stages(
 
     `names` are all declared stages. Inputs that an invalid stage may make, by its text, are not reported.
     """
-    problems = _without_plan(pipeline, tools)
+    problems = _without_plan(pipeline, tools, store)
     problems += unknown_needs_errors(pipeline, names)
     made = tuple(text for text in unread if text and not text.isspace())
 
@@ -310,16 +313,16 @@ def errors_of_sound_stages(
 
     return (
         *problems,
-        *unmade_inputs_errors(pipeline, may_exist, store.workspace.is_folder, store.workspace.neighbours),
+        *unmade_inputs_errors(pipeline, may_exist, store.workspace.is_folder, _similar_paths(store)),
     )
 
 
-def _without_plan(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
+def _without_plan(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
     """Return the errors of the stages that need no plan."""
     return [
         *unknown_executor_errors(pipeline),
         *_unknown_checks(pipeline),
-        *_prompt_files(pipeline, tools),
+        *_prompt_files(pipeline, tools, store),
         *_providers(pipeline, tools),
     ]
 
@@ -332,8 +335,22 @@ def missing_input_errors(plan: Plan, store: ProjectStore, known: Collection[str]
         lambda path: workspace.input_entry(path) is not None,
         workspace.is_folder,
         known,
-        workspace.neighbours,
+        _similar_paths(store),
     )
+
+
+def _similar_paths(store: ProjectStore) -> Callable[[str], list[str]]:
+    """Return the function that finds what may be meant by a path that does not exist, for the first such paths."""
+    left = iter(range(_MOST_SUGGESTIONS))
+
+    def find(path: str) -> list[str]:
+        if next(left, None) is None:
+            return []
+        from orch23.engine.similar_paths import similar_paths  # noqa: PLC0415 - only for errors
+
+        return similar_paths(store.workspace, path)
+
+    return find
 
 
 def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
@@ -427,13 +444,13 @@ def _place_of_steps(pipeline: Pipeline, stage: Stage) -> tuple[str, ...]:
     return ("verify", "steps") if is_mapping else ("verify",)
 
 
-def _prompt_files(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
+def _prompt_files(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
     """Return an error for every prompt, template and schema file that cannot be read."""
     files = [
         (stage, file) for stage in pipeline.stages if isinstance(stage, Stage) for file in stage.author_files.items()
     ]
     found = [
-        replace(problem, location=_written(pipeline, stage, place), subject=None)
+        replace(_with_similar(problem, path, store), location=_written(pipeline, stage, place), subject=None)
         for stage, (place, path) in files
         for text, problem in [tools.sources.text(path)]
         if text is None and problem is not None
@@ -443,6 +460,12 @@ def _prompt_files(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:
 
 def _written(pipeline: Pipeline, stage: Stage, place: Iterable[str | int]) -> Location | None:
     return pipeline.locate_written("/".join(("stages", stage.family, *map(str, place))))
+
+
+def _with_similar(problem: Diagnostic, path: str, store: ProjectStore) -> Diagnostic:
+    from orch23.engine.similar_paths import with_similar  # noqa: PLC0415 - only for errors
+
+    return with_similar(problem, path, store.workspace)
 
 
 def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:

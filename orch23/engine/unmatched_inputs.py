@@ -56,7 +56,7 @@ def _problem(
     near = _similar(pattern, workspace)
     if near is not None and is_llm(stage.step) and not one.given:
         message = f"input `{pattern.text}` of stage `{stage.family}` matches no file, so the prompt would have no input"
-        return Diagnostic("E822", message, place, f"did you mean `{near}`?")
+        return Diagnostic("E822", message, place, f"did you mean `{near}`?", fix=(pattern.text, near))
     hint = f"did you mean `{near}`?" if near is not None else _hint(pattern, workspace)
     return _warning(f"input `{pattern.text}` of stage `{stage.family}` matches no file", place, hint)
 

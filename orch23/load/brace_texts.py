@@ -32,7 +32,9 @@ def _warnings(parsed: ParsedText) -> Iterator[Diagnostic]:
             if found[1] in names and not _is_in_expression(value, found):
                 message = f"`{found[0]}` is not an expression, so it is used as it is written"
                 place = parsed.location_of("/".join(map(str, path)))
-                yield Diagnostic("W805", message, place, f"write `${found[0]}`", Severity.WARNING)
+                yield Diagnostic(
+                    "W805", message, place, f"write `${found[0]}`", Severity.WARNING, fix=(found[0], f"${found[0]}")
+                )
                 break
 
 

@@ -17,7 +17,15 @@ from orch23.load.stage_bodies import LoadContext, read_stage
 from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
 from orch23.load.yaml_errors import PIPELINE_LIMITS, decode_text, too_large_error
 from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
-from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, nearest_names, quoted_names
+from orch23.model.diagnostic import (
+    Diagnostic,
+    Location,
+    Severity,
+    did_you_mean,
+    errors,
+    nearest_names,
+    quoted_names,
+)
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
@@ -49,6 +57,7 @@ if TYPE_CHECKING:
 
 
 _INSTALLED = re.compile(DISTRIBUTION_PATTERN)
+_MOST_NAMED = 5
 _MARK_BYTES = 3  # the length of a byte order mark, which is not part of the text
 
 
@@ -125,8 +134,7 @@ def _read(path: Path, root: Path) -> _SourceFile:
         # One byte more than the limit, to notice a larger file.
         data = read_and_close(descriptor, PIPELINE_LIMITS.size_bytes + _MARK_BYTES + 1)
     except FileNotFoundError:
-        near = did_you_mean(path.name, (one.name for one in path.parent.glob("*.y*ml"))) or _above(path, root)
-        raise NotFoundError(Diagnostic("E862", f"the file `{path}` does not exist", hint=near or hint)) from None
+        raise NotFoundError(_missing_file(path, name, root.resolve())) from None
     except OSError as error:
         message = f"cannot read `{path}` ({error.strerror})"
         raise NotFoundError(Diagnostic("E862", message, hint=hint)) from None
@@ -136,18 +144,47 @@ def _read(path: Path, root: Path) -> _SourceFile:
     return _SourceFile(name, text, digest_bytes(data), refused)
 
 
-def _above(path: Path, root: Path) -> str | None:
-    """Return a hint that names the file of this name in the nearest directory above, or one of a similar name.
+def _missing_file(path: Path, name: str, root: Path) -> Diagnostic:
+    """Return the error about a file that does not exist, with the similar file that is probably meant."""
+    message = f"the file `{name}` does not exist"
+    place = Path(os.path.normpath(path))
+    near = _near(place) or _near(_in_similar_folder(place)) or _above(place, root)
+    if near is not None:
+        shown = near.relative_to(root).as_posix() if near.is_relative_to(root) else str(near)
+        return Diagnostic("E862", message, hint=f"did you mean `{shown}`?", fix=(str(place), str(near)))
+    found = sorted(one.name for one in place.parent.glob("*.y*ml") if one.is_file())[:_MOST_NAMED]
+    have = f"the directory has {quoted_names(found)}" if found else "check the path"
+    return Diagnostic("E862", message, hint=f"{have}, or create a pipeline with `orch23 init`")
+
+
+def _near(place: Path) -> Path | None:
+    """Return the YAML file in the directory of a path that has this name, or the most similar one."""
+    names = {one.name for one in place.parent.glob("*.y*ml") if one.is_file()}
+    near = [place.name] if place.name in names else nearest_names(place.name, sorted(names))
+    return place.with_name(near[0]) if near else None
+
+
+def _in_similar_folder(place: Path) -> Path:
+    """Return a path with the most similar directory in place of the first one that does not exist."""
+    for folder in reversed(place.parents):
+        if not folder.is_dir():
+            others = sorted(one.name for one in folder.parent.glob("*/"))
+            near = nearest_names(folder.name, others)
+            return folder.with_name(near[0]) / place.relative_to(folder) if near else place
+    return place
+
+
+def _above(place: Path, root: Path) -> Path | None:
+    """Return the file of this name in the nearest directory above, or one of a similar name.
 
     A similar name counts only up to the root, which may be below the directory that the user means.
     """
-    place = Path(os.path.normpath(path))
-    for up, folder in enumerate(place.parents[1:], 1):
-        names = {one.name for one in folder.glob("*.y*ml")} if folder.is_relative_to(root) else set()
-        near = next(iter(nearest_names(place.name, sorted(names))), None)
-        name = place.name if (folder / place.name).is_file() else near
-        if name is not None:
-            return f"did you mean `{'../' * up}{name}`?"
+    for folder in place.parents[1:]:
+        if (folder / place.name).is_file():
+            return folder / place.name
+        near = _near(folder / place.name) if folder.is_relative_to(root) else None
+        if near is not None:
+            return near
     return None
 
 
@@ -227,7 +264,8 @@ def _form_diagnostics(parsed: ParsedText, found: "Sequence[SchemaError]") -> Ite
     for one in found:
         place = parsed.location_of(one.path, one.key)
         if place not in reported and not is_misspelt(one.code, one.path, one.message, meant):
-            yield Diagnostic(one.code, one.message, place, one.hint)
+            fix = (parsed.text_at(place), one.write) if place is not None and one.write else None
+            yield Diagnostic(one.code, one.message, place, one.hint, fix=fix)
 
 
 class _Plugins(Struct, frozen=True):

@@ -69,11 +69,14 @@ class LoadContext(Struct):
         if same not in self.seen:
             self.seen.add(same)
             related = tuple(self._set_outside(written))
-            self.diagnostics.append(
-                Diagnostic(
-                    problem.code, problem.message, place, problem.hint, problem.severity, related, subject=subject
-                )
+            found = Diagnostic(
+                problem.code, problem.message, place, problem.hint, problem.severity, related, subject=subject
             )
+            if problem.name:
+                from orch23.load.name_places import at_name  # noqa: PLC0415 - only for errors
+
+                found = at_name(found, self.parsed.text, problem.name, problem.near)
+            self.diagnostics.append(found)
 
     def render(self, tree: Json, at: str, *, item: str | None = None, defer: bool = False) -> RenderedTree:
         """Evaluate a tree with the vars. An item of this name is not known yet: its uses are watched, or deferred.

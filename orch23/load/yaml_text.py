@@ -128,6 +128,7 @@ class ParsedText(Struct, frozen=True):
     positions: Mapping[str, Location]
     key_positions: Mapping[str, Location]
     diagnostics: tuple[Diagnostic, ...] = ()
+    text: str = ""
 
     def location_of(self, path: str, key: str | None = None) -> Location | None:
         """Return the location of a node, or of a key in it. That of a mapping is its key.
@@ -145,6 +146,11 @@ class ParsedText(Struct, frozen=True):
             if not path:
                 return None
             path = path.rpartition("/")[0]
+
+    def text_at(self, place: Location) -> str:
+        """Return the text at a place, in its line."""
+        start = place.column - 1
+        return self.text.split("\n")[place.line - 1][start : start + place.length]
 
 
 def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedText:
@@ -170,7 +176,7 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
             return parse_yaml(text[: error.problem_mark.index], file, caps)
         building.diagnostics.append(syntax_error(error, text, file))
         building.tree = None
-    return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.diagnostics))
+    return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.diagnostics), text)
 
 
 def parse_yaml_scalar(text: str) -> Json:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -34,8 +35,15 @@ class Related(Struct, frozen=True):
     location: Location | None
 
 
+Fix: TypeAlias = tuple[str, str]
+"""A text at the location of a diagnostic, or without one a word of the command line, and what to write in its place."""
+
+
 class Diagnostic(Struct, frozen=True):
-    """An error, a warning or a note. `subject` is what it is about, such as a path, where there is no text location."""
+    """An error, a warning or a note. `subject` is what it is about, such as a path, where there is no text location.
+
+    `fix` is the change that probably corrects it; `hint` says it in words.
+    """
 
     code: str
     message: str
@@ -44,6 +52,7 @@ class Diagnostic(Struct, frozen=True):
     severity: Severity = Severity.ERROR
     related: tuple[Related, ...] = ()
     subject: str | None = None
+    fix: Fix | None = None
 
     def __str__(self) -> str:
         """Return one line, without the source excerpt."""
@@ -94,14 +103,20 @@ class Suggestions:
     def __init__(self, known: Iterable[str]) -> None:
         """Create it. The first word is compared with all known ones, however many there are."""
         self._known = sorted(set(known))
-        self._words_left = max(1, _MOST_COMPARISONS // max(1, len(self._known)))
+        self._comparisons_left = max(_MOST_COMPARISONS, len(self._known))
 
     def hint(self, word: str) -> str | None:
         """Return a hint that names the nearest known word, or None. The word itself is not suggested."""
-        if self._words_left == 0:
-            return None
-        self._words_left -= 1
-        return did_you_mean(word, (one for one in self._known if one != word))
+        near = self.nearest(word)
+        return f"did you mean `{near[0]}`?" if near else None
+
+    def nearest(self, word: str, others: Iterable[str] = ()) -> list[str]:
+        """Return the most similar known or other word as a list of one, or an empty list; never the word itself."""
+        if self._comparisons_left < len(self._known):
+            return []
+        words = sorted({*self._known, *others} - {word})
+        self._comparisons_left -= len(words)
+        return nearest_names(word, words)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

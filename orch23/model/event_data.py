@@ -32,13 +32,14 @@ class EventReason(Struct, frozen=True):
 
 
 class EventProblem(Struct, frozen=True):
-    """A diagnostic: its code, what is wrong, where, and what to do."""
+    """A diagnostic: its code, what is wrong, where, and what to do. `fix` is a text at its place, and a better one."""
 
     code: str
     message: str = ""
     subject: str | None = None
     hint: str | None = None
     location: Location | UnsetType = UNSET
+    fix: tuple[str, ...] | UnsetType = UNSET
 
 
 CauseKind: TypeAlias = Literal[
@@ -60,8 +61,10 @@ CauseKind: TypeAlias = Literal[
 class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a step probably failed, from verified facts, and the change of the pipeline that helps.
 
-    `text` is one line; `hint` says what else to do. `key` is a key of the stage, such as `limits/memory`, and `value`
-    its new value; with `appends` it is a further item of the list there. Both are empty if no key helps.
+    `text` is one line; `first` says what to do before the change, `hint` what else to do or to know. `key` is a key of
+    the stage, such as `limits/memory`, and `value` its new value; with `appends` it is one more item of the list there.
+    Both are empty if no key helps. `new_word` is what to write in place of `old_word` in the command of the stage; both
+    are empty if the command is right.
     """
 
     kind: CauseKind
@@ -70,6 +73,9 @@ class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: str = ""
     appends: bool = False
     hint: str = ""
+    first: str = ""
+    old_word: str = ""
+    new_word: str = ""
 
 
 class SentFile(Struct, frozen=True):

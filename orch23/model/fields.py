@@ -29,13 +29,19 @@ _MOST_DIGITS = 18
 
 
 class Problem(Struct, frozen=True):
-    """An error or a warning at a node; `path` is the path in the document, such as `stages/code/outputs/0`."""
+    """An error or a warning at a node; `path` is the path in the document, such as `stages/code/outputs/0`.
+
+    `name` is the name in an expression of the node that is wrong, such as `vars.modle`, and `near` what to write for
+    its last part; both are empty for another error.
+    """
 
     path: str
     code: str
     message: str
     hint: str | None = None
     severity: Severity = Severity.ERROR
+    name: str = ""
+    near: str = ""
 
 
 class Problems(Struct, eq=False):

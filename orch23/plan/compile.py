@@ -7,7 +7,7 @@ before the chain (version 0).
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from msgspec import Struct
@@ -16,7 +16,13 @@ from orch23.model.diagnostic import Diagnostic, Related, Suggestions
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
-from orch23.plan.diagnostics import explain_edge, unbounded_output, unknown_stage_error
+from orch23.plan.diagnostics import (
+    explain_edge,
+    place_of_output,
+    removal_of_edge,
+    unbounded_output,
+    unknown_stage_error,
+)
 from orch23.plan.nodes import (
     CompiledGraph,
     Node,
@@ -41,6 +47,8 @@ from orch23.plan.stage_graph import (
     topological_order,
     with_descendants,
 )
+
+_MOST_REMOVALS = 5
 
 
 class EdgeFirmness(IntEnum):
@@ -252,15 +260,31 @@ def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Wri
         Diagnostic(
             "E821",
             f"stages `{one}` and `{other}` may both write `{path}`",
-            pipeline.locate("stages", other, "outputs"),
-            "narrow the outputs or allowed_paths.write of one, or make them one sequential foreach"
-            if is_glob(path)
-            else f"choose another path for `{one}` or `{other}`, or make them one sequential foreach",
-            related=(Related(f"`{one}` writes here", pipeline.locate("stages", one, "outputs")),),
+            place_of_output(pipeline, nodes[other], path),
+            _ways_out(nodes[one], nodes[other], path),
+            related=(Related(f"`{one}` writes here", place_of_output(pipeline, nodes[one], path)),),
         )
         for one, other, path in writers.overlaps()
         if not _may_share(nodes[one], nodes[other])
     ]
+
+
+def _ways_out(one: Node, other: Node, path: str) -> str:
+    """Return what to do about two stages that write one path."""
+    chain = "make both items of one `foreach` with `order: sequential`"
+    if path not in _outputs_of(one) or path not in _outputs_of(other):
+        return f"narrow `outputs` or `allowed_paths.write` of one of them, or {chain}"
+    folder, _, name = path.rpartition("/")
+    new = "/".join(filter(None, (folder, f"{other.name}.{name.rpartition('.')[2]}" if "." in name else "")))
+    example = f", such as `{new}`" if "." in name and "@" not in other.name and new != path else ""
+    return (
+        f"give `{other.name}` another output{example}; to change the file of `{one.name}`, also give it "
+        f"`inputs: [{path}]`, or {chain}"
+    )
+
+
+def _outputs_of(node: Node) -> Sequence[str]:
+    return node.outputs if isinstance(node, Stage) else ()
 
 
 def _may_share(one: Node, other: Node) -> bool:
@@ -270,13 +294,21 @@ def _may_share(one: Node, other: Node) -> bool:
     return chain_of(one) is not None and chain_of(one) == chain_of(other)
 
 
+def _removals(pipeline: Pipeline, steps: Sequence[tuple[Node, Node, str]]) -> str:
+    """Return which lines to remove one of, so that a cycle of these edges is none."""
+    found = [removal for step in steps if (removal := removal_of_edge(pipeline, *step))]
+    if len(found) < len(steps) or len(found) > _MOST_REMOVALS:
+        return "remove one of these inputs, outputs or needs"
+    return f"remove {', or '.join(dict.fromkeys(found))}"
+
+
 def _cycle_errors(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
     """Return an error for one cycle of each strongly connected component, with its edges."""
     problems = []
     for edges in find_cycles(graph):
         steps = [(nodes[a], nodes[b], why) for a, b, why in edges]
         path = [a for a, _, _ in edges]
-        hint = "remove one of these inputs, outputs or needs"
+        hint = _removals(pipeline, steps)
         # For an output whose path an item decides, a folder in front of it often removes the edge.
         if unbounded := next((text for step in steps if (text := unbounded_output(pipeline, *step))), ""):
             hint = f"`{unbounded}` may be any path: put a folder in front of it, or remove one of these"

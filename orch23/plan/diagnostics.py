@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Location, Related, Suggestions, did_you_mean
+from orch23.model.diagnostic import Diagnostic, Fix, Location, Related, Suggestions
 from orch23.model.digest import Json
 from orch23.model.fields import leaves
 from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
@@ -41,9 +41,31 @@ def explain_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> 
     if read is None:
         return Related(f"{after} by {why}", pipeline.locate("stages", b))
     written = _output(pipeline, producer, read.pattern)
-    if written is None or written.text == read.text:
+    if written is None:
         return Related(f"{after}: it reads `{read.text}`", read.place)
-    return Related(f"{after}: it reads `{read.text}`, which may be `{written.text}` of `{a}`", read.place)
+    line = f" (line {written.place.line})" if written.place else ""
+    if written.text == read.text:
+        return Related(f"{after}: it reads `{read.text}`, an output of `{a}`{line}", read.place)
+    return Related(f"{after}: it reads `{read.text}`, which may be `{written.text}` of `{a}`{line}", read.place)
+
+
+def removal_of_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
+    """Return what to remove in the reader so that it does not come after the producer; empty if that is not known."""
+    if why.startswith(_NEEDS):
+        need, key = why.removeprefix(_NEEDS), "needs"
+        found = explain_edge(pipeline, producer, reader, why).location
+    else:
+        read = _read(pipeline, reader, why)
+        need, key, found = ("", "", None) if read is None else (read.text, "inputs", read.place)
+    if found is None or isinstance(reader, ForeachStage):
+        return ""
+    return f"`{need}` from `{key}` of `{reader.name}` (line {found.line})"
+
+
+def place_of_output(pipeline: Pipeline, node: Node, path: str) -> Location | None:
+    """Return the location of the output or write scope of a node that has a path, or else of the node."""
+    written = _output(pipeline, node, normalize_pattern(path))
+    return pipeline.locate("stages", node.name, "outputs") if written is None else written.place
 
 
 def unbounded_output(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
@@ -82,8 +104,9 @@ def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
         return
     for position, path in enumerate(node.outputs):
         yield _Written(path, normalize_pattern(path), pipeline.locate("stages", node.name, "outputs", position))
-    for path in node.fence.write:
-        yield _Written(path, normalize_pattern(path), pipeline.locate("stages", node.name, "allowed_paths"))
+    for position, path in enumerate(node.fence.write):
+        place = pipeline.locate("stages", node.name, "allowed_paths", "write", position)
+        yield _Written(path, normalize_pattern(path), place)
 
 
 def _texts(pipeline: Pipeline, stage: str, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:
@@ -117,7 +140,7 @@ def _no_folder(_path: str) -> bool:
 
 
 Neighbours: TypeAlias = Callable[[str], Iterable[str]]
-"""Return the files in the directory of a path, for suggestions."""
+"""Return the paths that may be meant by one that does not exist, for suggestions."""
 
 
 def _no_neighbours(_path: str) -> Iterable[str]:
@@ -226,7 +249,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 
     def _missing(self, stage: Stage, where: _Where, one: Input, makers: tuple[str, ...]) -> Diagnostic:
         name, path = stage.name, _path(one)
-        place = self.plan.pipeline.locate("stages", name, *where)
+        place, fix = self.plan.pipeline.locate("stages", name, *where), None
         items = self.plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
         later = next((item for item in items if item in makers), None)
         # A stage of a model may come after a reader of its file, which then reads the version before (ADR 19).
@@ -236,7 +259,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             message = f"cycle: stage `{name}` reads `{path}`, and `{after}`, which makes it, runs after `{name}`"
             hint = f"remove `{name}` from `needs` of `{after}`, and what it makes from its `inputs`"
         elif later is None:
-            message, hint = _missing_text(self.plan.pipeline, name, path, self.known_paths, self.neighbours)
+            message, hint, fix = _missing_text(self.plan.pipeline, name, path, self.known_paths, self.neighbours)
         else:
             message = (
                 f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
@@ -246,7 +269,8 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         if whole is not None and self.exists(whole):
             literal = escape_pattern(whole)
             hint = f"`{whole}` means a part of the file `{path}`; for the file of this name, write `{literal}`"
-        return Diagnostic("E822", message, place, hint)
+            fix = (whole, literal)
+        return Diagnostic("E822", message, place, hint, fix=fix)
 
 
 def unmade_inputs_errors(
@@ -269,8 +293,8 @@ def unmade_inputs_errors(
             return _folder_error(pipeline, name, where, one)
         if not _is_required(one):
             return None
-        message, hint = _missing_text(pipeline, name, path, known, neighbours)
-        return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint)
+        message, hint, fix = _missing_text(pipeline, name, path, known, neighbours)
+        return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint, fix=fix)
 
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
     unmade = (
@@ -284,16 +308,23 @@ def unmade_inputs_errors(
 
 def _missing_text(
     pipeline: Pipeline, name: str, path: str, known: Suggestions, neighbours: Neighbours
-) -> tuple[str, str]:
-    """Return message and hint about an input that no stage makes."""
+) -> tuple[str, str, Fix | None]:
+    """Return message, hint and change about an input that no stage makes."""
     message = f"input `{path}` of stage `{name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
     if skipped is not None:
-        return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`"
-    create = f"create it, or write `{path}**`, which may match no file"
-    make = did_you_mean(path, neighbours(path)) or "add it to the outputs of the stage that makes it"
+        return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`", None
+    others = sorted(neighbours(path))
+    base = path.rstrip("/").rpartition("/")[2]
     # The path itself may be known, as an output of a stage that runs later.
-    return message, known.hint(path) or (create if path.endswith("/") else make)
+    same = [one for one in others if one != path and one.rstrip("/").rpartition("/")[2] == base]
+    if near := same[:1] or known.nearest(path, others):
+        return message, f"did you mean `{near[0]}`?", (path, near[0])
+    what = "`outputs` of the stage that makes it"
+    if path.endswith("/"):
+        return message, f"create it, add it to {what}, or write `{path}**`, which may match no file", None
+    may_be_missing = f"`{{path: {path}, optional: true}}`"
+    return message, f"create it, or add it to {what}; if it may be missing, write {may_be_missing}", None
 
 
 def _folder_error(pipeline: Pipeline, name: str, where: _Where, one: Input) -> Diagnostic:

@@ -1,11 +1,11 @@
 """Build, extend and restore plans; select the stages that a command line names."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Suggestions, did_you_mean
+from orch23.model.diagnostic import Diagnostic, Suggestions, nearest_names
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.plan import CompileCache, Plan
@@ -166,24 +166,22 @@ def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
     meant = [(name, _meant(plan, name)) for name in names]
     if unknown := [name for name, nodes in meant if nodes is None]:
         known = sorted({stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped))
-        other = "`orch23 graph` lists the stages"
-        raise NotFoundError(
-            *(
-                Diagnostic(
-                    "E823", f"no stage is named `{name}`", hint=did_you_mean(name, known) or _maker(plan, name) or other
-                )
-                for name in unknown
-            )
-        )
+        raise NotFoundError(*(_unknown_name(plan, name, known) for name in unknown))
     return {node for _, nodes in meant for node in nodes or ()}
 
 
-def _maker(plan: Plan, path: str) -> str | None:
-    """Return a hint that names the stage that makes a path; None if no stage does."""
+def _unknown_name(plan: Plan, name: str, known: Sequence[str]) -> Diagnostic:
+    """Return the error about a name that is not a stage, with the stage or the file that is probably meant."""
+    message = f"no stage is named `{name}`"
     stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
-    made = (stage.name for stage in stages if path.removeprefix("./") in stage.outputs)
-    maker = next(made, None)
-    return f"`{path}` is an output of the stage `{maker}`: name that stage" if maker else None
+    maker = next((stage.name for stage in stages if name.removeprefix("./") in stage.outputs), None)
+    near = nearest_names(name, known) or ([] if maker else nearest_names(name, [plan.pipeline.file]))
+    if near:
+        return Diagnostic("E823", message, hint=f"did you mean `{near[0]}`?", fix=(name, near[0]))
+    if maker:
+        hint = f"`{name}` is an output of the stage `{maker}`: name that stage"
+        return Diagnostic("E823", message, hint=hint, fix=(name, maker))
+    return Diagnostic("E823", message, hint="`orch23 graph` lists the stages")
 
 
 def _meant(plan: Plan, name: str) -> set[str] | None:

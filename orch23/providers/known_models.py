@@ -13,6 +13,10 @@ _NOT_FOUND = 404
 _MOST = 6
 _LONGEST = 100
 _MAX_NAMES = 1_000
+_NO_LIST = (
+    "the server does not list its models: write the exact name from its documentation in `llm.model`; if it is written "
+    "like that, the account of your key has no access to it"
+)
 _QUOTED = re.compile(r"[`'\"]([^`'\"\s]{1,100})[`'\"]")
 
 
@@ -33,12 +37,11 @@ def with_known_models(fault: TransportError, names: Callable[[], Iterable[str]])
         known = []
     known = [name for name in known if 0 < len(name) <= _LONGEST]
     if not known:
-        hint = "write the name of a model of this server in `llm.model`"
-    else:
-        words = _QUOTED.findall(fault.diagnostic.message)
-        near = next((found for word in words for found in nearest_names(word, known)), None)
-        mean = f"did you mean `{near}`? " if near else ""
-        shown = quoted_names(known[:_MOST])
-        more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
-        hint = f"{mean}write a model of this server in `llm.model`; it has {shown}{more}"
-    return TransportError(replace(fault.diagnostic, hint=hint), status=fault.status)
+        return TransportError(replace(fault.diagnostic, hint=_NO_LIST), status=fault.status)
+    words = _QUOTED.findall(fault.diagnostic.message)
+    fix = next(((word, found) for word in words for found in nearest_names(word, known)), None)
+    known.sort(key=lambda name: fix is None or name != fix[1])  # the nearest one first
+    mean = f"did you mean `{fix[1]}`? " if fix else ""
+    more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
+    hint = f"{mean}write a model of this server in `llm.model`; it has {quoted_names(known[:_MOST])}{more}"
+    return TransportError(replace(fault.diagnostic, hint=hint, fix=fix), status=fault.status)

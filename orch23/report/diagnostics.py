@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.diagnostic import Diagnostic, Fix, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.text import replace_hidden
 from orch23.report.marks import Style, Tone
@@ -20,6 +20,9 @@ MAX_WIDTH = 160
 _MAX_RELATED = 9
 _MAX_SHOWN = 50
 _MAX_TEXT = 1_600
+# What means itself in YAML, also in a list; and what does so between quotes.
+_PLAIN = re.compile(r"[\w./@+-]+|\[[\w./@+-]+\]")
+_QUOTABLE = re.compile(r"[^'\"\\]*")
 _TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
 
@@ -88,6 +91,9 @@ def _full(one: Diagnostic, sources: Mapping[str, Sequence[str]], paint: _Paint) 
         lines.append(f"{bullet} note: and {pluralize(len(one.related) - _MAX_RELATED, 'more place')}")
     if one.hint:
         lines.append(f"{bullet} help: {visible(truncate(one.hint, _MAX_TEXT))}")
+    if one.fix is not None:
+        fixed = (_fixed(place, one.fix, sources, width, paint) for place, _ in places if place is not None)
+        lines += next(filter(None, fixed), [])
     return "\n".join(lines) + "\n"
 
 
@@ -112,6 +118,27 @@ def _excerpt(place: Location, label: str, sources: Mapping[str, Sequence[str]], 
         f"{blank} {bar}",
         f"{paint(str(place.line).rjust(width), 'frame')} {bar} {before}{marked}{after}",
         f"{blank} {bar} {carets}" + (f" {label}" if label else ""),
+    ]
+
+
+def _fixed(place: Location, fix: Fix, sources: Mapping[str, Sequence[str]], width: int, paint: _Paint) -> list[str]:
+    """Return the source line of a place before and after a fix; nothing if the place does not have the text."""
+    lines = sources.get(place.file, ())
+    if not 0 < place.line <= len(lines):
+        return []
+    before, after = fix
+    old = lines[place.line - 1].removesuffix("\r")
+    begin = place.column - 1
+    at = old.find(before, begin, begin + max(place.length, len(before)))
+    new = f"{old[:at]}{after}{old[at + len(before) :]}"
+    is_yaml = _PLAIN.fullmatch(after) or (old[begin : begin + 1] in ("'", '"') and _QUOTABLE.fullmatch(after))
+    if at < 0 or not is_yaml or max(len(old), len(new)) > MAX_WIDTH:
+        return []
+    number = str(place.line).rjust(width)
+    return [
+        f"{' ' * width} {paint('|', 'frame')}",
+        f"{paint(number, 'frame')} {paint('-', 'bad')} {visible(old)}",
+        f"{paint(number, 'frame')} {paint('+', 'good')} {visible(new)}",
     ]
 
 
@@ -153,6 +180,7 @@ def diagnostic_document(one: Diagnostic) -> dict[str, Json]:
         "subject": one.subject,
         "location": _place(one.location),
         "hint": one.hint,
+        "fix": None if one.fix is None else {"old": one.fix[0], "new": one.fix[1]},
         "related": [{"message": related.message, "location": _place(related.location)} for related in one.related],
     }
 

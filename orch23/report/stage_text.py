@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 
 from msgspec import UNSET, Struct
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.event import StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
@@ -31,8 +32,8 @@ _OF_A_RUN = (StageStatus.BUILT, StageStatus.FAILED)
 _MAX_REASON = 200
 # A likely cause says more than the hints of these: killed at the timeout or at a limit, a program is missing.
 _EXPLAINED = frozenset({"E219", "E304", "E309", "E620"})
-_TRACE = "to see which command failed, write `set -x` at the beginning of `shell`"
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
+_VERIFIES = "verify: "
 _NOT_RETRYABLE = "; not retryable"
 
 
@@ -120,8 +121,8 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
         facts += [f"passed at attempt {data.attempts}"] if data.attempts > 1 else []
         facts += ["same bytes as before"] if data.unchanged else []
     else:
-        # Errors with a place are shown below, as a whole and once.
-        facts += [_located(data)[0].code if _located(data) else ended.message]
+        # Errors with a place, and the exit status of a command, are shown below, as a whole and once.
+        facts += [_located(data)[0].code if _located(data) else "" if _only_exited(ended) else ended.message]
     return [truncate(visible(fact.strip().split("\n", 1)[0]), _MAX_FACT) for fact in facts if fact]
 
 
@@ -180,28 +181,26 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
     command, attempts = end.data.command, end.data.attempts
     tried = f" (attempt {attempts})" if attempts > 1 else ""
     excerpt = end.data.failure.strip("\n")
+    printed = visible(excerpt).split("\n")
+    shown = _cut(printed)
     lines = _command_lines(command, tried) if command else []
     if _located(end.data):
-        lines += _problems(end, source)
+        lines += _problems(pipeline, end, source)
     else:
-        lines += [f"  | {line}" for line in _cut(visible(excerpt).split("\n"))] if excerpt else []
-        lines += _result(end, excerpt, is_shell=kind == "shell")
-        lines += _hints(end, excerpt)
+        lines += _result(end, excerpt)
+        lines += [f"  | {line}" for line in shown] if excerpt else []
+        lines += _hints(pipeline, end, excerpt, is_shell=kind == "shell")
     lines += [f"  {line}" for line in end.earlier]
     lines += _recorded(pipeline, end)
-    if end.data.paths:
-        accept, discard = _command(pipeline, "accept", end.name), _command(pipeline, "build", "--overwrite-edited")
-        lines.append(f"  next: correct the file, then `{accept}`; `{discard}` discards the edit")
-    elif attempts:
-        show = _command(pipeline, "show", end.name)
-        lines.append(
-            f"  next: `{show} --response`, `{show} --prompt`" if kind == "llm" else f"  next: `{show}` shows its output"
-        )
     if end.data.cause:
         from orch23.report.cause_text import cause_lines  # noqa: PLC0415 - only for failures
 
-        # Last, so that it is in sight.
         lines += cause_lines(pipeline, end.name, end.data.cause, source(pipeline.file), style, _explained(end))
+    if attempts or end.data.paths:
+        from orch23.report.next_steps import next_step  # noqa: PLC0415 - only for failures
+
+        step = next_step(end.name, end.data, kind, partial(_command, pipeline), is_whole=shown == printed)
+        lines.append(f"  next: {step}")
     return "\n".join(lines) + "\n"
 
 
@@ -220,17 +219,38 @@ def _located(ended: StageFinished) -> list[EventProblem]:
     return [one for one in ended.problems if one.location] if not ended.command else []
 
 
-def _problems(end: FinishedStage, source: ReadSource) -> list[str]:
+def _problems(pipeline: Pipeline, end: FinishedStage, source: ReadSource) -> list[str]:
     """Return the errors of a stage that started no command, with their source lines."""
     found = [
-        Diagnostic(one.code, one.message, one.location or None, one.hint, subject=one.subject)
+        Diagnostic(
+            one.code,
+            one.message,
+            one.location or None,
+            one.hint,
+            related=_related(pipeline, end, one, source),
+            subject=one.subject,
+            fix=(one.fix[0], one.fix[-1]) if one.fix else None,
+        )
         for one in end.data.problems
     ]
     sources = {one.location.file: source(one.location.file) for one in found if one.location}
     return [f"  {line}" for line in render_diagnostics(found, sources).rstrip("\n").split("\n")]
 
 
-def _result(end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:
+def _only_exited(end: FinishedStage) -> bool:
+    """Return whether all that is known of a failure is the exit status of its command."""
+    return bool(end.data.command and _EXITED.fullmatch(end.message))
+
+
+def _related(pipeline: Pipeline, end: FinishedStage, problem: EventProblem, source: ReadSource) -> tuple[Related, ...]:
+    if problem.code != "E415" or not problem.location or problem.location.file != pipeline.file:
+        return ()
+    from orch23.report.value_places import model_places  # noqa: PLC0415 - only for failures
+
+    return model_places(pipeline, end.name, problem.location, source(pipeline.file))
+
+
+def _result(end: FinishedStage, excerpt: str) -> list[str]:
     """Return how the command ended and why the stage failed; the excerpt often contains the reason already."""
     reason, data = end.message.partition("\n")[0], end.data
     is_in_excerpt = reason.removesuffix(_NOT_RETRYABLE) in excerpt or (excerpt and _has_failed_tests(data))
@@ -239,11 +259,10 @@ def _result(end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:
         return reasons
     took = f" after {format_duration(data.command_s)}" if data.command_s is not UNSET else ""
     nothing = "" if excerpt else "; it printed nothing"
-    silent = [] if excerpt or not is_shell or data.cause else [f"  = help: {_TRACE}"]
     if _EXITED.match(reason):
         reason = _EXITED.sub(lambda found: f"{found.group()}{took}{nothing}", reason)
-        return [f"  {visible(reason)}", *silent]
-    return [f"  exited with {data.exit_code}{took}{nothing}", *reasons, *silent]
+        return [f"  {visible(reason)}"]
+    return [f"  exited with {data.exit_code}{took}{nothing}", *reasons]
 
 
 def _has_failed_tests(ended: StageFinished) -> bool:
@@ -270,11 +289,14 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
     if first.data.cause and _has_failed_tests(first.data):
         message = message.partition(": ")[0]  # the cause says what the error of the tests says
     reason = truncate(visible(message.partition("\n")[0]), _MAX_REASON)
+    reason += " and printed nothing" if first.data.exit_code is not UNSET and not first.data.failure.strip() else ""
     cause = _cause_in_line(first.data.cause) if first.data.cause else ""
+    if cause:
+        # The cause replaces the exit status, which only follows from it.
+        reason = cause if _EXITED.match(reason) else f"{reason}: {cause}"
     others = len(found) - 1
     more = f" (and {pluralize(others, 'more stage')})" if others else ""
-    reason += " and printed nothing" if first.data.exit_code is not UNSET and not first.data.failure.strip() else ""
-    return f"{visible(first.name)}{where}: {reason}{cause}{more}"
+    return f"{visible(first.name)}{where}: {reason}{more}"
 
 
 def _cause_in_line(cause: LikelyCause) -> str:
@@ -283,7 +305,7 @@ def _cause_in_line(cause: LikelyCause) -> str:
     from orch23.report.cause_text import cause_name  # noqa: PLC0415 - only for failures
 
     name = cause_name(cause)
-    return f": {'possible cause: ' if name.startswith('possible') else ''}{visible(cause.text)}"
+    return f"{'possible cause: ' if name.startswith('possible') else ''}{visible(cause.text)}"
 
 
 def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
@@ -296,13 +318,20 @@ def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
     return [f"  no model call: its {responses} recorded; `{resample}` calls the model again"]
 
 
-def _hints(end: FinishedStage, excerpt: str) -> list[str]:
+def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:
     # A hint that the excerpt contains is not repeated, and one code has one hint for all its errors.
     hints: dict[str, str] = {}
     for one in end.data.problems:
         if one.hint and f"[{one.code}]" not in excerpt and not (end.data.cause and one.code in _EXPLAINED):
             hints.setdefault(one.code, one.hint)
-    return [f"  = {visible(f'{code}: {hint}')}" for code, hint in hints.items()]
+    lines = [f"  = {visible(f'{code}: {hint}')}" for code, hint in hints.items()]
+    if is_shell and not excerpt and not end.data.cause and end.data.exit_code is not UNSET:
+        from orch23.report.next_steps import trace_hint  # noqa: PLC0415 - only for failures
+
+        place = None if end.message.startswith(_VERIFIES) else pipeline.locate("stages", end.name, "shell")
+        hint = trace_hint(end.data.command, str(place or ""))
+        lines += [f"  = help: {visible(hint)}"] if hint else []
+    return lines
 
 
 def _explained(end: FinishedStage) -> str:

@@ -344,7 +344,10 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             description=f"Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with "
             "a warning.",
-            extra_json_schema={"x-form": "write the number of attempts after the first, such as `retry: 2`"},
+            extra_json_schema={
+                "x-form": "write the number of attempts after the first, such as `retry: 2`, or a "
+                "mapping, such as `retry: {max: 2, when: [timeout]}`"
+            },
         ),
     ] = 0
     stop_conditions: Annotated[

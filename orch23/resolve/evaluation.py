@@ -10,7 +10,7 @@ import jinja2
 from jinja2 import nodes
 from msgspec import Struct
 
-from orch23.model.diagnostic import did_you_mean, quoted_names
+from orch23.model.diagnostic import nearest_names, quoted_names
 from orch23.model.digest import Json
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, EvaluationError, ExpressionValue, Unknown
 from orch23.resolve.template_limits import MAX_RENDERED_TEXT, refuse_undefined
@@ -26,6 +26,7 @@ E_UNDEFINED = "E840"
 MAX_EXPRESSION_VALUES = 100_000
 MAX_EXPRESSION_LENGTH = 4096
 MAX_EXPRESSION_DEPTH = 64
+_MOST_NAMED = 20
 
 
 def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
@@ -38,10 +39,7 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     used = names_used(source)
     undefined = sorted(set(used) - set(names))
     if undefined:
-        hint = _without_owner(undefined[0], names) or did_you_mean(undefined[0], names)
-        hint = hint or f"known here: {quoted_names(sorted(names))}"
-        message = f"`{undefined[0]}` is not defined"
-        raise EvaluationError(message, hint, E_UNDEFINED)
+        raise _undefined_name(undefined[0], used[undefined[0]], names)
     # `${{ t.kind == "x" }}` must not become `false` while `t` is unknown: later it may be `true`.
     if any(names[name] is UNKNOWN for name in used) and not _is_transparent(source):
         return UNKNOWN_MARK
@@ -56,10 +54,20 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
         raise EvaluationError(message, hint_of_error(error, names)) from None
 
 
-def _without_owner(name: str, names: Mapping[str, ExpressionValue]) -> str | None:
-    """Return a hint that names the mapping that has an undefined name as a member, or None."""
+def _undefined_name(name: str, members: frozenset[str], names: Mapping[str, ExpressionValue]) -> EvaluationError:
+    """Return the error of a name that is not defined, with the one that is probably meant."""
+    message = f"`{name}` is not defined"
     owner = next((one for one, value in names.items() if isinstance(value, Mapping) and name in value), None)
-    return f"did you mean `{owner}.{name}`?" if owner else None
+    near = [f"{owner}.{name}"] if owner else nearest_names(name, sorted(names))
+    if near:
+        hint = f"did you mean `{near[0]}`?"
+    elif name == "env":
+        var = next(iter(sorted(members - {"*"})), "NAME")
+        hint = f"an expression does not see the environment: declare `vars: {{{var}: VALUE}}`, write `vars.{var}`, and "
+        hint += f"set it with `--set {var}=VALUE`"
+    else:
+        hint = f"known here: {quoted_names(sorted(names))}"
+    return EvaluationError(message, hint, E_UNDEFINED, name=name, near=near[0] if near else "")
 
 
 def _refuse(why: str) -> NoReturn:
@@ -76,9 +84,26 @@ def _undefined_error(
     for name, members in used.items():
         owner = names.get(name)
         if member and member in members and isinstance(owner, Mapping) and member not in owner:
-            known = f"known here: {quoted_names(owner)}" if owner else f"`{name}` is empty"
-            return EvaluationError(f"`{name}` has no `{member}`", hint or known, E_UNDEFINED)
+            near = next(iter(nearest_names(member, sorted(owner))), "")
+            hint = _known_members(name, member, owner)
+            if near:
+                hint = f"did you mean `{near}`? {hint}"
+            elif owner and name == "vars":
+                hint = f"{hint}: use one of these, or declare `{member}` there"
+            message = f"`{name}` has no `{member}`"
+            return EvaluationError(message, hint, E_UNDEFINED, name=f"{name}.{member}", near=near)
     return EvaluationError(message, hint, E_UNDEFINED)
+
+
+def _known_members(name: str, member: str, owner: Mapping[str, Json]) -> str:
+    """Return the members of a mapping in words."""
+    if not owner and name == "vars":
+        return f"declare it at the top of the file: `vars: {{{member}: VALUE}}`"
+    shown = sorted(owner)[:_MOST_NAMED]
+    more = f" and {len(owner) - len(shown)} more" if len(owner) > len(shown) else ""
+    if not owner:
+        return f"`{name}` is empty"
+    return f"`{name}` has {quoted_names(shown)}{more}"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -79,9 +79,12 @@ def _end_of(text: str, at: int) -> int:
 
 
 class EvaluationError(Exception):
-    """An expression without a value."""
+    """An expression without a value. `name` is the wrong name in it, `near` what to write for its last part."""
 
-    def __init__(self, message: str, hint: str | None = None, code: str = E_EXPRESSION) -> None:
-        """Set message, hint and code."""
+    def __init__(
+        self, message: str, hint: str | None = None, code: str = E_EXPRESSION, *, name: str = "", near: str = ""
+    ) -> None:
+        """Set what is wrong, and how to correct it."""
         super().__init__(message)
         self.message, self.hint, self.code = message, hint, code
+        self.name, self.near = name, near

@@ -11,7 +11,7 @@ from jsonschema import Draft7Validator, ValidationError
 from jsonschema.validators import extend
 from msgspec import Struct
 
-from orch23.model.diagnostic import did_you_mean, quoted_names
+from orch23.model.diagnostic import nearest_names, quoted_names
 from orch23.model.digest import Json
 from orch23.model.fields import BOOLEANS, describe_value
 
@@ -36,8 +36,10 @@ _BOUNDS = {
     "contains": "lacks an item that the schema requires",
     "dependencies": "has a key that requires another key",
 }
-# Code, message and hint.
-_Words: TypeAlias = tuple[str, str, str | None]
+# Code, message, hint, and what to write in place of the value or key, or an empty text.
+_Words: TypeAlias = tuple[str, str, str | None, str]
+# A hint, and what to write.
+_Way: TypeAlias = tuple[str | None, str]
 
 # Keys of make-like tools, Docker Compose, and workflows of GitHub and GitLab -> what orch23 has in their place. They
 # come before keys that are spelled alike: `deps` is not meant as `desc`.
@@ -72,22 +74,34 @@ _ELSEWHERE = {
     "workdir": "cwd",
     "working_directory": "cwd",
     "description": "desc",
+    "retries": "retry",
 }
+# Other words for `max`, as that of `retry`.
+_MAXIMUM = frozenset(("attempts", "count", "limit", "max_attempts", "max_retries", "retries", "times"))
+_NUMBERS = {"once": 1, "one": 1, "twice": 2, "two": 2, "thrice": 3, "three": 3, "four": 4, "five": 5}
+_NUMBER = re.compile(r"(?i)([0-9]{1,3}|[a-z]+)(?: (?:times|attempts|retries|x))?")
+_PLAIN = re.compile(r"[\w./@+-]+")
 
 # Durations as people write them: `5 minutes`, `5min`.
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)", re.IGNORECASE)
 
+# Characters. A shorter text is a part of many words.
+_SHORTEST_PART = 4
 _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
 
 class SchemaError(Struct, frozen=True):
-    """A broken rule: the path of the node, the key in it that is wrong or missing (if any), code, message and hint."""
+    """A broken rule: the path of the node, the key in it that is wrong or missing (if any), code, message and hint.
+
+    `write` is what to write in place of the key, or else of the node; empty if that is not known.
+    """
 
     path: str
     key: str | None
     code: str
     message: str
     hint: str | None = None
+    write: str = ""
 
 
 ExtraKeys: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Any]], Sequence[str]]
@@ -192,65 +206,88 @@ def _words(error: _Error) -> _Words:
         case "pattern" | "format":
             return _malformed(error)
         case None | "not":
-            return "E812", f"{_name(error)} may not be {describe_value(error.instance)}", _meaning(error)
+            return "E812", f"{_name(error)} may not be {describe_value(error.instance)}", _meaning(error), ""
         case _:
-            return "E812", f"{_name(error)} {_bound(str(error.validator), rule, error.instance)}", _meaning(error)
+            return "E812", f"{_name(error)} {_bound(str(error.validator), rule, error.instance)}", _meaning(error), ""
 
 
 def _malformed(error: _Error) -> _Words:
     form = error.schema.get("x-form")
     if error.validator == "pattern" and not error.instance.strip() and form is None:
-        return "E812", f"{_name(error)} is empty", _meaning(error)
+        return "E812", f"{_name(error)} is empty", _meaning(error), ""
     message = f"{_name(error)} is {describe_value(error.instance)}, which is malformed"
     code = error.schema.get("x-code", "E812")
     short = _DURATION.fullmatch(error.instance.strip()) if code == "E815" else None
-    hint = f"write {short[1]}{short[2][0].lower()}" if short else form or _meaning(error)
-    return code, message, hint
+    write = f"{short[1]}{short[2][0].lower()}" if short else ""
+    return code, message, f"write {write}" if write else form or _meaning(error), write
 
 
 def _unknown(error: _Error, key: str) -> _Words:
     where = _in(error)
     if key in error.schema.get("x-later", ()):
         message = f"this version does not have `{key}`{where} yet"
-        return "E813", message, "remove it; it comes with a later version of orch23"
+        return "E813", message, "remove it; it comes with a later version of orch23", ""
     known = error.schema.get("properties", {})
-    hint = _meant_key(key, known)
-    if hint is None and known:
-        hint = f"known here: {quoted_names(known)}"
-    return "E802", f"unknown key `{_short(key)}`{where}", hint
+    meant = _meant_key(key, known)
+    hint = f"did you mean `{meant}`?" if meant else f"known here: {quoted_names(known)}" if known else None
+    return "E802", f"unknown key `{_short(key)}`{where}", hint, meant
 
 
-def _meant_key(key: str, known: Collection[str]) -> str | None:
-    """Return a hint that names the key that is probably meant, or None."""
-    elsewhere = _ELSEWHERE.get(key.lower().replace("-", "_"))
-    return f"did you mean `{elsewhere}`?" if elsewhere in known else did_you_mean(key, known)
+def _meant_key(key: str, known: Collection[str]) -> str:
+    """Return the key that is probably meant, or an empty text."""
+    name = key.lower().replace("-", "_")
+    elsewhere = [_ELSEWHERE.get(name, ""), *(["max"] if name in _MAXIMUM else [])]
+    return next((one for one in elsewhere if one in known), "") or next(iter(nearest_names(key, sorted(known))), "")
 
 
 def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
     message = f"{_name(error)} is {describe_value(error.instance)}; it must be {wanted}"
     form = error.schema.get("x-form")
-    return "E811", message, _conversion_hint(error.instance, kinds, form) or form or _meaning(error)
+    hint, write = _conversion(error.instance, kinds, form)
+    if write and "integer" in kinds:
+        name = _name(error)
+        text = f"`{name.strip('`')}: {write}`" if name.startswith("`") else f"`{write}`"
+        hint = ". ".join(filter(None, (f"write {text}", _meaning(error))))
+    return "E811", message, hint or form or _meaning(error), write
 
 
-def _conversion_hint(value: Json, kinds: Sequence[str], form: str | None) -> str | None:
-    """Return how to write a value so that it has one of these types, or None."""
+def _conversion(value: Json, kinds: Sequence[str], form: str | None) -> _Way:
+    """Return how to write a value so that it has one of these types."""
     if isinstance(value, str):
         if "boolean" in kinds and value.lower() in BOOLEANS:
-            return f"write `{BOOLEANS[value.lower()]}`, without quotes"
-        return f"write [{_short(value)}]" if "array" in kinds else None
-    return "put it in quotes" if "string" in kinds and form is None and isinstance(value, bool | int | float) else None
+            return f"write `{BOOLEANS[value.lower()]}`, without quotes", BOOLEANS[value.lower()]
+        if "integer" in kinds:
+            return None, _number(value)
+        is_plain = _PLAIN.fullmatch(value) is not None
+        return (f"write [{_short(value)}]", f"[{value}]" if is_plain else "") if "array" in kinds else (None, "")
+    is_number = isinstance(value, bool | int | float)
+    return ("put it in quotes" if "string" in kinds and form is None and is_number else None), ""
+
+
+def _number(text: str) -> str:
+    """Return the digits of a number that is written as a text: `twice`, `two`, `2 times`; else an empty text."""
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None:
+        return ""
+    word = found[1].lower()
+    return str(int(word)) if word.isdecimal() else str(_NUMBERS.get(word, ""))
 
 
 def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
     value = error.instance
     texts = [option for option in allowed if isinstance(option, str)]
-    hint = did_you_mean(value, texts) if isinstance(value, str) else None
+    near = nearest_names(value, sorted(texts)) if isinstance(value, str) else []
+    # A word for a group of them: `fail` for `verify_failed` and `acceptance_failed`.
+    if not near and isinstance(value, str) and len(value) >= _SHORTEST_PART:
+        near = [one for one in texts if value.lower() in one.lower()]
     listed = f"{'is' if len(allowed) == 1 else 'are'} {quoted_names(allowed)}"
+    hint = f"did you mean {' or '.join(f'`{one}`' for one in near)}?"
     return (
         "E812",
         f"{_name(error)} is {describe_value(value)}; allowed {listed}",
-        hint or f"write {'it' if len(allowed) == 1 else 'one of them'}",
+        hint if near else f"write {'it' if len(allowed) == 1 else 'one of them'}",
+        near[0] if len(near) == 1 else "",
     )
 
 
@@ -264,7 +301,8 @@ def _no_alternative(error: _Error) -> _Words:
     kinds = dict.fromkeys(kind for one in types for kind in ([one] if isinstance(one, str) else one))
     if kinds and error.context and not _fitting(error):
         return _wrong_type(error, list(kinds))
-    return "E812", f"{_name(error)} is {describe_value(value)}, which fits none of the allowed forms", _meaning(error)
+    message = f"{_name(error)} is {describe_value(value)}, which fits none of the allowed forms"
+    return "E812", message, _meaning(error), ""
 
 
 def _is_misspelled(error: _Error) -> bool:
@@ -275,8 +313,7 @@ def _is_misspelled(error: _Error) -> bool:
     known = error.schema.get("properties", {})
     if any(key in error.instance for key in keys):
         return False
-    hints = {_meant_key(name, known) for name in error.instance if name not in known}
-    return any(f"did you mean `{key}`?" in hints for key in keys)
+    return not {_meant_key(name, known) for name in error.instance if name not in known}.isdisjoint(keys)
 
 
 def _is_one_key(branch: Mapping[str, Any]) -> bool:
@@ -290,7 +327,7 @@ def _not_exactly_one(error: _Error, keys: Sequence[str]) -> _Words:
     found, hint = "none is given", f"add one of {listed}"
     if given:
         found, hint = f"{' and '.join(given)} are given", "keep one of them"
-    return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", hint
+    return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", hint, ""
 
 
 def _bound(rule: str, limit: Json, value: Json) -> str:

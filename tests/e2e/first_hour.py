@@ -48,6 +48,9 @@ SHORT = 8192
 MODELS = ("gpt-5-mini", "gpt-5")
 """The models that the server has."""
 
+SILENT = "/silent"
+"""The end of the address of a server that does not list its models."""
+
 SHELL = """\
 
   count:
@@ -97,7 +100,7 @@ class Mistake:
         for path, old, new in self.changes:
             place = old.replace("SERVER", server)
             assert texts[path].count(place) == 1, f"{path} has {texts[path].count(place)} places that read {place!r}"
-            texts[path] = texts[path].replace(place, new)
+            texts[path] = texts[path].replace(place, new.replace("SERVER", server))
         for base, files in ((root, {**texts, **self.files}), (home / "bin", self.tools)):
             for path, text in files.items():
                 target = base / path
@@ -205,17 +208,68 @@ def test_a_list_is_read():
     assert read("{port: 80}")["hosts"] == []
 """
 
+_MIXED_CYCLE = """\
+
+  one: {inputs: [out/three.txt], outputs: [out/one.txt], shell: cp out/three.txt out/one.txt}
+  two: {needs: [one], shell: echo two}
+  three: {needs: [two], outputs: [out/three.txt], shell: echo > out/three.txt}
+"""
+
+_SAME_OUTPUT_IN_A_LIST = """\
+
+  title:
+    outputs:
+      - out/title.md
+      - out/draft.md
+    shell: echo title > out/draft.md
+"""
+
+_IN_THE_THIRD_LINE = """|
+      mkdir -p out
+      echo ${{ vars.model }}
+      echo ${{ vars.modle }} > out/count.txt"""
+
+_SEVERAL_COMMANDS = """|
+      test -s out/draft.md
+      grep -c zzz out/draft.md > out/count.txt"""
+
+_TWO_CAUSES = """\
+import pytest
+
+
+@pytest.mark.parametrize("n", range(5))
+def test_a(n):
+    assert n > 10
+
+
+@pytest.mark.parametrize("n", range(2))
+def test_b(n):
+    raise KeyError("name")
+"""
+
 _PROMPT = "prompts/draft.md.j2"
 _WITH_LIMIT = "      returns: text\n      max_tokens: 8192\n      on_truncated: {retries: 0}\n"
 
 VARIANTS: Sequence[Mistake] = (
     Mistake(2, "an output in place of a stage", argv=("build", "out/draft.md"), variant="b"),
     Mistake(
+        2,
+        "a file in a misspelt folder",
+        argv=("build", "piplines/app.yaml", "a"),
+        files={"pipelines/app.yaml": "version: 1\nstages: {a: {shell: 'true'}}\n"},
+        variant="c",
+    ),
+    Mistake(
         4, "the pipeline by its name in a subfolder", argv=("build", "pipeline.yaml"), folder="specs/a", variant="b"
     ),
     Mistake(
         10, "a failure that is not one", [_draft(DRAFT, f"{DRAFT}    retry: {{max: 2, when: [fail]}}\n")], variant="b"
     ),
+    Mistake(10, "`attempts` of another tool", [_draft(DRAFT, f"{DRAFT}    retry: {{attempts: 2}}\n")], variant="c"),
+    Mistake(
+        11, "an input that no name is near to", [_draft("[specs/app.md]", "[specs/app.md, terms.csv]")], variant="d"
+    ),
+    Mistake(11, "a misspelt folder", [_draft("[specs/app.md]", "[spec/app.md]")], variant="e"),
     Mistake(11, "a pattern in a misspelt folder", [_draft("[specs/app.md]", "[spec/*.md]")], variant="b"),
     Mistake(
         11, "a pattern that matches nothing", [_draft("[specs/app.md]", "[specs/app.md, notes/*.md]")], variant="c"
@@ -224,6 +278,10 @@ VARIANTS: Sequence[Mistake] = (
     Mistake(13, "a file as a member of `inputs`", [(_PROMPT, "inputs | blocks", "inputs.app")], variant="c"),
     Mistake(14, "a variable without `vars`", [_draft("${{ vars.model }}", "${{ model }}")], variant="c"),
     Mistake(14, "an expression without its `$`", [_draft("${{ vars.model }}", '"{{ vars.model }}"')], variant="b"),
+    Mistake(14, "a misspelt variable in a script", [_shell(_IN_THE_THIRD_LINE)], variant="d"),
+    Mistake(14, "the environment", [_draft("${{ vars.model }}", "${{ env.MODEL }}")], variant="e"),
+    Mistake(16, "the same output in a list", [_draft(LAST, LAST + _SAME_OUTPUT_IN_A_LIST)], variant="b"),
+    Mistake(17, "a cycle of files and `needs`", [_draft(LAST, LAST + _MIXED_CYCLE)], variant="b"),
     Mistake(18, "a server that wants a key", [_draft("{model: gpt-5-mini}", "{model: locked}")], variant="b"),
     Mistake(
         18,
@@ -231,6 +289,14 @@ VARIANTS: Sequence[Mistake] = (
         [_draft("{model: gpt-5-mini}", "{model: locked}")],
         env={"OPENAI_API_KEY": "sk-wrong"},
         variant="c",
+    ),
+    Mistake(19, "a model on the command line", argv=("build", "--model", "gpt-9"), variant="b"),
+    Mistake(19, "a name that is nearly right", [_draft("${{ vars.model }}", "gpt5-mini")], variant="c"),
+    Mistake(
+        19,
+        "a server that does not list its models",
+        [_draft("{model: gpt-5-mini}", "{model: gpt-9}"), _draft("SERVER", f"SERVER{SILENT}")],
+        variant="d",
     ),
     Mistake(
         21,
@@ -249,6 +315,7 @@ VARIANTS: Sequence[Mistake] = (
         variant="d",
     ),
     Mistake(23, "a script of several lines", [_shell(_MULTI_LINE)], variant="b"),
+    Mistake(23, "several commands", [_shell(_SEVERAL_COMMANDS)], variant="d"),
     Mistake(23, "too much output", [_shell("yes")], variant="c"),
     Mistake(
         24,
@@ -260,6 +327,7 @@ VARIANTS: Sequence[Mistake] = (
         },
         variant="b",
     ),
+    Mistake(24, "two causes", files={"tests/test_two.py": _TWO_CAUSES}, variant="c"),
     Mistake(
         25,
         "a well-known package",
@@ -274,6 +342,8 @@ VARIANTS: Sequence[Mistake] = (
 
 def reply(asked: Asked) -> Reply:
     """Return the response of the model server: a draft, or that it does not have the model."""
+    if asked.method == "GET" and SILENT in asked.path:
+        return Reply(status=404, parts=(b"not found",))
     if asked.method == "GET":
         return reported({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
     model = asked.body["model"]

@@ -141,16 +141,21 @@ def test_a_program_by_its_path_is_copied_as_the_screen_says_and_the_build_passes
     path = command.replace("$HOME", "~")
     assert f"`{path}` is on this machine, but a step cannot see" in shown
     assert "/room/" not in shown
-    found = re.search(r"`mkdir -p tools && cp (\S+) tools/`; then write `(\S+)` in place of `(\S+)`", shown)
+    found = re.search(r"help: first copy it into the project: `mkdir -p tools && cp (\S+) tools/`\n", shown)
     assert found is not None
-    assert found.groups() == (path, "tools/tool", path)
+    assert found[1] == path
     (project.root / "tools").mkdir()
     shutil.copy(tool, project.root / "tools")
-    project.edit("pipeline.yaml", project.read("pipeline.yaml").replace(command, found[2]))
-    assert "inputs: [tools/tool]" in shown
+    before = project.read("pipeline.yaml").split("\n")
+    changes = re.findall(r"\n +(\d+) [-|] (.*)\n +(\d+) \+ (.*)(?=\n)", shown)
+    assert [before[int(line) - 1] for line, *_ in changes] == [old for _, old, *_ in changes]
+    assert [int(new) - int(old) for old, _, new, _ in changes] == [1, 1], "the first one adds a line"
+    (at, *_, first), (where, *_, second) = changes
     project.edit(
-        "pipeline.yaml", project.read("pipeline.yaml").replace("    outputs", "    inputs: [tools/tool]\n    outputs")
+        "pipeline.yaml",
+        "\n".join([*before[: int(at)], first, *before[int(at) : int(where) - 1], second, *before[int(where) :]]),
     )
+    assert "  next: copy it, make both changes, then `orch23 build`\n" in shown
     assert project.build().code == 0
     assert project.read("a.txt") == "of the tool\n"
 
@@ -175,16 +180,15 @@ def test_an_absolute_path_of_the_project_is_shown_as_the_step_has_it(project: Pr
     shown = failed(project, f"  a:\n    shell: cat {whole}\n", {"docs/a.md": "a\n"}).err
     assert f"`{whole}` is the project's `docs/a.md`" in shown
     assert "inputs: [docs/a.md]" in shown
-    assert f"write `docs/a.md` in place of `{whole}`" in shown
+    assert "+     shell: cat docs/a.md\n" in shown
+    assert "  next: make both changes, then `orch23 build`\n" in shown
 
 
 def test_a_connection_to_this_machine_is_a_possible_cause_and_not_in_the_feedback(project: Project) -> None:
     code = "import urllib.request as u; u.urlopen('http://127.0.0.1:9/')"
     shown = failed(project, f'  a:\n    shell: python -c "{code}"\n').err
     assert "\n  possible cause: `127.0.0.1` in a step is the step itself" in shown
-    assert shown.splitlines()[-1].startswith(
-        "failed: a (pipeline.yaml:4:3): exited with 1: possible cause: `127.0.0.1`"
-    )
+    assert shown.splitlines()[-1].startswith("failed: a (pipeline.yaml:4:3): possible cause: `127.0.0.1`")
     (event,) = project.events_of("stage_finished")
     assert event["data"]["cause"]["kind"] == "network_use"
     (attempt,) = project.events_of("attempt_finished")

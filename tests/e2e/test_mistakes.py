@@ -54,7 +54,7 @@ stages:
 PLACES = {
     "6:5": "needs",
     "8:3": "exactly one",
-    "13:12": "package",
+    "13:26": "package",
     "15:15": "allowed_paths.write",
     "19:14": "",
     "22:14": "300s",

@@ -196,7 +196,8 @@ def test_a_program_by_its_path_is_found_in_messages_of_many_programs(line: str, 
     assert cause is not None
     assert (cause.kind, cause.key, cause.value) == ("program", "inputs", "tools/t")
     assert f"`{shown}` is on this machine" in cause.text
-    assert f"`mkdir -p tools && cp {shown} tools/`" in cause.hint
+    assert f"`mkdir -p tools && cp {shown} tools/`" in cause.first
+    assert (cause.old_word, cause.new_word) == (shown, "tools/t")
     assert kind_of(line.format(path), Facts()) == ""
 
 
@@ -213,7 +214,7 @@ def test_a_path_of_the_project_is_written_as_the_step_has_it() -> None:
     assert kind_of(line, Facts(inputs=("d/a.md",))) == "path d/a.md"
     staged = likely_cause(FailedStep(output=line, network=True), Facts(staged=("d/a.md",)))
     assert staged is not None
-    assert (staged.key, staged.hint) == ("", "write `d/a.md` in place of `/project/d/a.md`")
+    assert (staged.key, staged.old_word, staged.new_word) == ("", "/project/d/a.md", "d/a.md")
     assert kind_of(line, Facts()) == ""
 
 

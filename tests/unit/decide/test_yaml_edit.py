@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orch23.decide.yaml_edit import yaml_edit, yaml_line
+from orch23.decide.yaml_edit import with_word, yaml_edit, yaml_line
 from orch23.load.yaml_errors import PIPELINE_LIMITS
 from orch23.load.yaml_text import parse_yaml
 from orch23.model.event_data import LikelyCause
@@ -76,3 +76,48 @@ def test_without_a_text_the_key_is_written_in_one_line() -> None:
     assert yaml_line(INPUT) == "inputs: [..., b/c.md]"
     assert yaml_line(cause("limits/memory", "2GiB")) == "limits: {memory: 2GiB}"
     assert yaml_line(cause("env/A", 'x "y"')) == 'env: {A: "x \\"y\\""}'
+
+
+def with_word_changed(body: str, old: str) -> Any:
+    """Return the stages after the change of an input and of a word in the command; None if there is no change."""
+    wanted = LikelyCause(
+        kind="program", text="t", key="inputs", value="tools/wc", appends=True, old_word=old, new_word="tools/wc"
+    )
+    text = f"stages:\n{body}"
+    places = parse_yaml(text, "p.yaml", PIPELINE_LIMITS).positions
+    edits = with_word(yaml_edit(text, "a", places, wanted), text, "a", places, wanted)
+    assert [edit.line for edit in edits] == sorted({edit.line for edit in edits})
+    for edit in reversed(edits):
+        assert text.split("\n")[edit.line - 1] == edit.old
+        text = edit.apply(text)
+    return yaml.safe_load(text)["stages"] if edits else None
+
+
+@pytest.mark.parametrize(
+    ("body", "old", "shell"),
+    [
+        ("  a:\n    inputs: [x]\n    shell: wc x > out/wc\n", "wc", "tools/wc x > out/wc"),
+        ("  a:\n    inputs: [x]\n    shell: wc x\n    desc: wc\n  b: {shell: wc}\n", "wc", "tools/wc x"),
+        ("  a:\n    inputs: [x]\n    shell: |\n      wc x && ./wc wc.txt\n      wc\n", "wc",
+         "tools/wc x && ./wc wc.txt\ntools/wc\n"),
+        ("  a:\n    shell: $HOME/wc x\n    inputs: [x]\n", "~/wc", "tools/wc x"),
+        ("  a: {inputs: [x], shell: wc x}\n", "wc", "tools/wc x"),
+        ("  a:\n    inputs:\n      - x\n    shell: [wc, x]\n", "wc", ["tools/wc", "x"]),
+    ],
+)  # fmt: skip
+def test_a_word_of_the_command_is_replaced_together_with_the_key(body: str, old: str, shell: Any) -> None:
+    before = yaml.safe_load(f"stages:\n{body}")["stages"]
+    changed = with_word_changed(body, old)
+    assert changed == {**before, "a": {**before["a"], "inputs": ["x", "tools/wc"], "shell": shell}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "  a:\n    inputs: [x]\n    shell: sh run.sh\n",
+        "  a:\n    inputs: [x]\n    pytest: {args: [wc]}\n",
+        "  a: {shell: sh run.sh}\n  wc: {shell: wc}\n",
+    ],
+)
+def test_a_word_that_the_command_does_not_have_is_no_change(body: str) -> None:
+    assert with_word_changed(body, "wc") is None

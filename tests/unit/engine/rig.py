@@ -122,6 +122,14 @@ class MemoryWorkspace:
     def neighbours(self, path: str) -> list[str]:
         return [one for one in self.files if one.rpartition("/")[0] == path.rpartition("/")[0]]
 
+    def is_file(self, path: str) -> bool:
+        return path in self.files
+
+    def subfolders(self, path: str) -> list[str]:
+        before = f"{path}/" if path else ""
+        below = (one.removeprefix(before) for one in self.files if one.startswith(before))
+        return sorted({one.partition("/")[0] for one in below if "/" in one})
+
     def invalidate(self, paths: Iterable[str]) -> None:
         self.stale += paths
 

@@ -15,6 +15,7 @@ import pytest
 import orch23
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.diagnostic import Severity
+from orch23.report.diagnostics import render_diagnostics
 from tests.documents import ODD, WHOLE
 
 Place = tuple[str, int, int]
@@ -55,6 +56,48 @@ def test_a_duration_in_words_is_translated(text: str, hint: str) -> None:
     assert (error.code, (error.hint or "").startswith(hint)) == ("E815", True)
 
 
+@pytest.mark.parametrize(
+    ("written", "fixed"),
+    [
+        ("retry: twice", "retry: 2"),
+        ("retry: '2'", "retry: 2"),
+        ("retry: 3 times", "retry: 3"),
+        ("retry: {max: two}", "retry: {max: 2}"),
+        ("retry: {attempts: 2}", "retry: {max: 2}"),
+        ("retries: 2", "retry: 2"),
+        ("retry: {max: 2, when: timeout}", "retry: {max: 2, when: [timeout]}"),
+        ("retry: {max: 2, when: [timeot]}", "retry: {max: 2, when: [timeout]}"),
+        ("retry: {max: 2, when: [stale]}", "retry: {max: 2, when: [stale_context]}"),
+        ("inpts: [a]", "inputs: [a]"),
+        ("outputs: a.txt", "outputs: [a.txt]"),
+        ("network: 'yes'", "network: true"),
+        ("timeout: 5 minutes", "timeout: 5m"),
+    ],
+)
+def test_the_corrected_line_is_shown_and_is_right(written: str, fixed: str) -> None:
+    text = "version: 1\nstages:\n  s:\n    shell: x\n    {}\n"
+    (error,) = parse_pipeline(text.format(written), "p.yaml").diagnostics
+    assert error.location is not None
+    shown = render_diagnostics([error], {"p.yaml": text.format(written)})
+    assert shown.endswith(f"  |\n5 -     {written}\n5 +     {fixed}\n")
+    assert parse_pipeline(text.format(fixed), "p.yaml").diagnostics == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("retry: twice", "write `retry: 2`. Attempts after the first"),
+        ("retry: {max: two}", "write `max: 2`. Attempts after the first"),
+        ("retry: often", "write the number of attempts after the first, such as `retry: 2`, or a mapping"),
+        ("retry: {max: 2, when: [fail]}", "did you mean `verify_failed` or `acceptance_failed`?"),
+        ("retry: {max: 2, when: [always]}", "write one of them"),
+    ],
+)
+def test_a_number_in_words_or_a_part_of_a_word_is_understood(written: str, hint: str) -> None:
+    (error,) = parse_pipeline(f"version: 1\nstages: {{s: {{shell: x, {written}}}}}\n", "p.yaml").diagnostics
+    assert str(error.hint).startswith(hint)
+
+
 def test_a_key_is_translated_only_to_one_that_may_be_there() -> None:
     (error,) = parse_pipeline("version: 1\nrun: x\nstages: {s: {shell: x}}\n", "p.yaml").diagnostics
     assert error.hint is not None
@@ -72,7 +115,7 @@ stages:
     shell: [a]
 """
     line = 6 if foreach else 5
-    assert found(text) == [("E840", line, 14), ("E811", line + 1, 18)]
+    assert found(text) == [("E840", line, 24), ("E811", line + 1, 18)]
 
 
 EVERYTHING = """version: 1
@@ -129,20 +172,20 @@ def test_errors_of_all_kinds_are_reported_at_once() -> None:
     assert found(EVERYTHING) == [
         ("E840", 2, 16),
         ("E811", 3, 7),
-        ("E840", 4, 12),
+        ("E840", 4, 22),
         ("E811", 4, 33),
         ("E811", 5, 18),
         ("E812", 5, 39),
         ("E815", 7, 12),
-        ("E840", 8, 12),
-        *(("E840", 11, 14), ("E859", 11, 43), ("E811", 12, 18), ("E802", 12, 35), ("E850", 14, 10), ("E816", 15, 30)),
+        ("E840", 8, 22),
+        *(("E840", 11, 24), ("E859", 11, 43), ("E811", 12, 18), ("E802", 12, 35), ("E850", 14, 10), ("E816", 15, 30)),
         *(("E811", 18, 18), ("E850", 19, 15)),
-        *(("E840", 23, 18), ("E811", 23, 41), ("E840", 24, 40), ("E802", 24, 59), ("E850", 25, 33), ("E840", 26, 41)),
+        *(("E840", 23, 28), ("E811", 23, 41), ("E840", 24, 50), ("E802", 24, 59), ("E850", 25, 33), ("E840", 26, 51)),
         *(("E814", 27, 9), ("E815", 28, 25)),
-        *(("E840", 30, 21), ("E812", 30, 60), ("E840", 31, 16), ("E812", 32, 14), ("E850", 33, 10)),
-        *(("E840", 36, 16), ("E811", 37, 18), ("E812", 38, 25), ("E850", 39, 50), ("E850", 39, 50)),
-        *(("E814", 40, 3), ("E840", 41, 14), ("E812", 42, 14)),
-        *(("E840", 46, 14), ("E811", 47, 18)),
+        *(("E840", 30, 31), ("E812", 30, 60), ("E840", 31, 26), ("E812", 32, 14), ("E850", 33, 10)),
+        *(("E840", 36, 26), ("E811", 37, 18), ("E812", 38, 25), ("E850", 39, 50), ("E850", 39, 50)),
+        *(("E814", 40, 3), ("E840", 41, 24), ("E812", 42, 14)),
+        *(("E840", 46, 24), ("E811", 47, 18)),
     ]
 
 
@@ -154,7 +197,7 @@ defaults:
 stages: {s: {pytest: {}}}
 """
     assert found(text) == [
-        *(("E811", 3, 19), ("E840", 3, 33), ("E850", 3, 58)),
+        *(("E811", 3, 19), ("E840", 3, 43), ("E850", 3, 58)),
         *(("E802", 4, 21), ("E850", 4, 41)),
     ]
 
@@ -382,7 +425,7 @@ stages:
 @pytest.mark.slow
 def test_errors_of_a_kind_of_step_of_a_plugin_are_reported_at_once(tmp_path: Path) -> None:
     assert found_with_plugin(tmp_path, OF_PLUGIN.replace("PLUGIN", "acme-kind")) == [
-        *(("E840", 6, 19), ("E811", 6, 43), ("E802", 6, 60), ("E811", 7, 18), ("E850", 8, 15)),
+        *(("E840", 6, 29), ("E811", 6, 43), ("E802", 6, 60), ("E811", 7, 18), ("E850", 8, 15)),
         *(("E810", 9, 7), ("E850", 9, 31), ("E802", 9, 35)),
         ("E802", 10, 19),
     ]
@@ -393,7 +436,7 @@ def test_a_missing_plugin_hides_no_error_and_causes_none() -> None:
     assert found(text.replace("stages:", "defaults: {upper: {times: 1}, timeout: 0}\nstages:")) == [
         ("E844", 2, 11),
         ("E812", 4, 40),
-        *(("E840", 7, 19), ("E811", 8, 18), ("E850", 9, 15)),
+        *(("E840", 7, 29), ("E811", 8, 18), ("E850", 9, 15)),
         ("E850", 10, 31),
         ("E802", 11, 19),
     ]

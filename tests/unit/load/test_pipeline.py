@@ -146,7 +146,7 @@ def test_a_mistake_among_the_defaults_is_shown_there_and_once():
     text = "version: 1\ndefaults: {llm: {provider: p, model: '${{ vars.m }}'}}\nstages:\n"
     text += "".join(f"  s{n}: {{llm: {{prompt: j}}, outputs: [o{n}]}}\n" for n in range(3))
     (found,) = parse_pipeline(text, "p.yaml").diagnostics
-    assert (found.code, place(found)) == ("E840", (2, 38))
+    assert (found.code, place(found)) == ("E840", (2, 48))
 
 
 def test_expressions_may_stand_for_lists_numbers_and_booleans():
@@ -307,7 +307,7 @@ def test_limits_that_use_a_broken_var_are_not_blamed():
     text = "version: 1\nvars: {a: '${{ vars.a }}'}\njobs: '${{ vars.a }}'\nstages: {s: {shell: a}}\n"
     assert [d.code for d in parse_pipeline(text, "p.yaml").diagnostics] == ["E842"]
     text = "version: 1\njobs: '${{ vars.a }}'\nstages: {s: {shell: a}}\n"
-    assert [(d.code, str(d.location)) for d in parse_pipeline(text, "p.yaml").diagnostics] == [("E840", "p.yaml:2:7")]
+    assert [(d.code, str(d.location)) for d in parse_pipeline(text, "p.yaml").diagnostics] == [("E840", "p.yaml:2:17")]
 
 
 def test_a_whole_list_may_come_from_the_item():
@@ -334,6 +334,39 @@ def test_a_file_is_named_by_its_path_below_the_root(tmp_path):
     assert loaded.sources == {"pipelines/p.yaml": EXAMPLE, "v.yaml": "model: z\n"}
     assert loaded.origins == {"package": "--set", "model": "v.yaml:1"}
     assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("pipline.yaml", "pipeline.yaml"),
+        ("pipeline.yml", "pipeline.yaml"),
+        ("flow/tests.yaml", "flows/tests.yaml"),
+        ("flow/test.yaml", "flows/tests.yaml"),
+        ("sub/pipeline.yaml", "pipeline.yaml"),
+        ("xyzzy.yaml", None),
+    ],
+)
+def test_a_missing_file_names_the_similar_one_with_its_path_from_the_root(tmp_path, path, near):
+    for name in ("pipeline.yaml", "flows/tests.yaml", "sub/x.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path, name, EXAMPLE)
+    with pytest.raises(NotFoundError) as caught:
+        load_pipeline(tmp_path / path, tmp_path)
+    (problem,) = caught.value.diagnostics
+    assert problem.message == f"the file `{path}` does not exist"
+    if near is None:
+        assert problem.hint == "the directory has `pipeline.yaml`, or create a pipeline with `orch23 init`"
+    else:
+        assert problem.hint == f"did you mean `{near}`?"
+        assert problem.fix == (str(tmp_path / path), str(tmp_path / near))
+
+
+def test_a_link_to_nothing_is_not_suggested_for_itself(tmp_path):
+    (tmp_path / "pipeline.yaml").symlink_to("gone.yaml")
+    with pytest.raises(NotFoundError) as caught:
+        load_pipeline(tmp_path / "pipeline.yaml", tmp_path)
+    assert caught.value.diagnostics[0].fix is None
 
 
 def test_a_missing_file_and_one_outside_of_the_root_are_not_found(tmp_path):
@@ -397,7 +430,7 @@ stages:
         ("E853", 8, 22),
         ("E859", 9, 21),
         ("E802", 10, 5),
-        ("E840", 10, 11),
+        ("E840", 10, 21),
     ]
     parsed = parse_pipeline(text.replace("vars.nobody", "1"), "p.yaml")
     assert [(one.code, *place(one)) for one in parsed.diagnostics] == [

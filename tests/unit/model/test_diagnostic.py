@@ -31,3 +31,11 @@ def test_the_comparisons_do_not_grow_with_the_product_of_unknown_and_known_words
     assert sum(compared) <= 20_000
     one = Suggestions(f"out/{n}.txt" for n in range(30_000))
     assert [one.hint("ou/29999.txt"), one.hint("ou/29999.txt")] == ["did you mean `out/29999.txt`?", None]
+
+
+def test_words_that_are_known_only_for_one_word_count_as_comparisons() -> None:
+    known = Suggestions(["specs/app.md"])
+    others = [f"out/{n}.txt" for n in range(9_999)]
+    assert known.nearest("out/7.txx", others) == ["out/7.txt"]
+    assert known.nearest("specs/ap.md", others) == ["specs/app.md"]
+    assert known.nearest("specs/ap.md", others) == [], "20,000 words were compared"

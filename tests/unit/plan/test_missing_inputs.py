@@ -81,8 +81,13 @@ def test_a_missing_input_is_reported_with_the_nearest_name() -> None:
     assert problem.code == "E822"
     assert problem.message == "input `specs/appp.md` of stage `s` does not exist, and no stage makes it"
     assert problem.hint == "did you mean `specs/app.md`?"
+    assert problem.fix == ("specs/appp.md", "specs/app.md")
     (problem,) = missing(stage("s", ("far/away",)), exists=("specs/app.md",))
-    assert problem.hint == "add it to the outputs of the stage that makes it"
+    assert problem.hint == (
+        "create it, or add it to `outputs` of the stage that makes it; if it may be missing, write "
+        "`{path: far/away, optional: true}`"
+    )
+    assert problem.fix is None
 
 
 def test_what_is_there_or_made_before_is_fine() -> None:

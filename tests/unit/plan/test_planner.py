@@ -215,9 +215,9 @@ def test_a_cycle_is_reported_with_its_path_and_the_reason_of_every_edge():
     assert problem.message == "cycle: a -> b -> c -> a"
     assert problem.location == Location("p.yaml", 2, 3)
     assert [r.message for r in problem.related] == [
-        "`b` comes after `a`: it reads `x`",
-        "`c` comes after `b`: it reads `y`",
-        "`a` comes after `c`: it reads `z`",
+        "`b` comes after `a`: it reads `x`, an output of `a` (line 2)",
+        "`c` comes after `b`: it reads `y`, an output of `b`",
+        "`a` comes after `c`: it reads `z`, an output of `c`",
     ]
 
 
@@ -238,7 +238,7 @@ def test_a_cycle_shows_the_written_path_and_not_the_pattern_of_an_item():
     assert problem.message == "cycle: each -> last -> each"
     assert [(r.message, r.location) for r in problem.related] == [
         ("`last` comes after `each`: it reads `**/*.log`, which may be `${{ item }}.log` of `each`", read),
-        ("`each` comes after `last`: it reads `done.txt`", done),
+        ("`each` comes after `last`: it reads `done.txt`, an output of `last`", done),
     ]
     assert str(problem.hint).startswith("`${{ item }}.log` may be any path: put a folder in front of it")
     each = replace(each, needs=("last",), reads=())
@@ -532,3 +532,34 @@ def test_a_stored_plan_that_does_not_decode_is_made_again(value):
     assert first is not None
     assert (again.order, again.edges, problems) == (first.order, first.edges, ())
     assert kept.values[name][1] != value, "the next build finds it"
+
+
+def test_two_stages_with_one_output_are_both_underlined_and_the_ways_out_are_named():
+    one, two = Location("p.yaml", 4, 15), Location("p.yaml", 9, 27)
+    (problem,) = problems(
+        stage("a", (), ("o/x", "o/app.md")),
+        stage("b", (), ("o/app.md",)),
+        stages__a__outputs__1=one,
+        stages__b__outputs__0=two,
+    )
+    assert (problem.code, problem.location) == ("E821", two)
+    assert [(each.message, each.location) for each in problem.related] == [("`a` writes here", one)]
+    assert problem.hint == (
+        "give `b` another output, such as `o/b.md`; to change the file of `a`, also give it `inputs: [o/app.md]`, or "
+        "make both items of one `foreach` with `order: sequential`"
+    )
+    (wide,) = problems(stage("a", (), ("o/app.md",)), stage("b", (), (), fence=WriteScope(("o/**",))))
+    assert str(wide.hint).startswith("narrow `outputs` or `allowed_paths.write` of one of them, or make")
+
+
+def test_a_cycle_names_the_lines_to_remove_one_of():
+    (problem,) = problems(
+        stage("a", ("y",), ("x",)),
+        stage("b", (), ("y",), needs=("a",)),
+        stages__a__inputs__0=Location("p.yaml", 4, 15),
+        stages__b__needs__0=Location("p.yaml", 8, 13),
+    )
+    assert problem.hint == "remove `a` from `needs` of `b` (line 8), or `y` from `inputs` of `a` (line 4)"
+    long = [stage(f"s{n}", (f"o{n}",), (f"o{(n + 1) % 9}",)) for n in range(9)]
+    (problem,) = problems(*long)
+    assert problem.hint == "remove one of these inputs, outputs or needs"

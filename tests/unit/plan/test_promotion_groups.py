@@ -54,8 +54,8 @@ def test_a_stage_between_two_members_is_named_with_both_edges_and_a_way_out() ->
     assert problem.location == Location("p.yaml", 7, 1)
     assert problem.hint == "write `promote: g` at `middle` too, or remove one of these edges"
     assert [one.message for one in problem.related] == [
-        "`middle` comes after `a`: it reads `a.out`",
-        "`z` comes after `middle`: it reads `middle.out`",
+        "`middle` comes after `a`: it reads `a.out`, an output of `a`",
+        "`z` comes after `middle`: it reads `middle.out`, an output of `middle` (line 7)",
     ]
 
 
@@ -86,8 +86,8 @@ def test_two_groups_that_wait_for_each_other_are_reported_once() -> None:
     assert problem.message.endswith("`b` and `c` of group `h` come between `a` and `d`")
     assert problem.hint == "give the stages of these groups one name, or remove one of these edges"
     assert [one.message for one in problem.related] == [
-        "`b` comes after `a`: it reads `a.out`",
-        "`d` comes after `c`: it reads `c.out`",
+        "`b` comes after `a`: it reads `a.out`, an output of `a`",
+        "`d` comes after `c`: it reads `c.out`, an output of `c`",
     ]
 
 

@@ -91,3 +91,19 @@ def test_an_item_of_a_single_stage_is_not_a_stage() -> None:
     with pytest.raises(NotFoundError, match="`nobody`") as caught:
         Selection(targets=("nobody", "laste")).nodes(unexpanded())
     assert [one.hint for one in caught.value.diagnostics] == ["`orch23 graph` lists the stages", "did you mean `last`?"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint", "fix"),
+    [
+        ("alon", "did you mean `alone`?", ("alon", "alone")),
+        ("./z", "`./z` is an output of the stage `alone`: name that stage", ("./z", "alone")),
+        ("p.yml", "did you mean `p.yaml`?", ("p.yml", "p.yaml")),
+        ("xyzzy", "`orch23 graph` lists the stages", None),
+    ],
+)
+def test_a_name_that_is_not_a_stage_has_the_word_to_type(name, hint, fix):
+    with pytest.raises(NotFoundError) as caught:
+        Selection(targets=(name,)).nodes(unexpanded())
+    (problem,) = caught.value.diagnostics
+    assert (problem.hint, problem.fix) == (hint, fix)

@@ -20,6 +20,12 @@ def test_the_nearest_model_and_the_others_are_named() -> None:
     assert hint_of("llama") == "write a model of this server in `llm.model`; it has `llama`"
 
 
+def test_the_nearest_model_comes_first_and_is_the_fix() -> None:
+    found = with_known_models(refused(), lambda: ("a", "llama", "gpt-5", "zed")).diagnostic
+    assert str(found.hint).endswith("it has `gpt-5`, `a`, `llama`, `zed`")
+    assert found.fix == ("gpt-9", "gpt-5")
+
+
 def test_a_long_list_is_cut_and_a_long_name_left_out() -> None:
     hint = hint_of(*(f"m{n:03}" for n in range(3_000)), "x" * 5_000)
     assert hint is not None
@@ -31,7 +37,11 @@ def test_a_server_that_lists_nothing_changes_only_the_hint() -> None:
         raise RuntimeError
 
     fault = with_known_models(refused(), fails)
-    assert fault.diagnostic.hint == "write the name of a model of this server in `llm.model`"
+    assert fault.diagnostic.hint == (
+        "the server does not list its models: write the exact name from its documentation in `llm.model`; if it is "
+        "written like that, the account of your key has no access to it"
+    )
+    assert fault.diagnostic.fix is None
     assert (fault.status, fault.diagnostic.code, fault.transient, fault.charged) == (404, "E415", False, False)
 
 

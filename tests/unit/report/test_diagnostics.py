@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.report.diagnostics import render_diagnostics, visible
@@ -41,6 +42,38 @@ def test_related_places_are_shown_with_their_messages_and_aligned():
         " 2 |   test:\n"
         "   |   ^^^^ first here\n"
     )
+
+
+def test_a_fix_is_shown_as_the_line_before_and_after_it():
+    fixed = replace(ONE, fix=("need", "needs"))
+    assert render_diagnostics([fixed], {"p.yaml": SOURCE}).endswith(
+        "  = help: did you mean `needs`?\n  |\n3 -     need: [generate]\n3 +     needs: [generate]\n"
+    )
+    (whole,) = json.loads(render_diagnostics([fixed], {}, style="json"))
+    assert whole["fix"] == {"old": "need", "new": "needs"}
+
+
+@pytest.mark.parametrize(
+    ("fix", "place"),
+    [
+        (("generate", "x"), Location("p.yaml", 3, 5, 4)),  # not in the underlined text
+        (("need", "needs"), Location("p.yaml", 9, 5, 4)),  # no such line
+        (("need", "needs"), Location("other.yaml", 3, 5, 4)),
+        (("need", "x" * 200), Location("p.yaml", 3, 5, 4)),
+        (("need", "needs # all"), Location("p.yaml", 3, 5, 4)),  # would be a comment
+        (("need", "needs"), None),
+    ],
+)
+def test_a_fix_of_a_text_that_is_not_at_the_place_is_not_shown(fix, place):
+    shown = render_diagnostics([replace(ONE, location=place, fix=fix)], {"p.yaml": SOURCE})
+    assert " - " not in shown
+    assert shown.endswith("= help: did you mean `needs`?\n")
+
+
+def test_a_fix_may_be_at_a_related_place():
+    var = Related("set here", Location("p.yaml", 1, 1, 6))
+    shown = render_diagnostics([replace(ONE, related=(var,), fix=("stages", "jobs"))], {"p.yaml": SOURCE})
+    assert shown.endswith("  |\n1 - stages:\n1 + jobs:\n")
 
 
 def test_of_many_related_places_some_are_shown_and_the_others_counted():

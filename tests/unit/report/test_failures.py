@@ -7,7 +7,7 @@ from orch23.model.event import StageFinished
 from orch23.model.parsing import to_struct
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.report.marks import Style
-from orch23.report.stage_text import FinishedStage, failure_text
+from orch23.report.stage_text import FinishedStage, failure_text, first_cause, stage_line
 from orch23.steps.shell.spec import ShellStep
 
 PLAIN = Style()
@@ -41,15 +41,41 @@ def test_a_failure_shows_its_code_and_its_hint() -> None:
     )
 
 
-def test_how_a_command_ended_follows_what_it_printed() -> None:
+def test_how_a_command_ended_comes_before_what_it_printed() -> None:
     facts = {"status": "failed", "attempts": 1, "command": "sh x"}
     text = failure_text(
         PIPELINE, [ended("a", "exited with 3; retries exhausted", failure="no disk\n", **facts)], {"a": "shell"}, PLAIN
     )
-    assert "  $ sh x\n  | no disk\n  exited with 3; retries exhausted\n  next: " in text
+    assert "  $ sh x\n  exited with 3; retries exhausted\n  | no disk\n  next: " in text
     silent_end = ended("a", "exited with 3; retries exhausted", **facts)
     silent = failure_text(PIPELINE, [silent_end], {"a": "shell"}, PLAIN)
     assert "  $ sh x\n  exited with 3; retries exhausted\n  next: " in silent
+
+
+def test_a_silent_command_is_traced_at_its_place() -> None:
+    command = "bash -euo pipefail -c 'exit 3'"
+    facts = {"status": "failed", "attempts": 1, "command": command, "exit_code": 3, "command_s": 2.0}
+    silent = failure_text(PIPELINE, [ended("a", "exited with 3", **facts)], {"a": "shell"}, PLAIN)
+    assert silent == (
+        "\n✘ a  p.yaml:4:3\n"
+        "  $ exit 3\n"
+        "  exited with 3 after 2.0s; it printed nothing\n"
+        "  = help: to see each command before it runs, write `set -x` at the beginning of `shell` (p.yaml:4:3)\n"
+        f"  next: `orch23 build p.yaml a` runs this stage alone; without the sandbox: `{command}`\n"
+    )
+    verified = failure_text(PIPELINE, [ended("a", "verify: exited with 3", **facts)], {"a": "shell"}, PLAIN)
+    assert "beginning of `shell`\n" in verified, "the command is one of `verify`, not of the stage"
+
+
+def test_the_exit_status_is_said_once_beside_a_cause() -> None:
+    facts: dict[str, Any] = {"status": "failed", "attempts": 1, "command": "x", "exit_code": 3, "failure": "no"}
+    cause = {"kind": "package", "text": "`m` is not installed", "hint": "install it"}
+    end = ended("a", "exited with 3", **facts, cause=cause)
+    assert "exited" not in stage_line(end, "shell", 1, PLAIN)
+    assert failure_text(PIPELINE, [end], {"a": "shell"}, PLAIN).count("exited with 3") == 1
+    assert first_cause(PIPELINE, [end]) == "a (p.yaml:4:3): `m` is not installed"
+    assert first_cause(PIPELINE, [ended("a", "exited with 3", **facts)]) == "a (p.yaml:4:3): exited with 3"
+    assert "retries exhausted" in stage_line(ended("a", "exited with 3; retries exhausted", **facts), "shell", 1, PLAIN)
 
 
 def test_a_hint_that_the_excerpt_contains_is_not_repeated() -> None:

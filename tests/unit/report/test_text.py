@@ -97,8 +97,8 @@ def test_failures_come_last_with_place_excerpt_and_next_step() -> None:
     assert block == (
         "✘ code  p.yaml:9:3\n"
         "  $ pytest -q (attempt 3)\n"
-        "  | E   assert 2 == 1\n"
         "  exited with 1; retries exhausted\n"
+        "  | E   assert 2 == 1\n"
         "  next: `orch23 show p.yaml code --response`, `orch23 show p.yaml code --prompt`\n"
         "\nthe log is logs/r1.jsonl; `orch23 log` shows it\n"
         "failed: code (p.yaml:9:3): exited with 1; retries exhausted\n"
@@ -145,7 +145,7 @@ def test_quiet_leaves_warnings_and_failures() -> None:
     assert screen(*done, quiet=True) == ""
     assert screen(warning, *done, quiet=True) == "warning: a: inputs changed\n"
     reported = screen(finished("a", "failed", "timeout", failure="late"), over(1, "failed"), quiet=True)
-    assert reported.startswith("\n✘ a  p.yaml:4:3\n  | late\n")
+    assert reported.startswith("\n✘ a  p.yaml:4:3\n  timeout\n  | late\n")
 
 
 def test_verbose_says_why_and_shows_attempts_and_fresh_stages() -> None:
