@@ -21,7 +21,7 @@ _MAX_RELATED = 9
 _MAX_SHOWN = 50
 _MAX_TEXT = 1_600
 # What means itself in YAML, also in a list; and what does so between quotes.
-_PLAIN = re.compile(r"[\w./@+-]+|\[[\w./@+-]+\]")
+_PLAIN = re.compile(r"[\w./+-][\w./@+*?-]*|\[[\w./+-][\w./@+*?-]*\]")
 _QUOTABLE = re.compile(r"[^'\"\\]*")
 _TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 

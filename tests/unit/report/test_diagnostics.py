@@ -61,6 +61,7 @@ def test_a_fix_is_shown_as_the_line_before_and_after_it():
         (("need", "needs"), Location("other.yaml", 3, 5, 4)),
         (("need", "x" * 200), Location("p.yaml", 3, 5, 4)),
         (("need", "needs # all"), Location("p.yaml", 3, 5, 4)),  # would be a comment
+        (("need", "*.md"), Location("p.yaml", 3, 5, 4)),  # would be an alias
         (("need", "needs"), None),
     ],
 )
