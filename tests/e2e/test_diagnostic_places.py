@@ -106,7 +106,7 @@ def test_an_error_of_an_item_shows_the_item_too(project: Project) -> None:
     item = "stages: {a: {foreach: {in: [x, ITEM]}, inputs: ['${{ item }}.md'], outputs: ['${{ item }}'], shell: x}}\n"
     project.write({"x.md": ""})
     outcome = validated(project, item.replace("ITEM", "../y"))
-    assert "::: pipeline.yaml:3:33\n" in outcome.err
+    assert "::: pipeline.yaml:3:32\n" in outcome.err
     assert "^^^^ this item\n" in outcome.err
     outcome = validated(project, "vars: {v: a}\n" + item.replace("ITEM", '"${{ vars.v }}"'), "--set", "v=../y")
     assert "^^^^ this item\n" in outcome.err
