@@ -62,13 +62,13 @@ class LoadContext(Struct):
     outside: Mapping[str, Location | None] = {}
     meant: Collection[tuple[str, str]] = ()
 
-    def report(self, problem: Problem, subject: str | None = None) -> None:
-        """Add the diagnostic of a problem at its location in the text, once."""
+    def report(self, problem: Problem, subject: str | None = None, item: str = "") -> None:
+        """Add the diagnostic of a problem at its location in the text, once. `item` is the path of its item, if any."""
         written, place = self._written(problem.path)
         same = (problem.code, problem.message, place)
         if same not in self.seen:
             self.seen.add(same)
-            related = tuple(self._set_outside(written))
+            related = (*self._set_outside(written), *(self._item(item) if item else ()))
             found = Diagnostic(
                 problem.code, problem.message, place, problem.hint, problem.severity, related, subject=subject
             )
@@ -90,7 +90,11 @@ class LoadContext(Struct):
         return render_watched(tree, names, at, watch=watch, defer=later, lacking=self.broken)
 
     def report_all(
-        self, problems: Iterable[Problem], moved: Mapping[str, str] = NOTHING_MOVED, subject: str | None = None
+        self,
+        problems: Iterable[Problem],
+        moved: Mapping[str, str] = NOTHING_MOVED,
+        subject: str | None = None,
+        item: str = "",
     ) -> bool:
         """Report problems where their nodes are written; return whether one of them is an error.
 
@@ -101,7 +105,7 @@ class LoadContext(Struct):
         for problem in self.broken_nodes.unaffected(found):
             is_consequence = is_missing_kind(problem.code, problem.path, self.without_kind)
             if not is_consequence and not is_misspelt(problem.code, problem.path, problem.message, self.meant):
-                self.report(problem, subject)
+                self.report(problem, subject, item)
         return any(problem.severity is Severity.ERROR for problem in found)
 
     def collect_pools(self, at: str, rendered: RenderedTree) -> None:
@@ -126,6 +130,12 @@ class LoadContext(Struct):
             if place is not None:
                 return one, place
         return "", self.parsed.location_of("")
+
+    def _item(self, path: str) -> Iterator[Related]:
+        """Yield the place of an item, else of the list that has it, and the vars there that are set elsewhere."""
+        written, place = self._written(path)
+        yield Related("this item" if written == path else "an item of this list", place)
+        yield from self._set_outside(written)
 
     def _set_outside(self, path: str) -> Iterator[Related]:
         """Yield the vars of the expression at a path that are set outside of the pipeline, and where."""
@@ -393,8 +403,8 @@ def _report_item_errors(stage: ForeachStage, failed: frozenset[str], context: Lo
     items = [(_trial_key(stage.foreach, value, number), value) for number, value in enumerate(stage.foreach.values)]
     built = render_foreach(stage, items, context.variables, failed)
     found = [
-        context.report_all(one.problems, subject=f"{stage.name}@{key}")
-        for (key, _), one in zip(items, built, strict=True)
+        context.report_all(one.problems, subject=f"{stage.name}@{key}", item=f"stages/{stage.name}/foreach/in/{number}")
+        for number, ((key, _), one) in enumerate(zip(items, built, strict=True))
     ]
     return any(found)
 

@@ -102,6 +102,17 @@ def test_a_missing_key_beside_another_misspelt_one_is_reported(project: Project)
     assert "`model` is missing" in outcome.err
 
 
+def test_an_error_of_an_item_shows_the_item_too(project: Project) -> None:
+    item = "stages: {a: {foreach: {in: [x, ITEM]}, inputs: ['${{ item }}.md'], outputs: ['${{ item }}'], shell: x}}\n"
+    project.write({"x.md": ""})
+    outcome = validated(project, item.replace("ITEM", "../y"))
+    assert "::: pipeline.yaml:3:32\n" in outcome.err
+    assert "^^^^ this item\n" in outcome.err
+    outcome = validated(project, "vars: {v: a}\n" + item.replace("ITEM", '"${{ vars.v }}"'), "--set", "v=../y")
+    assert "^^^^ this item\n" in outcome.err
+    assert "= note: `vars.v` is set by `--set`\n" in outcome.err
+
+
 @pytest.mark.parametrize("model", ["nopenop", "nope"])
 def test_an_error_of_a_value_of_set_says_so(project: Project, model: str) -> None:
     """The value of the default, of the same length or not, is not the cause."""

@@ -275,8 +275,8 @@ def test_values_of_vars_are_checked_where_a_stage_uses_them() -> None:
         ("E815", "p.yaml:4:23", [("`vars.p` is set here", "v.yaml:5:1")]),
         ("E815", "p.yaml:5:12", [("`vars.t` is set here", "v.yaml:1:1")]),
         ("E815", "p.yaml:13:33", [("`vars.t` is set here", "v.yaml:1:1")]),
-        ("E815", "p.yaml:17:35", []),
-        ("E815", "p.yaml:22:35", []),
+        ("E815", "p.yaml:17:35", [("an item of this list", "p.yaml:15:15"), ("`vars.l` is set here", "v.yaml:2:1")]),
+        ("E815", "p.yaml:22:35", [("an item of this list", "p.yaml:20:15"), ("`vars.l` is set here", "v.yaml:2:1")]),
     ]
     by_flag = [("`vars.t` is set by `--set`", "None")]
     assert related(OF_VARS, sets={"t": "soon", "n": "x", "gone": "1"}, vars_text="t: 3\n", vars_name="v.yaml") == [
