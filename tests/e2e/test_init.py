@@ -138,8 +138,8 @@ def test_blank_is_the_smallest_pipeline_a_stage_with_a_model_and_a_test(
     assert stage.keys() == {"desc", "inputs", "outputs", "llm", "verify", "retry"}
     assert [next(iter(step)) for step in stage["verify"]["steps"]] == ["check", "pytest"]
     assert project.build("pipelines/blank.yaml").code == 0
-    test = "from slugify import slugify\n\n\ndef test_it():\n    assert not slugify('a')\n"
-    project.edit("specs/blank/test_slugify.py", test)
+    test = "from count_words import count_words\n\n\ndef test_it():\n    assert not count_words('a')\n"
+    project.edit("specs/blank/test_count_words.py", test)
     refused = project.build("pipelines/blank.yaml")
     assert refused.code == 5
     assert "error[E404]" in refused.err  # the failure of the new test is in the request
@@ -161,7 +161,7 @@ def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project,
 
 # What a user edits first in each template, and a text in it.
 SPECS = {
-    "blank": ("specs/blank/spec.md", "one hyphen"),
+    "blank": ("specs/blank/spec.md", "at white space"),
     "layered_app": ("specs/layered_app/todo/request.md", "to-do"),
     "planner_coder_tester": ("specs/planner_coder_tester/goal.md", "mean number of logins"),
     "quickstart": ("specs/quickstart.md", "counts the vowels"),
@@ -193,6 +193,7 @@ def test_after_an_edit_of_the_spec_no_scripted_or_recorded_response_is_used(
         assert "error[E404]" in built.err
         assert "were written for other requests" in built.err
         assert "orch23 template update --data provider=anthropic" in built.err
+        assert "`provider: local` and `model: smollm2`" in built.err
     if is_built:
         assert project.files("workspace") == before
         project.replace(spec, "another thing", text)
