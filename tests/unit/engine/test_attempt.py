@@ -92,6 +92,7 @@ class Bench:
         self.texts = {"p.j2": "write out{% if brief %} since {{ brief.excerpt }}{% endif %}"}
         self.calls = Calls()
         self.settled: Callable[[], object] = list
+        self.problems: tuple[Diagnostic, ...] = ()
 
     def attempts(self) -> AttemptLoop:
         safeguards = Safeguards(
@@ -123,6 +124,9 @@ class Bench:
         self.settled()
         self.verified.append((result, tree, attempt))
         return next(self.verdicts, None)
+
+    def unfixable(self) -> tuple[Diagnostic, ...]:
+        return self.problems
 
     # as an observer, as what keeps artifacts, as a ledger
     def notice(self, event: Event) -> None:
