@@ -93,17 +93,20 @@ def test_every_path_that_the_head_of_the_pipeline_names_is_created(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_validates_plans_builds_and_is_then_up_to_date_without_a_call(
+def test_it_builds_without_a_warning_and_is_then_up_to_date_without_a_call(
     initialized: Initialized, tmp_path: Path, name: str
 ) -> None:
     project, _ = initialized.copy(name, tmp_path / "project")
     pipeline = f"pipelines/{name}.yaml"
-    assert project.run("validate", pipeline, env=NOBODY).code == 0
     assert "run" in project.plan(pipeline, env=NOBODY).values()
-    built = project.build(pipeline, env=NOBODY)
-    assert built.code == 0, built.err
+    shown = [project.run(command, pipeline, env=NOBODY) for command in ("validate", "plan", "build")]
+    assert [one.code for one in shown] == [0, 0, 0], shown[-1].err
+    assert [one for one in shown if "warning" in one.out + one.err] == []
+    assert project.events_of("warning") == []
+    before = project.files()
     again = project.build(pipeline, env=NOBODY)
     assert (again.code, "up to date" in again.err) == (0, True)
+    assert project.files() == before
     assert not project.events_of("llm_request")
 
 
