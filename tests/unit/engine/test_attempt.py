@@ -288,6 +288,33 @@ def test_a_step_that_would_send_a_secret_is_refused_before_anything_is_stored() 
     assert (codes(done), done.attempts) == (["E601"], 0)
 
 
+# ---- tests that cannot pass -----------------------------------------------------------------------------
+
+
+NEVER = Diagnostic("E325", "has a syntax error", subject="test_a.py")
+
+
+def test_no_model_is_called_if_its_tests_cannot_pass() -> None:
+    bench = model_bench([], retry=Retry(max=2))
+    bench.problems = (NEVER,)
+    done = bench.run()
+    assert (codes(done), done.attempts) == (["E325"], 0)
+    assert bench.provider.requests == []
+
+
+def test_no_model_is_called_if_a_recorded_result_can_never_pass() -> None:
+    bench = model_bench([], retry=Retry(max=2))
+    done = bench.run(start=({}, wrong(diagnostics=(NEVER,), retryable=False)))
+    assert (codes(done), done.attempts) == (["E325"], 0)
+    assert bench.provider.requests == []
+
+
+def test_a_program_runs_whatever_its_tests_are() -> None:
+    bench = Bench(left("x"))
+    bench.problems = (NEVER,)
+    assert bench.run().failure is None
+
+
 # ---- a recorded result first ----------------------------------------------------------------------------
 
 
