@@ -37,7 +37,7 @@ def test_the_pipeline_in_the_readme_is_valid(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tmp_path / "greeting.yaml").write_text(example)
     loaded = load_pipeline(tmp_path / "greeting.yaml", tmp_path)
-    assert [stage.name for stage in loaded.pipeline.stages] == ["slugify", "listing"]
+    assert [stage.name for stage in loaded.pipeline.stages] == ["count_words", "listing"]
     assert loaded.warnings == ()
 
 

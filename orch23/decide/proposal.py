@@ -145,6 +145,13 @@ def _judge_stop(text: str, stop: StopReason, step: "LLMStep", output: str) -> Re
     if stop == "max_tokens":
         if _is_whole(text, step, output):
             return None
+        from orch23.decide.repetition import repeated_end  # noqa: PLC0415 - only for responses that are cut off
+
+        if block := repeated_end(text):
+            shown = _excerpt(block) or "white space"
+            message = f"the response repeats itself until it was cut off at {step.max_tokens} tokens: {shown}"
+            hint = "respond once, without repetitions, and end; more tokens do not help, a smaller task may"
+            return _refuse(codes.REPEATS, message, hint, outcome="truncated")
         hint = f"respond in fewer than {step.max_tokens} tokens, or raise `llm.max_tokens`"
         message = f"the response was cut off at {step.max_tokens} tokens"
         return _refuse(codes.TRUNCATED, message, hint, outcome="truncated")

@@ -26,6 +26,7 @@ DIFF = "E221"
 NO_MATCH = "E222"
 SEVERAL_MATCHES = "E223"
 OVERLAPPING_EDITS = "E224"
+REPEATS = "E225"
 
 PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
     NOT_JSON: (
@@ -128,6 +129,12 @@ PROPOSAL_CODES: Mapping[str, tuple[str, str]] = {
         "the response is cut off",
         "The model reached `llm.max_tokens`, or gave no stop reason. Raise `llm.max_tokens`, or ask for less in one "
         "stage.",
+    ),
+    REPEATS: (
+        "the response repeats itself",
+        "The model wrote the same text again and again, until it reached `llm.max_tokens`: more tokens would be more "
+        "of it. This happens to small models, if a task is too hard for them or a prompt is long. Ask for less in one "
+        "stage, change the prompt, or use a larger model.",
     ),
     REFUSED: (
         "the model refused",

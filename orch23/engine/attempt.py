@@ -191,6 +191,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         stage, retry = self.resolved.stage, self.resolved.stage.retry
         if unmet := self.resolved.broken or self._requirements():
             return self._refused(unmet)
+        if failure := self._unfixable(start[1] if start else None):
+            return self._done(AttemptResult({}), 0, failure)
         base = self.resolved.base
         failure = fit_feedback(start[1], stage) if start else None
         last = AttemptResult(start[0] if start else base, written=frozenset(written))
@@ -294,6 +296,18 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         base, certain = self.resolved.base, self.resolved.stage.literal_outputs | last.written
         whole = last.tree if tree is None else tree
         return {path: entry for path, entry in sorted(whole.items()) if base.get(path) != entry or path in certain}
+
+    def _unfixable(self, recorded: Failure | None) -> Failure | None:
+        """Return why no response can pass the verification, if that is known before the first call.
+
+        `recorded` is the failure of a recorded result.
+        """
+        if not self.resolved.stage.step.asks_model:
+            return None
+        if recorded is not None and recorded.kind == "verify_failed" and not recorded.retryable:
+            return recorded
+        problems = self.verifier.unfixable()
+        return failure_of("preflight", problems, retryable=False) if problems else None
 
     def _requirements(self) -> tuple[Diagnostic, ...]:
         return tuple(
@@ -410,6 +424,14 @@ def _unmet_error(condition: Condition, *, is_folder: bool) -> Diagnostic:
 
 class ProcessStepRunner(StepRunner):
     """Runs programs. A step kind adds the methods of `engine.process_runner.ProcessHooks`."""
+
+    def unfixable(self, step: Any, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
+        """Return an error for each file that the stage cannot write, and with which the step fails in any case.
+
+        Called before the first model call, for a step of `verify`; `files` are its inputs.
+        """
+        del step, runner, files
+        return ()
 
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
         """Run the program, and take the files that it wrote within the stage's write scope."""

@@ -55,6 +55,13 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "model made must not hide any installed module, nor a project module that the model did not make. Rename it; "
         "or read it, and name it literally in `pytest.trust`.",
     ),
+    "E325": (
+        "the tests cannot pass, whatever the stage writes",
+        "A file that the stage cannot write keeps pytest from collecting the tests: it has a syntax error, or imports "
+        "a module or a name that is missing. A syntax error in your own test is found before the first model call; "
+        "any other such error ends the attempts. Correct the file, install the module, or add it to `verify.inputs`. "
+        "If the stage should write the module, add it to `outputs`.",
+    ),
     "E318": (
         "a condition of the stage is not met",
         "`requires` names a file that must, or must not, exist before the stage runs. Nothing was run. Create or "

@@ -118,6 +118,9 @@ class ProcessHooks(Protocol):
     def distrusted(self, step: Any, runner: "ProcessRunner", files: Files) -> tuple[Diagnostic, ...]:
         """Return the errors of files that must not decide the result."""
 
+    def unfixable(self, step: Any, runner: "ProcessRunner", files: Files) -> tuple[Diagnostic, ...]:
+        """Return the errors of files that the stage cannot write, and with which the step fails in any case."""
+
     def launch(self, step: Any, runner: "ProcessRunner") -> StepCommand:
         """Return the command."""
 
@@ -152,6 +155,11 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     trust: Trusting
     report: StageReporter
     project: "Callable[[], ProjectFacts] | None" = None
+
+    def unfixable(self, step: ProcessStep, files: Files) -> tuple[Diagnostic, ...]:
+        """Return the errors of files that the stage cannot write, and with which a step fails in any case."""
+        how: ProcessHooks = load_object(step.run)
+        return how.unfixable(step, self, files)
 
     def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
         """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.

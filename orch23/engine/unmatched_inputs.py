@@ -73,7 +73,7 @@ def _hint(pattern: GlobInput, workspace: Workspace) -> str:
         return f"there is no directory `{folder}/`: create it, or correct the pattern"
     files = sorted(workspace.neighbours(f"{folder}/x")) if folder else []
     have = f"; the directory has {quoted_names(files[:_SHOWN])}" if files else ""
-    return f"correct it, or remove it if there is nothing to read{have}"
+    return f"correct it, or write `{{path: ..., optional: true}}` if there may be none{have}"
 
 
 def _similar(pattern: GlobInput, workspace: Workspace) -> str | None:

@@ -62,6 +62,14 @@ class Verifier(Struct, frozen=True, kw_only=True):
         problems = self.trial(result)
         return failure_of("verify_failed", problems) if problems else None
 
+    def unfixable(self) -> tuple[Diagnostic, ...]:
+        """Return the errors of the user's own files with which the verification fails, whatever the stage writes."""
+        given = {**self.resolved.files, **self.resolved.verify_files}
+        # A file that a stage of the pipeline writes may be another one in the next build.
+        files = {path: entry for path, entry in given.items() if not self.runner.trust.may_be_written(path)}
+        steps = (step for step in self.resolved.stage.verify.steps if isinstance(step, ProcessStep))
+        return tuple(error for step in steps for error in self.runner.unfixable(step, files))
+
     def _failures(self, result: Files, tree: Files, attempt: int) -> list[Failure]:
         """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""
         stage = self.resolved.stage

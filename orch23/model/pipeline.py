@@ -84,12 +84,14 @@ class OrderInput(_OneFile, Struct, frozen=True, omit_defaults=True, tag=True):
 class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """Every file that a pattern matches, without those that `exclude` matches.
 
-    A pattern may match nothing. With `folder` it was written as a directory, `d/` for `d/**`, which must exist.
+    A pattern may match nothing, which is a warning unless `optional`. With `folder` it was written as a directory, `d/`
+    for `d/**`, which must exist unless `optional`.
     """
 
     pattern: str
     exclude: tuple[str, ...] = ()
     folder: bool = False
+    optional: bool = False
 
     @property
     def text(self) -> str:

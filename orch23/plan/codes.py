@@ -21,7 +21,8 @@ PLAN_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "W822": (
         "a pattern that matches no file",
-        "No file matches the pattern, and no stage makes one that would. Correct it, create the files, or remove it. "
+        "No file matches the pattern, and no stage makes one that would. Correct it, create the files, or "
+        "remove it; write `{path: PATTERN, optional: true}` if there may be none. "
         "If a model stage would have no input at all, and a similar pattern matches files, it is an error (E822).",
     ),
     "E823": (

@@ -354,7 +354,7 @@ def _is_literal(path: str) -> bool:
 
 def _is_required(one: Input) -> bool:
     if isinstance(one, GlobInput):
-        return one.folder
+        return one.folder and not one.optional
     return isinstance(one, OrderInput) or (not isinstance(one, ListInput) and not one.optional)
 
 

@@ -65,9 +65,10 @@ class ScriptedProvider(Struct, frozen=True):
     def _outdated(self, request: Request) -> Diagnostic:
         message = "the scripted responses were written for other requests: the prompt, an input or a test was edited"
         hint = (
-            "undo the edit, or set a model: `provider: anthropic` and `model: claude-opus-4-8` instead of `scripted`, "
-            "without `answers` (in a project of `orch23 init`: `orch23 template update --data provider=anthropic "
-            "--data model=claude-opus-4-8`); or write a response, for `requests: "
+            "undo the edit, or set a model instead of `scripted`, without `answers`: `provider: anthropic` and `model: "
+            "claude-opus-4-8`, or for one small function the local model, `provider: local` and `model: smollm2` (in a "
+            "project of `orch23 init`: `orch23 template update --data provider=anthropic --data "
+            "model=claude-opus-4-8`); or write a response, for `requests: "
             f'["{request_digest(request)}"]`, under `{self.stage}` in the file that `llm.answers` names'
         )
         return Diagnostic(codes.NO_SCRIPTED_RESPONSE, message, subject=self.stage, hint=hint)

@@ -37,10 +37,11 @@ class InputDocument(OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     exactly_one = ("path", "list")
 
-    path: Annotated[Text | UnsetType, Meta(description="The file or slice.")] = UNSET
-    optional: Annotated[bool | UnsetType, Meta(description="Whether the file may be missing. Default: `false`.")] = (
-        UNSET
-    )
+    path: Annotated[Text | UnsetType, Meta(description="The file, slice or pattern.")] = UNSET
+    optional: Annotated[
+        bool | UnsetType,
+        Meta(description="Whether the file may be missing, or the pattern match no file. Default: `false`."),
+    ] = UNSET
     schema: Annotated[
         Text | UnsetType,
         Meta(

@@ -69,7 +69,8 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     of which its step and its verification get only slices; `composed` are the bytes of these files, which are not on
     the disk. `given` are the inputs of a prompt or template, in declared order. `listings` are the paths of each
     listing by its pattern, for the verification. `texts` is the digest of everything that the prompt is rendered from,
-    except the contents of its inputs. `unmatched` are the patterns that match no file, each with its path in the stage.
+    except the contents of its inputs. `unmatched` are the patterns that match no file, though they are not optional,
+    each with its path in the stage.
     """
 
     stage: Stage
@@ -297,7 +298,7 @@ class _Inputs(Struct):
                 case PathInput() | OrderInput() | SliceInput():
                     self._add_literal(one)
                 case GlobInput():
-                    if not self._add_glob(one):
+                    if not self._add_glob(one) and not one.optional:
                         self.unmatched.append((at, one))
                 case ListInput():
                     self._add_list(one)

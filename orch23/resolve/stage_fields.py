@@ -137,8 +137,6 @@ def _read(at: Problems, key: str, entry: str | InputDocument) -> Input | None:
     if found is not None and schema is not None:
         hint = "name the file, without `#` or wildcard"
         below.add("schema", "E856", "a `schema` needs a literal file as `path`", hint)
-    if isinstance(found, GlobInput) and entry.optional is not UNSET:
-        below.add("optional", "E856", "a pattern is never missing, so `optional` has no effect", "remove it")
     return found
 
 
@@ -158,7 +156,8 @@ def _of_text(at: Problems, key: str, text: str, *, optional: bool) -> Input | No
             return None
         if not is_glob(found):
             return PathInput(found, optional=optional)
-        return GlobInput(normalize_pattern(found), folder=found.endswith("/") and not is_glob(found.rstrip("/")))
+        is_folder = found.endswith("/") and not is_glob(found.rstrip("/"))
+        return GlobInput(normalize_pattern(found), folder=is_folder, optional=optional)
     literal = at.path_at(key, path)
     if literal is None:
         return None

@@ -78,6 +78,13 @@ def answer_that_is_cut_off(project: Project) -> set[str]:
         return server.built(project)
 
 
+@TRIGGERS.of("E225")
+def answer_that_repeats_itself(project: Project) -> set[str]:
+    """Let the model write the same line until `max_tokens`."""
+    with replying(Reply(chat("x = 1\n" * 100, finish="length"))) as server:
+        return server.built(project)
+
+
 @TRIGGERS.of("E220")
 def model_that_refuses(project: Project) -> set[str]:
     """Let the provider say that the model refused."""

@@ -190,6 +190,14 @@ def module_that_hides_one_of_a_library(project: Project) -> set[str]:
     return built(project, stage, {"test_a.py": PASSING, "colorsys.py": "X = 1\n"})
 
 
+@TRIGGERS.of("E325")
+def test_file_with_a_syntax_error(project: Project) -> set[str]:
+    """Verify a model's file by a test that is not Python."""
+    verify = {"inputs": ["test_a.py"], "steps": [{"pytest": {"paths": ["test_a.py"]}}]}
+    stage = {"outputs": ["a.py"], "llm": {"returns": "code"}, "verify": verify}
+    return built(project, stage, {"test_a.py": "def test_a(:\n"})
+
+
 @TRIGGERS.of("E323")
 def verification_that_writes(project: Project) -> set[str]:
     """Let a step of verification write beside the result."""

@@ -336,6 +336,22 @@ def test_a_cut_off_answer_is_an_attempt_that_is_reported_so(project: Project, mo
     assert [request.params["max_tokens"] for request in provider.requests] == [100, 100]
 
 
+def test_a_response_that_repeats_itself_is_reported_so_and_more_tokens_are_not_proposed(
+    project: Project, model
+) -> None:
+    loop = Response(text="```python\n" + "x = x.replace(1)\n" * 50 + "x =", stop="max_tokens", usage=Usage(10, 100))
+    provider = model([loop, loop])
+    stage(project, llm={"returns": "files", "max_tokens": 100}, retry={"max": 1, "no_progress": 9})
+    err = failed(project.build()).err
+    assert "the response repeats itself until it was cut off at 100 tokens: x = x.replace(1)" in err
+    assert "likely cause" not in err
+    assert "max_tokens: 200" not in err
+    assert "raise" not in err
+    (_, second) = prompts(provider)
+    assert "[E225]: the response repeats itself" in second
+    assert "raise `llm.max_tokens`" not in second
+
+
 def test_with_on_truncated_it_is_asked_again_with_more_sandbox_dir_within_the_attempt(project: Project, model) -> None:
     provider = model([CUT, WHOLE])
     more = {"max_tokens": 100, "on_truncated": {"retries": 1, "factor": 2}}

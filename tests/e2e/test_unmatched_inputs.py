@@ -29,7 +29,10 @@ def reported(project: Project) -> list[str]:
         ("spec/**", "did you mean `specs/**`?"),
         ("conf/*.yml", "did you mean `conf/*.yaml`?"),
         ("nothing/*.md", "there is no directory `nothing/`: create it, or correct the pattern"),
-        ("specs/*.txt", "correct it, or remove it if there is nothing to read; the directory has `specs/app.md`"),
+        (
+            "specs/*.txt",
+            "correct it, or write `{path: ..., optional: true}` if there may be none; the directory has `specs/app.md`",
+        ),
     ],
 )
 def test_a_pattern_that_matches_nothing_is_reported_by_build_plan_and_validate(
@@ -72,6 +75,7 @@ def test_a_model_is_called_if_nothing_proves_that_the_pattern_is_wrong(project: 
     [
         "  a:\n    inputs: ['out/*.md']\n    outputs: [out/a.md]\n    shell: touch out/a.md\n",
         "  a: {inputs: ['gen/**'], shell: 'true'}\n  b: {outputs: [gen/x.md], shell: touch gen/x.md}\n",
+        "  a: {inputs: [{path: 'nothing/*.md', optional: true}, {path: nothing/, optional: true}], shell: 'true'}\n",
         "  a: {inputs: ['gen/*'], needs: [b], shell: 'true'}\n" + NO_ITEMS,
         "  a: {inputs: ['specs/*.md'], shell: 'true'}\n",
     ],

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.decide.proposal import judge_response
-from orch23.decide.proposal_codes import FORBIDDEN_DELETE
+from orch23.decide.proposal_codes import FORBIDDEN_DELETE, TRUNCATED
 from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
 from orch23.engine.conversation import CallResult, RecordedConversation
 from orch23.engine.egress import author_files, guard_proposal, sent_files, track_reads
@@ -178,7 +178,8 @@ def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Respons
     )
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
-        if judged.outcome == "truncated" and response.stop == "max_tokens":
+        # More tokens would be of no use to a response that repeats itself.
+        if response.stop == "max_tokens" and any(one.code == TRUNCATED for one in judged.diagnostics):
             from orch23.decide.likely_cause import token_limit_cause  # noqa: PLC0415 - only for failures
 
             failure = replace(failure, cause=token_limit_cause(step.max_tokens, max_output_tokens(step)))

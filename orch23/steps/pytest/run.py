@@ -2,6 +2,8 @@
 
 import os.path
 import shlex
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from orch23.execute.pytest_report import reporter_files
 from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY, ActionResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
+from orch23.model.paths import match_any
 from orch23.model.ports import ContentStore
 from orch23.model.step import ProcessStep
 from orch23.resolve.commands import EMPTY_PYTEST_CONFIG, REPORTER_MODULE
@@ -56,6 +59,21 @@ class _PytestRunner(ProcessStepRunner):
         """Return an error for each config file that a model wrote, and each module that shadows a library."""
         return runner.trust.refused(step, files)
 
+    def unfixable(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
+        """Return an error for each test, and each conftest.py above one, with a syntax error that a stage keeps."""
+        # An older Python accepts no syntax that a newer one refuses. Files may be left out by arguments or a config.
+        if step.args or step.config is not None or not _reads_syntax_of(runner.facts.python):
+            return ()
+        from orch23.decide.source_syntax import syntax_fault  # noqa: PLC0415 - not for stages without a model
+
+        fixed = _fixed_files(runner, files)
+        found = [(path, fault) for path in _collected(step, fixed) if (fault := syntax_fault(path, fixed[path]))]
+        if not found:
+            return ()
+        from orch23.decide.unfixable_tests import syntax_error  # noqa: PLC0415 - only for failures
+
+        return tuple(syntax_error(_in_project(path, runner), line, fault) for path, (line, fault) in found)
+
     def launch(self, step: PytestStep, runner: ProcessRunner) -> StepCommand:
         """Return the command, with the files of the plugin."""
         tools = {name: FileEntry(runner.contents.put(data)) for name, data in reporter_files().items()}
@@ -91,18 +109,73 @@ class _PytestRunner(ProcessStepRunner):
         )
         tests = len(verdict.failing) if verdict.headline else None
         left = LeftoverFiles(result.written, result.removed, verdict)
+        unfixable = _unfixable(runner, files, report, verdict)
+        if unfixable is not None:
+            failed = replace(failed, diagnostics=(unfixable, *failed.diagnostics), retryable=False)
         return replace(
             failed,
             leftover=left,
             headline=verdict.headline,
             parts=verdict.parts,
             failed_tests=tests,
-            reason=verdict.summary,
+            reason=verdict.summary if unfixable is None else _reason(unfixable),
         )
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         """Return the JSON report, if the stage has it as an output."""
         return {path: FileEntry(contents.put(report_json(verdict))) for path in step.named_outputs}
+
+
+def _reads_syntax_of(version: str) -> bool:
+    """Return whether the Python of orch23 accepts the syntax of a version: it is not older."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    return numbers <= sys.version_info[:2]
+
+
+def _in_project(path: str, runner: ProcessRunner) -> str:
+    return os.path.normpath(f"{runner.stage.cwd}/{path}")
+
+
+def _fixed_files(runner: ProcessRunner, files: Files) -> dict[str, str]:
+    """Return the texts of the staged Python files that the stage cannot write, by path relative to its directory."""
+    stage, cwd = runner.stage, runner.stage.cwd
+    scope = (*stage.fence.write, *stage.outputs)
+    return {
+        relative_path(path, cwd): runner.tree.read(path, entry).decode("utf-8", errors="replace")
+        for path, entry in files.items()
+        if path.endswith(".py") and (cwd == "." or path.startswith(f"{cwd}/")) and not match_any(scope, path)
+    }
+
+
+def _collected(step: PytestStep, fixed: Mapping[str, str]) -> list[str]:
+    """Return the files that pytest certainly loads: tests, and each conftest.py in a directory above one."""
+    conftests = [path for path in fixed if path.rpartition("/")[2] == "conftest.py"]
+    if any("ignore" in fixed[path] for path in conftests):  # `collect_ignore` leaves tests out
+        return []
+    tests = {name.partition("::")[0] for name in expected_tests(fixed, step.paths)}
+    above = [path for path in conftests if any(one.startswith(path.removesuffix("conftest.py")) for one in tests)]
+    return sorted({*tests, *above})
+
+
+def _unfixable(runner: ProcessRunner, files: Files, report: bytes | None, verdict: "Verdict") -> Diagnostic | None:
+    """Return why the tests cannot be collected, whatever a model writes; None if that is not certain."""
+    if not runner.stage.step.asks_model or "not collected" not in verdict.headline:
+        return None
+    from orch23.decide.pytest_report import read_report  # noqa: PLC0415 - only for failures
+    from orch23.decide.unfixable_tests import collection_error, may_be_module  # noqa: PLC0415 - only for failures
+
+    scope = (*runner.stage.fence.write, *runner.stage.outputs)
+    return collection_error(
+        read_report(report).failures,
+        _fixed_files(runner, files),
+        runner.stage.cwd,
+        lambda module: may_be_module(module, scope),
+    )
+
+
+def _reason(unfixable: Diagnostic) -> str:
+    line = f":{unfixable.location.line}" if unfixable.location is not None else ""
+    return f"{unfixable.subject}{line}: {unfixable.message}"
 
 
 def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:

@@ -92,6 +92,7 @@ class Bench:
         self.texts = {"p.j2": "write out{% if brief %} since {{ brief.excerpt }}{% endif %}"}
         self.calls = Calls()
         self.settled: Callable[[], object] = list
+        self.problems: tuple[Diagnostic, ...] = ()
 
     def attempts(self) -> AttemptLoop:
         safeguards = Safeguards(
@@ -123,6 +124,9 @@ class Bench:
         self.settled()
         self.verified.append((result, tree, attempt))
         return next(self.verdicts, None)
+
+    def unfixable(self) -> tuple[Diagnostic, ...]:
+        return self.problems
 
     # as an observer, as what keeps artifacts, as a ledger
     def notice(self, event: Event) -> None:
@@ -282,6 +286,33 @@ def test_a_step_that_would_send_a_secret_is_refused_before_anything_is_stored() 
     done = Bench(left("x")).attempts().forbidden()
     assert done is not None
     assert (codes(done), done.attempts) == (["E601"], 0)
+
+
+# ---- tests that cannot pass -----------------------------------------------------------------------------
+
+
+NEVER = Diagnostic("E325", "has a syntax error", subject="test_a.py")
+
+
+def test_no_model_is_called_if_its_tests_cannot_pass() -> None:
+    bench = model_bench([], retry=Retry(max=2))
+    bench.problems = (NEVER,)
+    done = bench.run()
+    assert (codes(done), done.attempts) == (["E325"], 0)
+    assert bench.provider.requests == []
+
+
+def test_no_model_is_called_if_a_recorded_result_can_never_pass() -> None:
+    bench = model_bench([], retry=Retry(max=2))
+    done = bench.run(start=({}, wrong(diagnostics=(NEVER,), retryable=False)))
+    assert (codes(done), done.attempts) == (["E325"], 0)
+    assert bench.provider.requests == []
+
+
+def test_a_program_runs_whatever_its_tests_are() -> None:
+    bench = Bench(left("x"))
+    bench.problems = (NEVER,)
+    assert bench.run().failure is None
 
 
 # ---- a recorded result first ----------------------------------------------------------------------------

@@ -68,7 +68,6 @@ def test_an_entry_is_a_file_a_pattern_a_slice_or_a_listing(entry, value) -> None
         ({"path": "/a"}, "0/path", "E850"),
         ({"path": "a", "other": 1}, "0/other", "E802"),
         ({"path": "a", "optional": "yes"}, "0/optional", "E811"),
-        ({"path": "a/*", "optional": True}, "0/optional", "E856"),
         ({"path": "a/*", "schema": "s"}, "0/schema", "E856"),
         ({"path": "a#/x", "schema": "s"}, "0/schema", "E856"),
         ("!a", "0", "E850"),

@@ -261,7 +261,6 @@ def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
         ),
         ({"llm": {"provider": "p"}, "outputs": ["o"]}, [("llm", "E810"), ("llm", "E810")]),
         ({"shell": ["a"], "inputs": [{"path": "a.md#H", "schema": "s"}]}, [("inputs/0/schema", "E856")]),
-        ({"shell": ["a"], "inputs": [{"path": "*.md", "optional": True}]}, [("inputs/0/optional", "E856")]),
         ({"shell": ["a"], "inputs": [[]]}, [("inputs/0", "E811")]),
         ({"shell": ["a"], "verify": ["x"]}, [("verify/0", "E811")]),
         ({"shell": ["a"], "verify": [{"check": "c", "shell": "x"}]}, [("verify/0", "E814")]),

@@ -1,0 +1,141 @@
+"""Decide whether tests cannot be collected because of a file that the stage cannot write: no attempt can pass them."""
+
+import ast
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from orch23.decide.excerpt import shorten_tree_paths
+from orch23.decide.pytest_report import ReportedFailure
+from orch23.decide.source_syntax import python_tree
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.paths import is_glob
+from orch23.model.patterns import lazy_pattern
+
+_UNFIXABLE = "E325"
+_HINT = "correct it, and build again; until then, no response of a model can pass"
+_SYNTAX_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError"})
+_FAULT = lazy_pattern(
+    r'^E\s+File "([^"\n]{1,1000})", line (\d{1,9})\n(?:^E .*\n){0,4}?^E\s+\w+: (.{1,300})$', re.MULTILINE
+)
+_FRAME = lazy_pattern(r"^(\S[^\n]{0,1000}?):(\d{1,9}): in (\S+)$", re.MULTILINE)
+_NO_MODULE = lazy_pattern(r"^E\s+ModuleNotFoundError: No module named '([\w.]{1,300})'$", re.MULTILINE)
+_NO_NAME = lazy_pattern(
+    r"^E\s+ImportError: cannot import name '(\w{1,300})' from '([\w.]{1,300})' \(([^)\n]+)\)", re.MULTILINE
+)
+_LIBRARY = "/python/"
+# Such a module may define names that its text does not have.
+_DYNAMIC = ("import *", "__getattr__", "globals", "exec", "setattr", "vars(", "__dict__", "locals")
+
+
+def syntax_error(path: str, line: int, fault: str) -> Diagnostic:
+    """Return the error of a Python file for the tests that has a syntax error, and that the stage cannot write."""
+    return _error(path, line, _syntax_message(fault))
+
+
+def _syntax_message(fault: str) -> str:
+    return f"has a syntax error: {fault} (the stage cannot write this file)"
+
+
+def _error(path: str, line: int, message: str) -> Diagnostic:
+    return Diagnostic(_UNFIXABLE, message, Location(path, max(1, line), 1), hint=_HINT, subject=path)
+
+
+def collection_error(
+    failures: Iterable[ReportedFailure], fixed: Mapping[str, str], cwd: str, can_write_module: Callable[[str], bool]
+) -> Diagnostic | None:
+    """Return why tests cannot be collected whatever the stage writes, if that is certain; else None.
+
+    `fixed` are the texts of the staged Python files that the stage cannot write, by path relative to `cwd`, the
+    directory of the tests. `can_write_module` returns whether the stage may write a module of a name. It is certain
+    only for a syntax error in a fixed file, and for an import at the top level of one: of a module that is missing, or
+    of a name that a fixed file or a library lacks.
+    """
+    for failure in failures:
+        if failure.when == "collect":
+            text = shorten_tree_paths(failure.text, cwd)
+            found = _syntax(failure, text, fixed) or _import(text, fixed, can_write_module)
+            if found is not None:
+                path, line, message = found
+                return _error(posixpath.normpath(f"{cwd}/{path}"), line, message)
+    return None
+
+
+def _syntax(failure: ReportedFailure, text: str, fixed: Mapping[str, str]) -> tuple[str, int, str] | None:
+    if failure.error not in _SYNTAX_ERRORS:
+        return None
+    faults = [*_FAULT.finditer(text)]
+    if not faults or (path := posixpath.normpath(faults[-1][1])) not in fixed:
+        return None
+    return path, int(faults[-1][2]), _syntax_message(faults[-1][3])
+
+
+def _import(
+    text: str, fixed: Mapping[str, str], can_write_module: Callable[[str], bool]
+) -> tuple[str, int, str] | None:
+    frames = [*_FRAME.finditer(text)]
+    if not frames or frames[-1][3] != "<module>" or (path := posixpath.normpath(frames[-1][1])) not in fixed:
+        return None
+    line = int(frames[-1][2])
+    statement = _import_at(fixed[path], line)
+    if statement is None:
+        return None
+    if (missing := _NO_MODULE.search(text)) and _imports(statement, missing[1]):
+        message = f"imports `{missing[1]}`, which does not exist (the stage cannot write it)"
+        return None if can_write_module(_top(missing[1])) else (path, line, message)
+    lacking = _NO_NAME.search(text)
+    if lacking is None or not _imports_name(statement, lacking[2], lacking[1]):
+        return None
+    if can_write_module(_top(lacking[2])) or not _lacks(lacking[3], lacking[1], fixed):
+        return None
+    return (
+        path,
+        line,
+        f"imports `{lacking[1]}` from `{lacking[2]}`, which lacks it (the stage cannot write either file)",
+    )
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _import_at(source: str, line: int) -> ast.Import | ast.ImportFrom | None:
+    """Return the import at a line if it is at the top level: one in a block may depend on other modules."""
+    tree = python_tree(source)
+    if not isinstance(tree, ast.Module):
+        return None
+    for one in tree.body:
+        if isinstance(one, ast.Import | ast.ImportFrom) and one.lineno <= line <= (one.end_lineno or one.lineno):
+            return None if isinstance(one, ast.ImportFrom) and one.level else one
+    return None
+
+
+def _imports(statement: ast.Import | ast.ImportFrom, module: str) -> bool:
+    names = (
+        [one.name for one in statement.names] if isinstance(statement, ast.Import) else [str(statement.module or "")]
+    )
+    return any(name == module or name.startswith(f"{module}.") for name in names)
+
+
+def _imports_name(statement: ast.Import | ast.ImportFrom, module: str, name: str) -> bool:
+    if not isinstance(statement, ast.ImportFrom) or statement.module != module:
+        return False
+    return any(one.name == name for one in statement.names)
+
+
+def _lacks(file: str, name: str, fixed: Mapping[str, str]) -> bool:
+    """Return whether a file certainly does not define a name: a library, or a fixed file whose text lacks the word."""
+    if file.startswith(_LIBRARY):
+        return True
+    text = fixed.get(posixpath.normpath(file))
+    return text is not None and name not in text and not any(word in text for word in _DYNAMIC)
+
+
+def may_be_module(name: str, patterns: Collection[str]) -> bool:
+    """Return whether paths that match one of the patterns may be a module, or be in a package, of a name."""
+    for pattern in patterns:
+        parts = pattern.rstrip("/").split("/")
+        # A pattern or a directory can have any module, a literal path only those of its parts.
+        if is_glob(pattern) or name in parts[:-1] or parts[-1].partition(".")[0] == name:
+            return True
+    return False
