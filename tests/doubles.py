@@ -14,7 +14,7 @@ from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.llm import Request, Response
 from orch23.model.ports import ContentStore, FileContentStore
 from orch23.model.record import Record
-from orch23.store.remote_stores import with_file_access
+from orch23.store.transfers import with_file_access
 
 
 class MemoryContents:
@@ -58,25 +58,6 @@ class MemoryContents:
 
     def sync(self) -> None:
         pass
-
-
-class MemoryResults:
-    """A result store in memory, with the methods that every implementation must have and no others."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, list[Record]] = {}
-        self.asked: list[str] = []
-
-    def has(self, key: str) -> bool:
-        return bool(self.by_key(key))
-
-    def by_key(self, key: str) -> tuple[Record, ...]:
-        self.asked.append(key)
-        return tuple(record for record in self.records.get(key, ()) if not record.failed)
-
-    def put(self, record: Record) -> None:
-        others = [one for one in self.records.get(record.key, ()) if one != record]
-        self.records[record.key] = [record, *others]
 
 
 def memory() -> FileContentStore:

@@ -1,4 +1,4 @@
-"""Ports to storage and execution: content store, result store, shared cache, executor.
+"""Ports to storage and execution: content store, records, shared cache, executor.
 
 They contain no path of this machine, so that a remote cache and a remote worker can implement them.
 """
@@ -85,23 +85,6 @@ class FileContentStore(ContentStore, DescriptorAccess, Protocol):
     """A content store with transfers to and from open files. `store.transfers` adds these to any content store."""
 
 
-class ResultStore(Protocol):
-    """Records of results by stage key: what a remote cache implements. Safe for calls from several threads.
-
-    It is trusted like the records of this machine: a result that it returns is not verified again. If it cannot be
-    reached, it has no records and its `put` does nothing. No method raises, so that no build fails because of it.
-    """
-
-    def has(self, key: str) -> bool:
-        """Return whether there is a record of a stage key, not counting retained failures."""
-
-    def by_key(self, key: str) -> Sequence[Record]:
-        """Return the records of a stage key, newest first, without retained failures."""
-
-    def put(self, record: Record) -> None:
-        """Store a record durably as the newest of its key."""
-
-
 class StoredRecord(Protocol):
     """A record as an index returns it in a survey."""
 
@@ -110,12 +93,18 @@ class StoredRecord(Protocol):
         """Return the record."""
 
 
-# Retained failures, and what `reset` and `release` record, stay on this machine (ADR 30).
-class ResultIndex(ResultStore, Protocol):
-    """Result records with the indexes of a project: by core, identity, stage and path. It is local to a machine.
+class ResultIndex(Protocol):
+    """Result records with the indexes of a project: by key, core, identity, stage and path. Local to a machine.
 
     What is returned is ordered from the newest to the oldest, and includes retained failures if not stated otherwise.
+    Safe for calls from several threads.
     """
+
+    def has(self, key: str) -> bool:
+        """Return whether there is a record of a stage key, not counting retained failures."""
+
+    def by_key(self, key: str) -> Sequence[Record]:
+        """Return the records of a stage key, without retained failures."""
 
     def by_core(self, core: str) -> Sequence[Record]:
         """Return the records whose manifests differ in verification only, without retained failures."""
@@ -137,6 +126,9 @@ class ResultIndex(ResultStore, Protocol):
 
     def survey(self) -> Sequence[StoredRecord]:
         """Return all records, the least recently used first."""
+
+    def put(self, record: Record) -> None:
+        """Store a record durably as the newest of its key."""
 
     def add(self, record: Record) -> None:
         """Store a record as the newest. It is durable after the next sync of the store."""

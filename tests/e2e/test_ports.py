@@ -19,8 +19,8 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.ports import ContentStore, FileContentStore
 from orch23.store.input_files import NewFile
 from orch23.store.project_store import open_store
-from orch23.store.remote_stores import with_file_access
-from tests.doubles import MemoryContents, MemoryResults
+from orch23.store.transfers import with_file_access
+from tests.doubles import MemoryContents
 from tests.e2e.pipelines import green
 from tests.project import Project, files_answer, scripted
 
@@ -199,28 +199,6 @@ def test_both_ports_at_once_are_the_same(
     assert sum(len(one.sent) for one in executors) == 4
     assert in_memory.blobs
     assert not project.exists(".orch23/cas")
-
-
-@pytest.mark.slow
-def test_a_result_store_gives_another_project_its_results_and_nothing_runs(
-    expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    contents, results = MemoryContents(), MemoryResults()
-    monkeypatch.setattr(project_loading, "open_store", partial(open_store, contents=contents, results=results))
-    assert built(Project(tmp_path / "one")) == expected
-    other = Project(tmp_path / "other").write(whole_build())
-    assert set(other.plan().values()) == {"restore"}
-    assert not other.exists(".orch23")
-    green(other.build())
-    assert other.ran() == []
-    assert {path: other.files()[path] for path in expected if path != "keys"} == {
-        path: data for path, data in expected.items() if path != "keys"
-    }
-    monkeypatch.setattr(project_loading, "open_store", partial(open_store, contents=contents))
-    assert other.build().err.endswith("up to date (3 stages)\n")
-    other.delete("app.py")
-    green(other.build())
-    assert other.ran() == []
 
 
 @pytest.mark.parametrize("forgetting", ["inputs", "tools"])
