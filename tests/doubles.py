@@ -13,7 +13,6 @@ from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.llm import Request, Response
 from orch23.model.ports import ContentStore, FileContentStore
-from orch23.model.record import Record
 from orch23.store.transfers import with_file_access
 
 

@@ -36,7 +36,6 @@ from orch23.store.input_files import InputFiles
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.promotion import Promoter
 from orch23.store.records import RECORDS_TABLE, Records
-from orch23.store.transfers import with_file_access
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
@@ -52,6 +51,7 @@ from orch23.store.safe_files import (
     unsafe_path_error,
     write_atomic,
 )
+from orch23.store.transfers import with_file_access
 from orch23.store.workspace import Workspace
 
 STORE_VERSION = b"1\n"
