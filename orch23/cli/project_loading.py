@@ -43,6 +43,7 @@ from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.promotion import RefusePath
 
 if TYPE_CHECKING:
+    from orch23.engine.shared_results import SharedResults
     from orch23.load.overrides import ModelOverride
     from orch23.steps.llm.spec import LLMStep
 
@@ -264,14 +265,29 @@ def read_yaml(text: str) -> Json:
     return value
 
 
-def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
+def open_read_session(
+    project: Project,
+    *,
+    forced: Sequence[str] = (),
+    overwrite_edited: bool = False,
+    shared: "SharedResults | None" = None,
+) -> Session:
     """Return a session that shows the project as it is at this moment. Takes no lock, writes nothing."""
     now = replace(project, store=project.store.for_one_moment())
-    return open_build_session(now, forced=forced, overwrite_edited=overwrite_edited)
+    return open_build_session(now, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
 
 
-def open_build_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
-    """Return a session that looks at the files of the project again for each decision. Writes nothing."""
+def open_build_session(
+    project: Project,
+    *,
+    forced: Sequence[str] = (),
+    overwrite_edited: bool = False,
+    shared: "SharedResults | None" = None,
+) -> Session:
+    """Return a session that looks at the files of the project again for each decision. Writes nothing.
+
+    `shared` are the results in a shared cache.
+    """
     return open_session(
         project.pipeline,
         project.store,
@@ -284,6 +300,7 @@ def open_build_session(project: Project, *, forced: Sequence[str] = (), overwrit
         trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
         plan=project.part.plan if project.part is not None else None,
         earlier=project.earlier.stages if project.earlier is not None else None,
+        shared=shared,
     )
 
 

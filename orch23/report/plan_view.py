@@ -65,6 +65,7 @@ REASON_TEXTS: Mapping[ReasonCode, str] = {
     "forced": "forced",
     "cache_disabled": "`cache: false` is set",
     "claim": "it passed according to the lock file, but was not verified here",
+    "shared_cache": "the shared cache has its result",
 }
 _SPECIAL_TEXTS: Mapping[tuple[ReasonCode, str], str] = {
     ("prompt_changed", "render"): "the text to render changed",

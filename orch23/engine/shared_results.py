@@ -1,0 +1,459 @@
+"""Look up results of stages in a shared cache, verify them, and store results there (ADR 57).
+
+A result is an entry of the cache: the outputs by digest, and a small JSON file with the rest of the record. An entry may
+be forged or damaged, so all of it is checked before anything is downloaded. What is wrong with the cache, or with an
+entry, is a miss: the stage is built.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from orch23.cache.client import CacheClient
+from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.decide.secrets import Secrets
+from orch23.engine.outcomes import StageUsage
+from orch23.engine.ownership import may_write_outputs_of
+from orch23.engine.verification import missing_outputs
+from orch23.model.digest import Digest, FileEntry, canonical_json, digest_bytes, digest_json
+from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.event import Event, Observer, Warned
+from orch23.model.fields import parse_decimal
+from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
+from orch23.model.paths import match_any
+from orch23.model.pipeline import Stage
+from orch23.model.ports import ContentStore
+from orch23.model.record import Record, same_result
+from orch23.model.text import join_first
+from orch23.reapi.entries import decode_result, encode_result, entry_blobs, entry_digest
+from orch23.resolve.resolution import ResolvedStage
+from orch23.store.safe_files import split_path
+from orch23.store.turns import PAUSE
+
+KIND, VERSION = "stage", 1
+"""The kind of an entry that is the result of a stage, and the version of its format."""
+_RECORD, _OUTPUTS = "record.json", "outputs/"
+_MAX_RECORD_BYTES = 4 << 20
+_MAX_READ_BYTES = 4 << 20
+"""The largest file that a plan reads from the cache for a prompt or a list."""
+_LOOKUPS = 16
+_MOST_WARNINGS = 3
+_MOST_NAMES = 5
+# A secret is found even if a chunk ends in it: the variables of an environment are shorter.
+_OVERLAP_BYTES = 256 << 10
+
+_Sha256: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+_BlobId: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")]
+
+
+class ResultOrigin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a result took when it was made: seconds, model calls, tokens, and US dollars (empty if not known)."""
+
+    seconds: float = 0.0
+    calls: NaturalNumber = 0
+    tokens: NaturalNumber = 0
+    cost: str = ""
+
+
+class _RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file `record.json`: a record without its outputs, and without what each checkout adds to it."""
+
+    stage: str
+    key: _Sha256
+    deleted: tuple[str, ...] = ()
+    exchanges: tuple[_Sha256, ...] = ()
+    git: dict[_Sha256, _BlobId] = {}
+    about: ResultOrigin = ResultOrigin()
+
+
+class FoundResult(Struct, frozen=True):
+    """A result of the cache whose entry is valid."""
+
+    record: Record
+    about: ResultOrigin
+
+    @property
+    def digests(self) -> set[Digest]:
+        """The digests of its outputs."""
+        return {entry.digest for entry in self.record.outputs.values()}
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its outputs together."""
+        return sum(entry.digest.size_bytes for entry in self.record.outputs.values())
+
+
+class SharedCounts(Struct, frozen=True, kw_only=True):
+    """What a build did with the shared cache; times are in seconds.
+
+    `saved_s` and `saved` are what the results that were used had taken, the latter in US dollars.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    stored: int = 0
+    refused: int = 0
+    unsent: int = 0
+    down_bytes: int = 0
+    up_bytes: int = 0
+    waited_s: float = 0.0
+    saved_s: float = 0.0
+    saved: Decimal = Decimal(0)
+
+
+class InvalidResultError(ValueError):
+    """An entry that is damaged, forged, or not a result of the stage."""
+
+
+IdentityOf: TypeAlias = Callable[[ResolvedStage], str]
+"""Return the identity of the environment of a stage.
+
+Raises NotShareableError if its result depends on more than that, and its key.
+"""
+
+
+class NotShareableError(Exception):
+    """The result of a stage is not shared; with the reason."""
+
+
+class SharedResults:
+    """The results of a build in a shared cache. Safe for calls from several threads.
+
+    Each key is looked up once in a run. With `downloads`, the outputs of a result are in `contents` when it is found;
+    without, they are only in the cache.
+    """
+
+    def __init__(
+        self,
+        client: CacheClient,
+        contents: ContentStore,
+        observer: Observer,
+        *,
+        identity_of: IdentityOf,
+        secrets: Secrets,
+        clock: Callable[[], float],
+        downloads: bool = True,
+        reads: bool = True,
+        writes: bool = False,
+        verifies: bool = False,
+    ) -> None:
+        """Look up nothing yet. With `verifies`, results are verified again before they are used."""
+        self._client, self._contents, self._observer = client, contents, observer
+        self._identity_of, self._secrets, self._clock = identity_of, secrets, clock
+        self._downloads, self._reads, self._writes = downloads, reads, writes
+        self.verifies = verifies
+        self._lock = threading.Lock()
+        self._lookups: dict[str, Task[FoundResult | None]] = {}
+        self._remote: set[Digest] = set()
+        self._used: dict[str, FoundResult] = {}
+        self._threads = DaemonThreads(_LOOKUPS, "cache-lookup", clock)
+        self._checks = DaemonThreads(1, "cache-check", clock)
+        self._shares: dict[Digest, str] = {}
+        self._checking: list[Task[None]] = []
+        self._refused: list[str] = []
+        self._warnings = 0
+
+    # ---- look up --------------------------------------------------------------------------
+
+    def why_not(self, resolved: ResolvedStage) -> str:
+        """Return why the result of a stage is not shared; an empty text if it is."""
+        try:
+            self._identity_of(resolved)
+        except NotShareableError as refused:
+            return str(refused)
+        return ""
+
+    def prefetch(self, resolved: ResolvedStage) -> None:
+        """Start to look up the result of a stage."""
+        self._lookup(resolved)
+
+    def find(self, resolved: ResolvedStage) -> Record | None:
+        """Return the result of a stage, or None. It waits for the cache, which limits the time."""
+        lookup = self._lookup(resolved)
+        if lookup is None:
+            return None
+        with PAUSE:
+            lookup.finished.wait()
+        if lookup.error is not None:
+            raise lookup.error
+        return None if lookup.result is None else lookup.result.record
+
+    def has(self, record: Record) -> bool:
+        """Return whether the cache has this result, as far as it was looked up."""
+        found = self._found(record.key)
+        return found is not None and same_result(found.record, record)
+
+    def has_bytes(self, digest: Digest) -> bool:
+        """Return whether the cache has bytes that were not downloaded."""
+        return digest in self._remote
+
+    def read(self, digest: Digest) -> bytes | None:
+        """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
+        if digest not in self._remote:
+            return None
+        with PAUSE:
+            return self._client.get(digest, _MAX_READ_BYTES)
+
+    def use(self, record: Record) -> None:
+        """Count a result that is used."""
+        found = self._found(record.key)
+        if found is not None:
+            self._used[record.key] = found
+
+    def _found(self, key: str) -> FoundResult | None:
+        lookup = self._lookups.get(key)
+        return None if lookup is None or not lookup.finished.is_set() else lookup.result
+
+    def _lookup(self, resolved: ResolvedStage) -> "Task[FoundResult | None] | None":
+        if not self._reads:
+            return None
+        with self._lock:
+            if resolved.key not in self._lookups:
+                try:
+                    action = self._action(resolved)
+                except NotShareableError:
+                    return None
+                task = Task(partial(self._look, resolved, action), 0.0)
+                self._lookups[resolved.key] = self._threads.submit(task)
+            return self._lookups[resolved.key]
+
+    def _action(self, resolved: ResolvedStage) -> str:
+        """Return the key of the entry of a stage.
+
+        Raises:
+            NotShareableError: its result is not shared.
+
+        """
+        return digest_json({"environment": self._identity_of(resolved), "stage": resolved.key})
+
+    def _look(self, resolved: ResolvedStage, action: str) -> FoundResult | None:
+        """Return the result of a stage, once its outputs are known to be available."""
+        digest = entry_digest(KIND, VERSION, action)
+        data = self._client.entry(digest)
+        if data is None:
+            return None
+        try:
+            found = self._checked(resolved, data)
+            self._obtain(resolved.stage, found)
+        except InvalidResultError as error:
+            self._client.reject(digest)
+            self._warn_of_entry(resolved.stage.name, str(error))
+            return None
+        except MissingBytesError:
+            self._client.reject(digest)
+            return None
+        return found
+
+    def _checked(self, resolved: ResolvedStage, data: bytes) -> FoundResult:
+        """Return the result of an entry.
+
+        Raises:
+            InvalidResultError: it is damaged or forged.
+            MissingBytesError: the cache does not have its record.
+
+        """
+        try:
+            files = decode_result(data)
+        except ValueError as error:
+            raise InvalidResultError(str(error)) from None
+        described = files.get(_RECORD)
+        if described is None:
+            message = "it has no record"
+            raise InvalidResultError(message)
+        text = described.contents
+        if text is None:
+            text = self._client.get(described.entry.digest, _MAX_RECORD_BYTES)
+        if text is None:
+            raise MissingBytesError(described.entry.digest.sha256)
+        others = {path: file.entry for path, file in files.items() if path != _RECORD}
+        form = _form_of(text)
+        record = Record(
+            stage=resolved.stage.name,
+            key=form.key,
+            manifest=resolved.manifest,
+            outputs={path.removeprefix(_OUTPUTS): entry for path, entry in others.items() if path.startswith(_OUTPUTS)},
+            deleted=form.deleted,
+            exchanges=form.exchanges,
+            git=form.git,
+            texts=resolved.texts,
+        )
+        if len(record.outputs) != len(others):
+            message = "it has files that are no outputs"
+            raise InvalidResultError(message)
+        for problem in _problems(resolved, record):
+            raise InvalidResultError(problem)
+        return FoundResult(record, form.about)
+
+    def _obtain(self, stage: Stage, found: FoundResult) -> None:
+        """Download the outputs of a result, or find out whether the cache has them.
+
+        Raises:
+            MissingBytesError: it does not have them all, undamaged.
+
+        """
+        wanted = {digest for digest in found.digests if not self._contents.has(digest)}
+        if self._downloads:
+            if not self._client.fetch(wanted, self._contents, stage.limits.disk):
+                raise MissingBytesError(stage.name)
+            return
+        if wanted and self._client.missing(wanted):
+            raise MissingBytesError(stage.name)
+        with self._lock:
+            self._remote |= wanted
+
+    def _warn_of_entry(self, stage: str, why: str) -> None:
+        with self._lock:
+            self._warnings += 1
+            is_shown = self._warnings <= _MOST_WARNINGS
+        if is_shown:
+            text = f"[W698] a result in the shared cache is ignored, and the stage is built: {why}"
+            self._warn(text, stage, "W698")
+
+    def _warn(self, text: str, role: str, code: str) -> None:
+        self._observer.notice(Event(Warned(code=code), text, role, "warning"))
+
+    # ---- store ----------------------------------------------------------------------------
+
+    def share(self, resolved: ResolvedStage, record: Record, usage: StageUsage, took_s: float) -> None:
+        """Store a result that passed in the cache, in the background; not if it has user edits or secrets."""
+        if not self._writes or record.failed or record.accepted or not resolved.stage.cache or self.has(record):
+            return
+        try:
+            action = self._action(resolved)
+        except NotShareableError:
+            return
+        cost = usage.cost + usage.saved
+        about = ResultOrigin(
+            seconds=round(took_s, 3),
+            calls=usage.calls + usage.recorded,
+            tokens=usage.input_tokens + usage.output_tokens,
+            cost="" if usage.unpriced else format(cost, "f"),
+        )
+        check = Task(partial(self._share, record, action, about), 0.0)
+        self._checking.append(self._checks.submit(check))
+
+    def _share(self, record: Record, action: str, about: ResultOrigin) -> None:
+        form = _RecordForm(
+            stage=record.stage,
+            key=record.key,
+            deleted=record.deleted,
+            exchanges=record.exchanges,
+            git=dict(record.git),
+            about=about,
+        )
+        text = canonical_json(from_struct(form))
+        outputs = {f"{_OUTPUTS}{path}": entry for path, entry in record.outputs.items()}
+        try:
+            named = self._secrets_in(text, record.outputs)
+            entry = encode_result({_RECORD: text, **outputs})
+        # A name that is not Unicode, too many files, or bytes that are gone: the result is only used here.
+        except (ValueError, MissingBytesError):
+            return
+        if named:
+            self._refused.append(record.stage)
+            why = f"[W699] not stored in the shared cache, since it has a secret: {join_first(named, _MOST_NAMES)}"
+            self._warn(why, record.stage, "W699")
+            return
+        small = {**entry_blobs(KIND, VERSION, action), digest_bytes(text): text}
+        blobs = {
+            **{one.digest: partial(self._contents.get_chunks, one.digest) for one in record.outputs.values()},
+            **{digest: partial(_once, data) for digest, data in small.items()},
+        }
+        digest = entry_digest(KIND, VERSION, action)
+        self._shares[digest] = record.stage
+        self._client.upload(digest, entry, blobs)
+
+    def _secrets_in(self, text: bytes, outputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+        """Return where a result has a secret, each with the name of its variable."""
+        sources: Iterator[tuple[str, Iterable[bytes]]] = iter(
+            (
+                (_RECORD, (text,)),
+                *((path, self._contents.get_chunks(entry.digest)) for path, entry in outputs.items()),
+            )
+        )
+        found = (f"{path} ({name})" for path, chunks in sources for name in self._secrets_of(chunks))
+        return tuple(dict.fromkeys(found))
+
+    def _secrets_of(self, chunks: Iterable[bytes]) -> Iterator[str]:
+        rest = b""
+        for chunk in chunks:
+            part = (rest + chunk).decode("utf-8", "replace")
+            if self._secrets.may_contain((part,)):
+                yield from (finding.name for finding in self._secrets.find(part))
+            rest = (rest + chunk)[-_OVERLAP_BYTES:]
+
+    def flush(self, deadline_s: float) -> Sequence[str]:
+        """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
+        until = self._clock() + deadline_s
+        for check in self._checking:
+            check.finished.wait(max(0.0, until - self._clock()))
+        unsent = self._client.flush(max(0.0, until - self._clock()))
+        unchecked = sum(not check.finished.is_set() for check in self._checking)
+        names = [self._shares[action] for action in unsent if action in self._shares]
+        return (*names, *([f"{unchecked} more"] if unchecked else []))
+
+    def counts(self, unsent: Sequence[str] = ()) -> SharedCounts:
+        """Return what was done. `unsent` are the stages that `flush` returned."""
+        known, used = self._client.statistics, [*self._used.values()]
+        costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
+        return SharedCounts(
+            hits=len(used),
+            misses=sum(lookup.finished.is_set() and lookup.result is None for lookup in self._lookups.values()),
+            stored=len(self._shares) - len(unsent),
+            refused=len(self._refused),
+            unsent=len(unsent),
+            down_bytes=known.down_bytes,
+            up_bytes=known.up_bytes,
+            waited_s=known.waited_s,
+            saved_s=sum(found.about.seconds for found in used),
+            saved=sum((cost for cost in costs if cost is not None), Decimal(0)),
+        )
+
+    def close(self) -> None:
+        """Wait for nothing, and release all resources. Lookups find nothing from now on."""
+        self._reads = self._writes = False
+        self._client.close()
+        self._threads.stop()
+        self._checks.stop()
+        for lookup in [*self._lookups.values()]:
+            lookup.finished.set()
+
+
+def _form_of(text: bytes) -> _RecordForm:
+    try:
+        return to_struct(parse_json(text.decode("utf-8"), max_bytes=_MAX_RECORD_BYTES), _RecordForm)
+    except ValueError as error:
+        message = f"its record {error}"
+        raise InvalidResultError(message) from None
+
+
+def _problems(resolved: ResolvedStage, record: Record) -> Iterator[str]:
+    """Yield what the stage could not have made."""
+    stage, sizes = resolved.stage, [entry.digest.size_bytes for entry in record.outputs.values()]
+    if record.key != resolved.key:
+        yield "it is the result of another stage"
+    if len(sizes) > stage.limits.files or sum(sizes) > stage.limits.disk:
+        yield f"{len(sizes)} files with {sum(sizes)} bytes are more than the limits of the stage"
+    for path in (*record.outputs, *record.deleted):
+        try:
+            split_path(path)
+        except SafetyError:
+            yield f"{path[:200]!r} is not the path of an output"
+    if not may_write_outputs_of(stage, record):
+        yield "it has files that the stage may not write"
+    deleted = frozenset(record.deleted)
+    if not all(path in resolved.base and match_any(stage.fence.delete, path) for path in deleted):
+        yield "it deletes files that the stage may not delete"
+    if not deleted.isdisjoint(record.outputs):
+        yield "it deletes its outputs"
+    for missing in missing_outputs(stage, record.outputs):
+        yield missing.message
+
+
+def _once(data: bytes) -> tuple[bytes]:
+    return (data,)
