@@ -151,20 +151,23 @@ class SharedCache(Protocol):
     def entry(self, digest: Digest) -> bytes | None:
         """Return the bytes of the ActionResult of an Action, by the digest of the Action; None if there are none."""
 
-    def put_entry(self, digest: Digest, data: bytes) -> None:
-        """Store the ActionResult of an Action. An entry that exists stays, if the cache can enforce that."""
+    def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
+        """Store the ActionResult of an Action. An entry that exists stays, if the cache can enforce that.
+
+        `replace` is for an entry that cannot be used, such as one whose blobs were evicted: it would stay for ever.
+        """
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
         """Return the digests without a blob of their size. Their bytes are not verified."""
 
     def blob(self, digest: Digest) -> Iterator[bytes] | None:
-        """Return the chunks of a blob, not verified and never more than its size; None if there is none.
+        """Return the chunks of a blob, of a few MiB at most and not verified; None if there is none.
 
-        The iterator raises `CacheFault` as well. `close` it if it is not read to its end.
+        The iterator raises `CacheFault` as well. It is a generator, to close if it is not read to its end.
         """
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
-        """Store a blob. What `chunks` raises is raised, and nothing is stored then."""
+        """Store a blob. If the chunks raise, it raises, and nothing is stored."""
 
     def discard(self, digest: Digest) -> None:
         """Remove a blob whose bytes are wrong, so that a put stores it again.
