@@ -21,6 +21,13 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
         "XDG_STATE_HOME nor HOME is an absolute path, or the directory is in the project, so that a clone could "
         "contain it. Set one of them to a directory outside, or set `ORCH23_TRUST=1` for one process.",
     ),
+    "E730": (
+        "the shared cache cannot be used as it is named",
+        "`--cache` and ORCH23_CACHE_URL name the shared cache: the absolute path of a directory, `file:///PATH`, or "
+        "the address of a server, with https:// unless it is this machine. The address must not have a user name or "
+        "a password. `off` uses no shared cache. `--cache-write` needs a cache to write to: one that you name, or "
+        "that of the pipeline after `orch23 trust`.",
+    ),
     "E650": (
         "the operating system refused an operation",
         "A file could not be read or written: the disk is full or damaged, a quota is used up, the file system is "

@@ -265,6 +265,10 @@ RateLimits: TypeAlias = Mapping[str, tuple[int, float]]
 The keys are `requests`, `tokens` (input and output together), `input_tokens` and `output_tokens`.
 """
 
+# Likewise: most builds have no shared cache. `model.shared_cache` reads it.
+DeclaredCache: TypeAlias = Mapping[str, bool | str | tuple[str, ...]]
+"""The keys of `cache` that a pipeline states, valid and with their expressions evaluated."""
+
 
 # ---- stages -----------------------------------------------------------------------------------
 
@@ -436,6 +440,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     executor: str = LOCAL_EXECUTOR
+    cache: DeclaredCache = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
     transcripts: tuple[str, ...] = ()
 
