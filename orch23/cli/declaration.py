@@ -146,6 +146,10 @@ model_options = _options(
     option("--provider", metavar="NAME", envvar="ORCH23_PROVIDER", help="Use this provider in every llm stage."),
     option("--model", metavar="NAME", envvar="ORCH23_MODEL", help="Use this model in every llm stage."),
 )
+cache_options = _options(
+    option("--cache", metavar="URL", help="Use this shared cache; `off` uses none."),
+    option("--cache-write", is_flag=True, help="Store results in the shared cache."),
+)
 budget_option = option("--budget", metavar="USD", help="Spend at most this; replaces max_cost_usd.")
 unsandboxed_option = option(
     "--allow-unsandboxed",

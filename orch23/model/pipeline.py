@@ -17,6 +17,12 @@ from orch23.model.step import Step, VerifyStep
 DEFAULT_PIPELINE = "pipeline.yaml"
 """The pipeline file that is used when the command line names none."""
 
+CACHE_VARIABLE = "ORCH23_CACHE_URL"
+"""The environment variable that names the shared cache of all builds of a user."""
+
+NO_CACHE = "off"
+"""The address that stands for no shared cache."""
+
 LOCAL_EXECUTOR = "local"
 """The executor of orch23 itself, which uses this machine."""
 

@@ -11,6 +11,7 @@ from msgspec import Struct, convert
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
+from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
 from orch23.model.server_url import normalize_url, url_fault
 from orch23.model.step import Grant
 
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from orch23.model.pipeline import DeclaredCache
 
 CacheMode: TypeAlias = Literal["off", "read", "read-write"]
-CACHE_VARIABLE: Final = "ORCH23_CACHE_URL"
-"""The environment variable that names the shared cache of all builds of a user."""
-NO_CACHE: Final = "off"
-"""The address that stands for no shared cache."""
 _SERVERS = ("http", "https")
 _MAX_ADDRESS = 4096
 
