@@ -5,10 +5,13 @@ whose server is gone, would keep the process alive.
 """
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -32,6 +35,13 @@ class Task(Generic[_Result]):
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for the result
             self.error = error
         self.finished.set()
+
+    def outcome(self) -> _Result:
+        """Wait for the call, and return its result, or raise what it raised."""
+        self.finished.wait()
+        if self.error is not None:
+            raise self.error
+        return cast("_Result", self.result)
 
 
 class DaemonThreads:
@@ -74,3 +84,20 @@ class DaemonThreads:
             with self._lock:
                 self._running.discard(task)
             self._idle.release()
+
+
+def map_in_threads(call: Callable[[_Item], _Result], items: Sequence[_Item], count: int, name: str) -> list[_Result]:
+    """Return the results of a call for some items, in their order, from some threads at most.
+
+    Raises:
+        BaseException: what the first failed call raised. The calls of further items may run on.
+
+    """
+    if len(items) <= 1:
+        return [call(item) for item in items]
+    threads = DaemonThreads(count, name, time.monotonic)
+    tasks = [threads.submit(Task(partial(call, item), 0.0)) for item in items]
+    try:
+        return [task.outcome() for task in tasks]
+    finally:
+        threads.stop()

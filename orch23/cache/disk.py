@@ -34,6 +34,11 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK
 _TRANSIENT = frozenset({errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY, errno.EIO})
 
 
+def open_disk(path: str, _credentials: object) -> "DiskCache":
+    """Return the cache in a directory; nothing is created yet."""
+    return DiskCache(Path(path))
+
+
 class DiskCache:
     """A shared cache in a directory. Files and directories in it get the permissions of that directory.
 
