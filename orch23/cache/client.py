@@ -136,6 +136,14 @@ class CacheClient:
         tasks = [self._started(partial(copy, digest), digest.size_bytes) for digest in absent]
         return False not in [self._wait(task) or False for task in tasks]
 
+    def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """Return the blobs that the cache does not have, by their digests; all of them if it is switched off."""
+        wanted = sorted(digests)
+        if not all(map(is_valid, wanted)):
+            return wanted
+        found = self._wait(self._started(lambda: guarded(lambda: self._cache.missing(wanted)), 0))
+        return wanted if found is None else found
+
     def upload(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource]) -> None:
         """Store a result in the background: the blobs that the cache does not have, then the entry."""
         with self._lock:

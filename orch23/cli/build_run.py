@@ -55,7 +55,7 @@ from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
 
 if TYPE_CHECKING:
-    from orch23.engine.shared_results import SharedResults
+    from orch23.cli.shared_cache import OpenedCache
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READ_BYTES = 64
@@ -185,7 +185,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         sandbox_dirs, left_edited = _recover(project)
         forced = (*request.forced, *request.resample)
         secrets, consent = secrets_from(settings.environ), Consent.of(settings.root, settings.environ)
-        shared = _shared_results(project, request, consent, secrets, stack)
+        opened = _open_cache(project, request, consent, secrets, stack)
+        shared = None if opened is None else opened.results
         open_again = partial(
             open_read_session, project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared
         )
@@ -218,8 +219,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             folder=folder,
             stack=stack,
         )
-        if shared is not None:
-            shared.report_to(parts.observer)
+        if opened is not None:
+            opened.events.pass_to(parts.observer)
         local = LocalExecutor(
             sandbox_dirs=sandbox_dirs,
             contents=store.contents,
@@ -249,15 +250,15 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         yield build
 
 
-def _shared_results(
+def _open_cache(
     project: Project, request: BuildRequest, consent: Consent, secrets: Secrets, stack: ExitStack
-) -> "SharedResults | None":
-    """Return the results in a shared cache, closed by `stack`; None if the build uses no cache."""
+) -> "OpenedCache | None":
+    """Return the shared cache, closed by `stack`; None if neither the user nor the pipeline names one."""
     if not (request.cache or request.cache_write or project.names_cache):
         return None
-    from orch23.cli.shared_cache import open_shared_results  # noqa: PLC0415 - few builds use a shared cache
+    from orch23.cli.shared_cache import open_cache  # noqa: PLC0415 - few builds use a shared cache
 
-    shared = open_shared_results(
+    opened = open_cache(
         project,
         url=request.cache,
         write=request.cache_write,
@@ -265,9 +266,9 @@ def _shared_results(
         secrets=secrets,
         offline=request.offline,
     )
-    if shared is not None:
-        stack.callback(shared.close)
-    return shared
+    if opened.results is not None:
+        stack.callback(opened.results.close)
+    return opened
 
 
 def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:

@@ -1,28 +1,60 @@
 """Open the shared cache of a build or a plan, and report at the end what was done with it."""
 
-from collections.abc import Callable
-from pathlib import Path
+from decimal import Decimal
+from functools import partial
 from time import monotonic
 
+from msgspec import Struct
+
 from orch23.cache.client import CacheClient
-from orch23.cache.disk import DiskCache
+from orch23.cache.registry import open_shared_cache
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import Secrets
-from orch23.engine.shared_results import SharedResults
+from orch23.engine.shared_results import IdentityOf, SharedResults
+from orch23.model.environment import EnvironmentIdentity
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
-from orch23.model.ports import SharedCache
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
-from orch23.model.text import join_first
-from orch23.providers.prices import decimal_text
-from orch23.report.values import format_bytes, pluralize
+from orch23.model.text import format_duration, format_money, join_first
+from orch23.report.values import format_size, parse_amount
 
 _FLUSH_S = 300.0
 """How long a build waits for its uploads. A cache that does not respond is switched off much earlier."""
 _MOST_NAMES = 5
+_CENT = Decimal("0.01")
 
 
-def open_shared_results(
+class HeldEvents:
+    """An observer that holds events until the run has a journal."""
+
+    def __init__(self) -> None:
+        """Hold no event yet."""
+        self.held: list[Event] = []
+        self._observer: Observer | None = None
+
+    def notice(self, event: Event) -> None:
+        """Hold an event, or pass it on."""
+        if self._observer is None:
+            self.held.append(event)
+        else:
+            self._observer.notice(event)
+
+    def pass_to(self, observer: Observer) -> None:
+        """Pass all events to an observer, also later ones."""
+        self._observer = observer
+        for event in self.held:
+            observer.notice(event)
+        self.held.clear()
+
+
+class OpenedCache(Struct, frozen=True):
+    """The results in the shared cache, None if it is not used, and the events about it so far."""
+
+    results: SharedResults | None
+    events: HeldEvents
+
+
+def open_cache(
     project: Project,
     *,
     url: str | None,
@@ -31,31 +63,65 @@ def open_shared_results(
     secrets: Secrets,
     offline: bool = False,
     downloads: bool = True,
-) -> SharedResults | None:
-    """Return the results in the shared cache that the user or the pipeline names; None if none is used.
+) -> OpenedCache:
+    """Return the shared cache that the user or the pipeline names. It is not called yet.
 
-    A plan has `downloads=False`. `offline` allows only a directory.
+    `url` and `write` are options of the command line. A plan has `downloads=False`. `offline` allows only a directory.
 
     Raises:
         ConfigurationError: the cache is named wrongly, or something that it needs is missing.
 
     """
-    environ, declared = project.settings.environ, project.pipeline.cache
+    environ, declared, events = project.settings.environ, project.pipeline.cache, HeldEvents()
     options = CacheOptions(url=url, write=write)
     grant = cache_grant(declared, environ, options)
     is_trusted = grant is None or consent.is_granted(grant)
     settings = cache_settings(declared, environ, options, is_trusted=is_trusted)
+    if grant is not None and not is_trusted:
+        text = f"the shared cache {grant.name} is not used: `{trust_command_line(project.settings)}` allows it"
+        # A build with nothing to do needs no cache.
+        events.notice(Event(Warned(of_steps=True), text, level="warning"))
+    if not settings.reads or (offline and settings.directory is None):
+        return OpenedCache(None, events)
     results = SharedResults(
-        None if offline and settings.directory is None else _client_of(settings),
+        CacheClient(open_shared_cache(settings.url), partial(_warn, events)),
         project.store.contents,
-        identity_of=_identity_of(project, settings),
+        events,
+        identity_of=_identities(project, settings),
         secrets=secrets,
         clock=monotonic,
         downloads=downloads,
         writes=settings.writes,
         verifies=settings.verify == "always",
     )
-    if grant is not None and not is_trusted:
-        text = f"the shared cache {grant.name} of the pipeline is not used: `{trust_command_line(project.settings)}`"
-        results.notice(Event(Warned(of_steps=True), f"{text} allows it", level="warning"))
-    return results
+    return OpenedCache(results, events)
+
+
+def _warn(observer: Observer, text: str) -> None:
+    observer.notice(Event(Warned(), text, level="warning"))
+
+
+def finish_uploads(shared: SharedResults, observer: Observer) -> None:
+    """Wait for the uploads of a build, and report what it did with the shared cache."""
+    unsent = shared.flush(_FLUSH_S)
+    if unsent:
+        names = join_first(unsent, _MOST_NAMES)
+        _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}")
+    used = shared.report(unsent)
+    if used is not None:
+        observer.notice(Event(used, f"shared cache: {_described(used)}"))
+
+
+def _described(used: SharedCacheUsed) -> str:
+    amount = parse_amount(used.saved) or Decimal(0)
+    saved = [format_duration(used.saved_s)] if used.saved_s >= 1 else []
+    saved += [format_money(amount)] if amount >= _CENT else []
+    parts = [f"{used.restored:,} restored ({format_size(used.down_bytes)})"] if used.restored else []
+    parts += [f"{used.missing:,} not found"] if used.missing else []
+    parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
+    parts += [f"{used.not_stored:,} not stored"] if used.not_stored else []
+    return ", ".join((*parts, *([f"saved {' and '.join(saved)}"] if saved else [])))
+
+
+def _identities(project: Project, settings: CacheSettings) -> IdentityOf:
+    return lambda resolved: EnvironmentIdentity(parts={"platform": settings.platform or "any"})

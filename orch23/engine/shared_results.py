@@ -1,8 +1,8 @@
 """Look up results of stages in a shared cache, verify them, and store results there (ADR 57).
 
-A result is an entry of the cache: the outputs by digest, and a small JSON file with the rest of the record. An entry may
-be forged or damaged, so all of it is checked before anything is downloaded. What is wrong with the cache, or with an
-entry, is a miss: the stage is built.
+A result is an entry of the cache: the outputs by digest, and a small JSON file with the rest of the record. An entry
+may be forged or damaged, so all of it is checked before anything is downloaded. Whatever is wrong with the cache, or
+with an entry, is a miss: the stage is built.
 """
 
 import threading
@@ -12,7 +12,6 @@ from functools import partial
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
 from orch23.cache.daemon_threads import DaemonThreads, Task
@@ -21,15 +20,17 @@ from orch23.engine.outcomes import StageUsage
 from orch23.engine.ownership import may_write_outputs_of
 from orch23.engine.verification import missing_outputs
 from orch23.model.digest import Digest, FileEntry, canonical_json, digest_bytes, digest_json
+from orch23.model.environment import EnvironmentIdentity
 from orch23.model.errors import MissingBytesError, SafetyError
-from orch23.model.event import Event, Observer, Warned
+from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
 from orch23.model.fields import parse_decimal
 from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
-from orch23.model.ports import ContentStore
+from orch23.model.ports import ChunkSource, ContentStore
 from orch23.model.record import Record, same_result
 from orch23.model.text import join_first
+from orch23.providers.prices import decimal_text
 from orch23.reapi.entries import decode_result, encode_result, entry_blobs, entry_digest
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.safe_files import split_path
@@ -88,37 +89,12 @@ class FoundResult(Struct, frozen=True):
         return sum(entry.digest.size_bytes for entry in self.record.outputs.values())
 
 
-class SharedCounts(Struct, frozen=True, kw_only=True):
-    """What a build did with the shared cache; times are in seconds.
-
-    `saved_s` and `saved` are what the results that were used had taken, the latter in US dollars.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    stored: int = 0
-    refused: int = 0
-    unsent: int = 0
-    down_bytes: int = 0
-    up_bytes: int = 0
-    waited_s: float = 0.0
-    saved_s: float = 0.0
-    saved: Decimal = Decimal(0)
-
-
 class InvalidResultError(ValueError):
     """An entry that is damaged, forged, or not a result of the stage."""
 
 
-IdentityOf: TypeAlias = Callable[[ResolvedStage], str]
-"""Return the identity of the environment of a stage.
-
-Raises NotShareableError if its result depends on more than that, and its key.
-"""
-
-
-class NotShareableError(Exception):
-    """The result of a stage is not shared; with the reason."""
+IdentityOf: TypeAlias = Callable[[ResolvedStage], EnvironmentIdentity]
+"""Return the identity of the environment of a stage."""
 
 
 class SharedResults:
@@ -128,7 +104,7 @@ class SharedResults:
     without, they are only in the cache.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a cache is used with, each with its own name
         self,
         client: CacheClient,
         contents: ContentStore,
@@ -148,7 +124,7 @@ class SharedResults:
         self._downloads, self._reads, self._writes = downloads, reads, writes
         self.verifies = verifies
         self._lock = threading.Lock()
-        self._lookups: dict[str, Task[FoundResult | None]] = {}
+        self._lookups: dict[str, Task[FoundResult]] = {}
         self._remote: set[Digest] = set()
         self._used: dict[str, FoundResult] = {}
         self._threads = DaemonThreads(_LOOKUPS, "cache-lookup", clock)
@@ -160,13 +136,9 @@ class SharedResults:
 
     # ---- look up --------------------------------------------------------------------------
 
-    def why_not(self, resolved: ResolvedStage) -> str:
-        """Return why the result of a stage is not shared; an empty text if it is."""
-        try:
-            self._identity_of(resolved)
-        except NotShareableError as refused:
-            return str(refused)
-        return ""
+    def faults_of(self, resolved: ResolvedStage) -> tuple[str, ...]:
+        """Return why the result of a stage is not shared; none if it is."""
+        return self._identity_of(resolved).faults
 
     def prefetch(self, resolved: ResolvedStage) -> None:
         """Start to look up the result of a stage."""
@@ -209,27 +181,22 @@ class SharedResults:
         lookup = self._lookups.get(key)
         return None if lookup is None or not lookup.finished.is_set() else lookup.result
 
-    def _lookup(self, resolved: ResolvedStage) -> "Task[FoundResult | None] | None":
+    def _lookup(self, resolved: ResolvedStage) -> Task[FoundResult] | None:
         if not self._reads:
             return None
         with self._lock:
             if resolved.key not in self._lookups:
-                try:
-                    action = self._action(resolved)
-                except NotShareableError:
+                action = self._action(resolved)
+                if action is None:
                     return None
                 task = Task(partial(self._look, resolved, action), 0.0)
                 self._lookups[resolved.key] = self._threads.submit(task)
             return self._lookups[resolved.key]
 
-    def _action(self, resolved: ResolvedStage) -> str:
-        """Return the key of the entry of a stage.
-
-        Raises:
-            NotShareableError: its result is not shared.
-
-        """
-        return digest_json({"environment": self._identity_of(resolved), "stage": resolved.key})
+    def _action(self, resolved: ResolvedStage) -> str | None:
+        """Return the key of the entry of a stage; None if its result is not shared."""
+        identity = self._identity_of(resolved)
+        return digest_json({"environment": identity.digest(), "stage": resolved.key}) if identity.is_shareable else None
 
     def _look(self, resolved: ResolvedStage, action: str) -> FoundResult | None:
         """Return the result of a stage, once its outputs are known to be available."""
@@ -321,11 +288,13 @@ class SharedResults:
 
     def share(self, resolved: ResolvedStage, record: Record, usage: StageUsage, took_s: float) -> None:
         """Store a result that passed in the cache, in the background; not if it has user edits or secrets."""
-        if not self._writes or record.failed or record.accepted or not resolved.stage.cache or self.has(record):
+        if self.has(record):
+            self.use(record)  # it was verified again
             return
-        try:
-            action = self._action(resolved)
-        except NotShareableError:
+        if not self._writes or record.failed or record.accepted or not resolved.stage.cache:
+            return
+        action = self._action(resolved)
+        if action is None:
             return
         cost = usage.cost + usage.saved
         about = ResultOrigin(
@@ -334,7 +303,7 @@ class SharedResults:
             tokens=usage.input_tokens + usage.output_tokens,
             cost="" if usage.unpriced else format(cost, "f"),
         )
-        check = Task(partial(self._share, record, action, about), 0.0)
+        check: Task[None] = Task(partial(self._share, record, action, about), 0.0)
         self._checking.append(self._checks.submit(check))
 
     def _share(self, record: Record, action: str, about: ResultOrigin) -> None:
@@ -359,8 +328,8 @@ class SharedResults:
             why = f"[W699] not stored in the shared cache, since it has a secret: {join_first(named, _MOST_NAMES)}"
             self._warn(why, record.stage, "W699")
             return
-        small = {**entry_blobs(KIND, VERSION, action), digest_bytes(text): text}
-        blobs = {
+        small: dict[Digest, bytes] = {**entry_blobs(KIND, VERSION, action), digest_bytes(text): text}
+        blobs: dict[Digest, ChunkSource] = {
             **{one.digest: partial(self._contents.get_chunks, one.digest) for one in record.outputs.values()},
             **{digest: partial(_once, data) for digest, data in small.items()},
         }
@@ -397,21 +366,24 @@ class SharedResults:
         names = [self._shares[action] for action in unsent if action in self._shares]
         return (*names, *([f"{unchecked} more"] if unchecked else []))
 
-    def counts(self, unsent: Sequence[str] = ()) -> SharedCounts:
-        """Return what was done. `unsent` are the stages that `flush` returned."""
+    def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
+        """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
         known, used = self._client.statistics, [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
-        return SharedCounts(
-            hits=len(used),
-            misses=sum(lookup.finished.is_set() and lookup.result is None for lookup in self._lookups.values()),
+        missing = sum(one.finished.is_set() and one.result is None for one in self._lookups.values())
+        if not (used or missing or self._shares or unsent):
+            return None
+        return SharedCacheUsed(
+            restored=len(used),
+            missing=missing,
             stored=len(self._shares) - len(unsent),
+            not_stored=len(unsent),
             refused=len(self._refused),
-            unsent=len(unsent),
             down_bytes=known.down_bytes,
             up_bytes=known.up_bytes,
-            waited_s=known.waited_s,
-            saved_s=sum(found.about.seconds for found in used),
-            saved=sum((cost for cost in costs if cost is not None), Decimal(0)),
+            waited_s=round(known.waited_s, 3),
+            saved_s=round(sum(found.about.seconds for found in used), 3),
+            saved=decimal_text(sum((cost for cost in costs if cost is not None), Decimal(0))),
         )
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from orch23.model.event import (
     RateLimitWait,
     RunFinished,
     RunStarted,
+    SharedCacheUsed,
     StageDecided,
     StageFinished,
     StageRestored,
@@ -159,6 +160,9 @@ class TextScreen(Struct, kw_only=True):
                 self._batch(event)
             case Warned() | StoreRepaired():
                 self._warn(event)
+            case SharedCacheUsed():
+                self._open()
+                self._line(f" {self.style.marks.idle} {visible(event.message)}")
             case RunFinished():
                 self._finish(event.data)
             case _:
