@@ -23,7 +23,7 @@ from orch23.engine.protected_files import undeclared_tool_files
 from orch23.engine.run_events import RunEvents
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
-from orch23.model.event import Warned
+from orch23.model.event import FROM_SHARED_CACHE, Warned
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus, checked_transition
@@ -247,7 +247,8 @@ class StageResults(Struct, kw_only=True, dict=True):
             MissingBytesError: their bytes are lost; nothing was changed.
 
         """
-        text = f"restored from the {'shared cache' if self.committer.session.state.is_shared(record) else 'store'}"
+        is_shared = self.committer.session.state.is_shared(record)
+        text = FROM_SHARED_CACHE if is_shared else "restored from the store"
         self.committer.store_trusted_record(resolved, record)
         self.committer.use_recorded(resolved, record)
         metrics = metrics_of(resolved.stage, record)

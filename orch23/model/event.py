@@ -539,6 +539,10 @@ def parse_event(
     return Event(to_struct(data or {}, form), message, role, level)
 
 
+FROM_SHARED_CACHE = "restored from the shared cache"
+"""The message of `stage_finished` of a stage whose result a shared cache had."""
+
+
 def run_started(began: RunStarted) -> Event:
     """Return the first event of a build."""
     return Event(began, f"building {began.pipeline}")

@@ -85,14 +85,6 @@ class FileContentStore(ContentStore, DescriptorAccess, Protocol):
     """A content store with transfers to and from open files. `store.transfers` adds these to any content store."""
 
 
-class StoredRecord(Protocol):
-    """A record as an index returns it in a survey."""
-
-    @property
-    def record(self) -> Record:
-        """Return the record."""
-
-
 class ResultIndex(Protocol):
     """Result records with the indexes of a project: by key, core, identity, stage and path. Local to a machine.
 
@@ -124,7 +116,7 @@ class ResultIndex(Protocol):
     def having(self, path: str, entry: FileEntry) -> Sequence[Record]:
         """Return the records whose output at a path has these bytes and this mode."""
 
-    def survey(self) -> Sequence[StoredRecord]:
+    def everything(self) -> Sequence[Record]:
         """Return all records, the least recently used first."""
 
     def put(self, record: Record) -> None:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from msgspec import UNSET, Struct
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.event import StageFinished
+from orch23.model.event import FROM_SHARED_CACHE, StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline
@@ -114,6 +114,7 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
     facts = [*_spent(data), retries_text(retries)]
     if ended.status.has_result:
         facts += [_paths(data.outputs or restored)]
+        facts += ["from the shared cache"] if ended.message == FROM_SHARED_CACHE else []
         facts += [f"passed at attempt {data.attempts}"] if data.attempts > 1 else []
         facts += ["same bytes as before"] if data.unchanged else []
     else:

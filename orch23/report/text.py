@@ -155,14 +155,10 @@ class TextScreen(Struct, kw_only=True):
                 self._note("removed, since no stage makes it any more", removed)
             case FilesReleased(files=files):
                 self._note("released as source files", files)
-            case BatchSubmitted() | BatchWaiting():
-                self._has_batches = True
-                self._batch(event)
+            case BatchSubmitted() | BatchWaiting() | SharedCacheUsed():
+                self._aside(event)
             case Warned() | StoreRepaired():
                 self._warn(event)
-            case SharedCacheUsed():
-                self._open()
-                self._line(f" {self.style.marks.idle} {visible(event.message)}")
             case RunFinished():
                 self._finish(event.data)
             case _:
@@ -222,10 +218,14 @@ class TextScreen(Struct, kw_only=True):
             self._open()
             self._line(f" {self.style.marks.idle} {action}: {visible(' '.join(files))}")
 
-    def _batch(self, event: Event) -> None:
+    def _aside(self, event: Event) -> None:
+        """Show what happens beside the stages."""
+        uses_cache = isinstance(event.data, SharedCacheUsed)
+        self._has_batches = self._has_batches or not uses_cache
         waits = "waiting: " if isinstance(event.data, BatchWaiting) else ""
+        mark = self.style.marks.idle if uses_cache else self.style.marks.maybe
         self._open()
-        self._line(f" {self.style.marks.maybe} {waits}{visible(event.message)}")
+        self._line(f" {mark} {waits}{visible(event.message)}")
 
     def _finished(self, ended: FinishedStage) -> None:
         self._sums.add(ended.data)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from orch23.model.errors import ConfigurationError
 from orch23.model.fields import Problems
+from orch23.model.pipeline import CACHE_VARIABLE
 from orch23.model.shared_cache import (
-    CACHE_VARIABLE,
     CacheOptions,
     CacheSettings,
     cache_grant,

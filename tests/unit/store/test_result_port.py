@@ -42,4 +42,4 @@ def test_a_retained_failure_is_not_a_result(results: ResultIndex) -> None:
 def test_the_records_of_a_project_are_results_with_an_index(tmp_path: Path) -> None:
     index: ResultIndex = Records(tmp_path / "records")
     index.add(record("one"))
-    assert [held.record for held in index.survey()] == list(index.owners("a")) == [record("one")]
+    assert list(index.everything()) == list(index.owners("a")) == [record("one")]
