@@ -9,13 +9,17 @@ from msgspec import Struct
 from orch23.cache.client import CacheClient
 from orch23.cache.registry import open_shared_cache
 from orch23.cli.consent import Consent, trust_command_line
+from orch23.cli.console import Console
+from orch23.cli.opening import cache_address
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
-from orch23.decide.secrets import Secrets
+from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.shared_results import IdentityOf, SharedResults
 from orch23.model.environment import EnvironmentIdentity
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.text import format_duration, format_money, join_first
+from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, parse_amount
 
 _FLUSH_S = 300.0
@@ -95,6 +99,31 @@ def open_cache(
         verifies=settings.verify == "always",
     )
     return OpenedCache(results, events)
+
+
+def open_cache_for_plan(console: Console, project: Project, args: PipelineArguments) -> SharedResults | None:
+    """Return the results in the shared cache for a plan, which downloads none; None if the cache is not used.
+
+    They are closed, and the warnings about them are written, when the command ends.
+    """
+    environ = project.settings.environ
+    opened = open_cache(
+        project,
+        url=cache_address(console.here, args.cache),
+        write=args.cache_write,
+        consent=Consent.of(project.settings.root, environ),
+        secrets=secrets_from(environ),
+        downloads=False,
+    )
+
+    def end() -> None:
+        if opened.results is not None:
+            opened.results.close()
+        for event in opened.events.held:
+            console.write_err(f"warning: {visible(event.message)}\n")
+
+    console.resources.callback(end)
+    return opened.results
 
 
 def _warn(observer: Observer, text: str) -> None:

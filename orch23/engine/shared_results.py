@@ -140,6 +140,10 @@ class SharedResults:
         """Return why the result of a stage is not shared; none if it is."""
         return self._identity_of(resolved).faults
 
+    def may_store(self, resolved: ResolvedStage) -> bool:
+        """Return whether a new result of a stage is stored in the cache."""
+        return self._writes and resolved.stage.cache and not self.faults_of(resolved)
+
     def prefetch(self, resolved: ResolvedStage) -> None:
         """Start to look up the result of a stage."""
         self._lookup(resolved)
@@ -423,8 +427,16 @@ def _problems(resolved: ResolvedStage, record: Record) -> Iterator[str]:
         yield "it deletes files that the stage may not delete"
     if not deleted.isdisjoint(record.outputs):
         yield "it deletes its outputs"
+    if any(above in record.outputs for path in record.outputs for above in _folders(path)):
+        yield "a file of it is a folder, too"
     for missing in missing_outputs(stage, record.outputs):
         yield missing.message
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Yield the folders above a path."""
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def _once(data: bytes) -> tuple[bytes]:

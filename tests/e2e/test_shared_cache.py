@@ -21,8 +21,8 @@ FILES = {
 MADE = ("draft.md", "text.md", "out/a.md", "out/run", "count.txt")
 
 
-def checkout(root: Path, **files: str) -> Project:
-    return Project(root).write(pipeline(STAGES, {**FILES, **files}, head="cache: {platform: any}\n"))
+def checkout(root: Path, *, head: str = "cache: {platform: any}\n", **files: str) -> Project:
+    return Project(root).write(pipeline(STAGES, {**FILES, **files}, head=head))
 
 
 @pytest.fixture
@@ -49,3 +49,96 @@ def test_a_second_checkout_builds_nothing_and_calls_no_model(first: Project, tmp
     assert "shared cache: 4 restored (" in done.err
     assert second.build("--cache", cache).err.endswith("up to date (4 stages)\n")
     assert second.build().err.endswith("up to date (4 stages)\n")
+
+
+def test_a_plan_shows_what_the_cache_has_and_downloads_nothing(first: Project, tmp_path: Path, cache: str) -> None:
+    second = checkout(tmp_path / "bob/project")
+    before = second.files()
+    assert set(second.plan("--cache", cache).values()) == {"restore"}
+    shown = second.run("plan", "--cache", cache)
+    assert "the shared cache has its result" in shown.out
+    assert (second.files(), second.exists(".orch23")) == (before, False)
+    second.edit("spec.md", "another spec")
+    shown = second.run("plan", "--cache", cache)
+    assert " would store in the shared cache: write polish copy count" in shown.out
+
+
+def test_after_an_edit_only_the_stages_that_it_changes_run(first: Project, tmp_path: Path, cache: str) -> None:
+    second = checkout(tmp_path / "bob/project", **{"polish.j2": prompt("polish", "shiny {{ inputs[0].text }}")})
+    green(second.build("--cache", cache))
+    assert calls(second) == ["polish"]
+    assert second.ran() == ["polish", "copy", "count"]
+    (used,) = second.events_of("shared_cache")
+    assert (used["data"]["restored"], used["data"]["stored"]) == (1, 3)
+    # The first checkout gets what the second one made.
+    first.edit("polish.j2", prompt("polish", "shiny {{ inputs[0].text }}"))
+    green(first.build("--cache", cache))
+    assert (calls(first), first.ran()) == (["write", "polish"], [])
+    assert first.files()["count.txt"] == second.files()["count.txt"]
+
+
+def test_a_cache_that_is_only_read_gets_nothing(tmp_path: Path, cache: str) -> None:
+    head = f"cache: {{url: {cache}, mode: read, platform: any}}\n"
+    project = checkout(tmp_path / "project", head=head)
+    done = project.build()
+    green(done)
+    assert "shared cache: 4 not found\n" in done.err
+    assert not Path(cache).exists()
+    assert "would store" not in project.run("plan", "--force", "write").out
+    green(project.build("--force", "write", "--cache", cache, "--cache-write"))
+    assert (Path(cache) / "ac").is_dir()
+
+
+def test_a_cache_that_is_off_is_neither_read_nor_written(first: Project, tmp_path: Path, cache: str) -> None:
+    second = checkout(tmp_path / "bob/project")
+    done = second.build("--cache", "off", env={"ORCH23_CACHE_URL": cache})
+    green(done)
+    assert second.ran() == ["write", "polish", "copy", "count"]
+    assert "shared cache" not in done.err
+    third = checkout(tmp_path / "carol/project")
+    green(third.build(env={"ORCH23_CACHE_URL": cache}))
+    assert third.ran() == []
+
+
+def test_a_claim_of_the_lock_file_that_the_cache_has_is_not_verified_again(
+    first: Project, tmp_path: Path, cache: str
+) -> None:
+    untrusted = {"ORCH23_TRUST": ""}
+    second = checkout(tmp_path / "bob/project").write(first.files())
+    (second.root / "out/run").chmod(0o755)
+    green(second.build("--cache", cache, env=untrusted))
+    assert (second.ran(), calls(second)) == ([], [])
+    assert second.files() == first.files()
+    # The same without the outputs: only the lock file was committed.
+    third = checkout(tmp_path / "carol/project").write({"pipeline.lock": first.read("pipeline.lock")})
+    green(third.build("--cache", cache, env=untrusted))
+    assert (third.ran(), calls(third)) == ([], [])
+    assert third.files() == first.files()
+
+
+def test_another_environment_has_other_results(first: Project, tmp_path: Path, cache: str) -> None:
+    second = checkout(tmp_path / "bob/project", head="cache: {platform: another}\n")
+    green(second.build("--cache", cache))
+    assert second.ran() == ["write", "polish", "copy", "count"]
+    assert calls(first) == ["write", "polish"]
+
+
+def test_forced_and_uncached_stages_are_not_restored(first: Project, tmp_path: Path, cache: str) -> None:
+    second = checkout(tmp_path / "bob/project")
+    second.replace("pipeline.yaml", "  count: {", "  count: {cache: false, ")
+    green(second.build("--cache", cache, "--force", "write"))
+    assert calls(second) == ["write"]
+    assert second.ran() == ["write", "count"]
+
+
+def test_results_are_verified_again_if_the_pipeline_says_so(first: Project, tmp_path: Path, cache: str) -> None:
+    stages = STAGES.replace("polish.j2, returns: text}", "polish.j2, returns: text}, verify: [{shell: test -s text.md}]")
+    one = Project(tmp_path / "one").write(pipeline(stages, FILES, head="cache: {platform: any}\n"))
+    green(one.build("--cache", cache))
+    two = Project(tmp_path / "two").write(pipeline(stages, FILES, head="cache: {platform: any, verify: always}\n"))
+    green(two.build("--cache", cache))
+    assert calls(two) == []
+    ends = {one["role"]: one["data"]["status"] for one in two.events_of("stage_finished")}
+    assert ends == dict.fromkeys(("write", "polish", "copy", "count"), "verified")
+    assert [one["role"] for one in two.events_of("check_result")] == ["polish"]
+    assert first.files()["text.md"] == two.files()["text.md"]
