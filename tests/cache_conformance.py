@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -23,15 +23,18 @@ LIMIT = 1 << 30
 ACTION = digest_bytes(b"an action")
 WRITER = """
 import sys
+from functools import partial
+from orch23.cache.client import CacheClient
 from orch23.cache.registry import open_shared_cache
-from orch23.model.digest import Digest, digest_bytes
+from orch23.model.digest import digest_bytes
 url, entry, *texts = sys.argv[1:]
-cache = open_shared_cache(url)
-for text in texts:
-    data = text.encode() * 5000
-    cache.put_blob(digest_bytes(data), lambda: (data[at : at + 7000] for at in range(0, len(data), 7000)))
-cache.put_entry(digest_bytes(b"an action"), bytes.fromhex(entry))
-cache.close()
+client = CacheClient(open_shared_cache(url), print)
+data = [text.encode() * 5000 for text in texts]
+sources = {digest_bytes(one): partial(map, bytes, [one[:7000], one[7000:]]) for one in data}
+client.upload(digest_bytes(b"an action"), bytes.fromhex(entry), sources)
+unsent = client.flush(30)
+client.close()
+sys.exit(len(unsent))
 """
 
 
@@ -61,13 +64,16 @@ def make_entry(blobs: Iterable[Digest], text: str = "") -> bytes:
 
 
 class CacheConformance:
-    """The promises. A subclass has the fixture `served`, and `entry_of` if its cache checks ActionResults."""
+    """The promises. A subclass overrides the fixture `served`, and `entry_of` if its cache checks ActionResults."""
 
-    served: Served
     entry_of = staticmethod(make_entry)
     keeps_first_entry = True
     is_in_this_process = False
     """Whether the server is: it has all blobs in memory."""
+
+    @pytest.fixture
+    def served(self) -> Iterator[Served]:
+        raise NotImplementedError
 
     @pytest.fixture
     def cache(self, served: Served) -> Iterator[SharedCache]:
@@ -157,7 +163,8 @@ class CacheConformance:
             assert chunks is not None
             if number % 2:
                 assert data.startswith(next(chunks))
-            chunks.close()  # type: ignore[attr-defined] - a generator
+            assert isinstance(chunks, Generator)
+            chunks.close()
         assert read(cache, digest) == data
 
     def test_several_processes_write_the_same(self, cache: SharedCache, served: Served) -> None:

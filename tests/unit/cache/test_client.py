@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 import pytest
 
@@ -17,7 +18,7 @@ from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import CacheFault, MissingBytesError
 from orch23.model.ports import ChunkSource, SharedCache
 from tests.cache_conformance import ACTION, LIMIT
-from tests.cache_server import CacheServer, serving_cache
+from tests.cache_server import CacheServer, Fault, serving_cache
 from tests.doubles import MemoryCache, MemoryContents
 
 DATA = b"some bytes" * 300
@@ -78,7 +79,7 @@ def rig() -> Iterator[Rig]:
 
 
 def source(*texts: bytes) -> Mapping[Digest, ChunkSource]:
-    return {digest_bytes(text): lambda text=text: [text] for text in texts}  # type: ignore[misc] - binds it
+    return {digest_bytes(text): partial(tuple, (text,)) for text in texts}
 
 
 # ---- lookups and downloads ----
@@ -130,7 +131,7 @@ def test_wrong_bytes_are_not_stored_and_removed_from_the_cache(rig: Rig, wrong: 
     assert (rig.client.statistics.damaged, rig.warnings) == (1, [])
 
 
-def test_no_more_is_read_than_the_digest_says(rig: Rig) -> None:
+def test_no_more_is_read_than_the_digest_says(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
     def endless() -> Iterator[bytes]:
@@ -138,7 +139,7 @@ def test_no_more_is_read_than_the_digest_says(rig: Rig) -> None:
             read.append(number)
             yield b"x" * 1000
 
-    rig.cache.blob = lambda _digest: endless()  # type: ignore[method-assign]
+    monkeypatch.setattr(rig.cache, "blob", lambda _digest: endless())
     assert rig.client.get(DIGEST, LIMIT) is None
     assert len(read) == 3
 
@@ -210,13 +211,13 @@ def test_the_first_lasting_fault_switches_the_cache_off(rig: Rig, errors: list[E
     assert rig.client.statistics.fault == rig.warnings[0]
 
 
-def test_a_fault_in_the_middle_of_a_blob_is_tried_again(rig: Rig) -> None:
+def test_a_fault_in_the_middle_of_a_blob_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut() -> Iterator[bytes]:
         yield DATA[:1000]
         raise busy()[0]
 
     tries = iter([cut(), iter([DATA])])
-    rig.cache.blob = lambda _digest: next(tries)  # type: ignore[method-assign]
+    monkeypatch.setattr(rig.cache, "blob", lambda _digest: next(tries))
     contents = MemoryContents()
     assert rig.client.fetch([DIGEST], contents, LIMIT)
     assert contents.get(DIGEST) == DATA
@@ -416,11 +417,11 @@ def server() -> Iterator[CacheServer]:
 
 
 @pytest.mark.parametrize("fault", ["truncate", "500", "reset", "404", "wrong"])
-def test_one_fault_of_the_server_in_the_middle_of_a_build(server: CacheServer, fault: str) -> None:
+def test_one_fault_of_the_server_in_the_middle_of_a_build(server: CacheServer, fault: Fault) -> None:
     texts = [b"text %d" % number * 900 for number in range(12)]
     server.blobs.update({digest_bytes(text).sha256: text for text in texts})
-    faults = [fault]
-    server.fault = lambda _method, path: faults.pop() if faults and path.endswith(digest_bytes(texts[5]).sha256) else ""  # type: ignore[return-value,arg-type]
+    faults: list[Fault] = [fault]
+    server.fault = lambda _method, path: faults.pop() if faults and path.endswith(digest_bytes(texts[5]).sha256) else ""
     rig = Rig(backend=open_shared_cache(server.url))
     contents = MemoryContents()
     is_complete = rig.client.fetch([digest_bytes(text) for text in texts], contents, LIMIT)
@@ -431,9 +432,9 @@ def test_one_fault_of_the_server_in_the_middle_of_a_build(server: CacheServer, f
 
 
 @pytest.mark.parametrize("fault", ["drip", "hang"])
-def test_a_server_that_sends_too_slowly_is_switched_off(server: CacheServer, fault: str) -> None:
+def test_a_server_that_sends_too_slowly_is_switched_off(server: CacheServer, fault: Fault) -> None:
     server.blobs[DIGEST.sha256] = DATA
-    server.fault = lambda _method, _path: fault  # type: ignore[return-value,assignment]
+    server.fault = lambda _method, _path: fault
     rig = Rig(FAST, open_shared_cache(server.url))
     contents = MemoryContents()
     with contextlib.closing(rig.client):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cache import disk
 from orch23.cache.bounds import MAX_ENTRY_BYTES
 from orch23.cache.disk import DiskCache
 from orch23.model.digest import Digest, digest_bytes
@@ -50,7 +49,7 @@ class TestWithoutLinks(TestDirectory):
         def refuse(*_args: object, **_more: object) -> None:
             raise PermissionError(1, "Operation not permitted")
 
-        monkeypatch.setattr(disk.os, "link", refuse)
+        monkeypatch.setattr(os, "link", refuse)
 
 
 @pytest.fixture

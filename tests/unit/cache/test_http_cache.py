@@ -58,6 +58,10 @@ def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
         process.wait()
 
 
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
 class TestNginx(CacheConformance):
     """nginx, which verifies nothing."""
 
@@ -70,7 +74,7 @@ class TestNginx(CacheConformance):
 
         yield Served(
             f"{url}/",
-            lambda digest, data: path_of(digest.sha256).write_bytes(data) and None,
+            lambda digest, data: _write(path_of(digest.sha256), data),
             lambda digest: path_of(digest.sha256).unlink(),
         )
         shutil.rmtree(folder)
