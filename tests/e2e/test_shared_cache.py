@@ -10,7 +10,10 @@ from tests.project import Project
 STAGES = """
   write: {inputs: [spec.md], outputs: [draft.md], llm: {prompt: write.j2, returns: text}}
   polish: {inputs: [draft.md], outputs: [text.md], llm: {prompt: polish.j2, returns: text}}
-  copy: {inputs: [text.md], outputs: [out/a.md, out/run], shell: "cp text.md out/a.md; cp text.md out/run; chmod +x out/run"}
+  copy:
+    inputs: [text.md]
+    outputs: [out/a.md, out/run]
+    shell: "cp text.md out/a.md; cp text.md out/run; chmod +x out/run"
   count: {inputs: [out/a.md], outputs: [count.txt], shell: "wc -c < out/a.md > count.txt"}
 """
 FILES = {
@@ -132,7 +135,9 @@ def test_forced_and_uncached_stages_are_not_restored(first: Project, tmp_path: P
 
 
 def test_results_are_verified_again_if_the_pipeline_says_so(first: Project, tmp_path: Path, cache: str) -> None:
-    stages = STAGES.replace("polish.j2, returns: text}", "polish.j2, returns: text}, verify: [{shell: test -s text.md}]")
+    stages = STAGES.replace(
+        "polish.j2, returns: text}", "polish.j2, returns: text}, verify: [{shell: test -s text.md}]"
+    )
     one = Project(tmp_path / "one").write(pipeline(stages, FILES, head="cache: {platform: any}\n"))
     green(one.build("--cache", cache))
     two = Project(tmp_path / "two").write(pipeline(stages, FILES, head="cache: {platform: any, verify: always}\n"))

@@ -78,6 +78,12 @@ def named(cache: Cache, path: str) -> OutputFile:
     return OutputFile(path=path, digest=digest_proto(cache.put(EVIL).digest))
 
 
+def replaced(cache: Cache, make: Callable[[Path], object]) -> None:
+    place = cache.blob(digest_bytes(b"right\n"))
+    place.unlink()
+    make(place)
+
+
 def huge(size_bytes: int) -> FileEntry:
     return FileEntry(Digest("ab" * 32, size_bytes))
 
@@ -127,14 +133,8 @@ MISSING: Mapping[str, Callable[[Cache], object]] = {
     "a blob is cut": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"right"),
     "a blob is longer": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"right\n" * 1000),
     "a blob that no one has": lambda cache: cache.change(**{OUT: huge(6)}),
-    "a blob is a link": lambda cache: (
-        (place := cache.blob(digest_bytes(b"right\n"))).unlink(),
-        place.symlink_to("/etc/passwd"),
-    ),
-    "a blob is a folder": lambda cache: (
-        (place := cache.blob(digest_bytes(b"right\n"))).unlink(),
-        place.mkdir(),
-    ),
+    "a blob is a link": lambda cache: replaced(cache, lambda place: place.symlink_to("/etc/passwd")),
+    "a blob is a folder": lambda cache: replaced(cache, Path.mkdir),
 }
 """Entries without their bytes: misses, without a warning about the entry."""
 
