@@ -133,6 +133,7 @@ class SharedResults:
         self._checking: list[Task[None]] = []
         self._refused: list[str] = []
         self._warnings = 0
+        self._waited_s = 0.0
 
     # ---- look up --------------------------------------------------------------------------
 
@@ -153,8 +154,10 @@ class SharedResults:
         lookup = self._lookup(resolved)
         if lookup is None:
             return None
+        began_s = self._clock()
         with PAUSE:
             lookup.finished.wait()
+        self._waited_s += self._clock() - began_s
         if lookup.error is not None:
             raise lookup.error
         return None if lookup.result is None else lookup.result.record
@@ -217,6 +220,10 @@ class SharedResults:
             return None
         except MissingBytesError:
             self._client.reject(digest)
+            return None
+        except OSError as error:
+            # Such as a full disk: the build finds out where it matters.
+            self._warn_of_entry(resolved.stage.name, f"its files cannot be stored: {error.strerror}")
             return None
         return found
 
@@ -362,11 +369,13 @@ class SharedResults:
 
     def flush(self, deadline_s: float) -> Sequence[str]:
         """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
-        until = self._clock() + deadline_s
+        began_s = self._clock()
+        until = began_s + deadline_s
         for check in self._checking:
             check.finished.wait(max(0.0, until - self._clock()))
         unsent = self._client.flush(max(0.0, until - self._clock()))
         unchecked = sum(not check.finished.is_set() for check in self._checking)
+        self._waited_s += self._clock() - began_s
         names = [self._shares[action] for action in unsent if action in self._shares]
         return (*names, *([f"{unchecked} more"] if unchecked else []))
 
@@ -385,7 +394,7 @@ class SharedResults:
             refused=len(self._refused),
             down_bytes=known.down_bytes,
             up_bytes=known.up_bytes,
-            waited_s=round(known.waited_s, 3),
+            waited_s=round(self._waited_s, 3),
             saved_s=round(sum(found.about.seconds for found in used), 3),
             saved=decimal_text(sum((cost for cost in costs if cost is not None), Decimal(0))),
         )

@@ -116,8 +116,8 @@ class SharedCacheUsed(EventData, frozen=True, kw_only=True):
     """What the build did with the shared cache, once it has ended; not emitted if it did nothing.
 
     `restored` counts the results that were used, `missing` those that the cache did not have, `stored` those that were
-    stored, `not_stored` those that could not be, `refused` those that have secrets. `waited_s` is the time that stages
-    waited for the cache, added up. `saved_s` and `saved` are what the used results had taken: seconds and US dollars.
+    stored, `not_stored` those that could not be, `refused` those that have secrets. `waited_s` is the time that the
+    build waited for the cache. `saved_s` and `saved` are what the used results had taken: seconds and US dollars.
     """
 
     kind: ClassVar[str] = "shared_cache"
