@@ -336,6 +336,33 @@ def test_questions_for_missing_blobs_have_a_bounded_size() -> None:
     rig.client.close()
 
 
+def test_results_that_come_during_a_question_are_in_the_next_one() -> None:
+    rig = Rig()
+    began, goes_on = threading.Event(), threading.Event()
+
+    def before(name: str, _digest: Digest | None) -> None:
+        if name == "missing":
+            began.set()
+            assert goes_on.wait(20)
+
+    rig.cache.before = before
+    for number in range(9):
+        rig.client.upload(digest_bytes(b"action %d" % number), b"entry", source(b"%d" % number))
+        assert began.wait(20)
+    goes_on.set()
+    assert rig.client.flush(10) == ()
+    assert rig.cache.questions == [1, 8]
+    rig.client.close()
+
+
+def test_the_empty_blob_is_everywhere(rig: Rig) -> None:
+    contents = MemoryContents()
+    assert rig.client.fetch([digest_bytes(b"")], contents, 0)
+    assert contents.get(digest_bytes(b"")) == b""
+    assert rig.client.get(digest_bytes(b""), 0) == b""
+    assert rig.cache.asked == []
+
+
 def test_a_result_whose_bytes_are_gone_from_this_machine_is_not_uploaded(rig: Rig) -> None:
     def gone() -> Iterator[bytes]:
         yield b"some"
