@@ -137,11 +137,11 @@ def test_every_program_is_named(text, programs) -> None:
         "a >",
         "a > | b",
         "a () { b; }",
-    "a | time b",
-    "A=1 if",
-    "> f for",
-    "> f [[ a",
-    "a \\",
+        "a | time b",
+        "A=1 if",
+        "> f for",
+        "> f [[ a",
+        "a \\",
     ],
 )
 def test_a_text_that_may_hide_a_program_is_refused(text) -> None:
