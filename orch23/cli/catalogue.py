@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from orch23.cache.codes import CACHE_CODES as CACHE
 from orch23.checks.registry import check_codes
 from orch23.cli.codes import CLI_CODES as CLI
 from orch23.decide.proposal_codes import PROPOSAL_CODES as PROPOSALS
@@ -22,7 +23,7 @@ CODE_SECTIONS: Mapping[str, tuple[Mapping[str, tuple[str, str]], ...]] = {
     "providers": (PROVIDERS,),
     "the command line": (CLI,),
     "templates": (TEMPLATES,),
-    "the store": (STORE,),
+    "the store and shared caches": (STORE, CACHE),
     "the pipeline": (LOAD, RESOLVE, PLAN),
 }
 

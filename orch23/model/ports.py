@@ -1,10 +1,10 @@
-"""Ports to storage and execution: content store, result store, executor.
+"""Ports to storage and execution: content store, result store, shared cache, executor.
 
 They contain no path of this machine, so that a remote cache and a remote worker can implement them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -143,6 +143,48 @@ class ResultIndex(ResultStore, Protocol):
 
     def use(self, record: Record) -> None:
         """Note that a record was used. This never fails."""
+
+
+ChunkSource: TypeAlias = Callable[[], Iterable[bytes]]
+"""Returns the bytes of a blob in chunks, from its beginning. It is called again if an upload is tried again."""
+
+
+class SharedCache(Protocol):
+    """Results of actions, and blobs by digest, that several machines share (ADR 56): a backend of `cache.client`.
+
+    Safe for calls from several threads. A backend makes one try, and verifies nothing: the client above it retries
+    and verifies. Every method raises `CacheFault` if the cache cannot be reached or its reply makes no sense.
+    """
+
+    def entry(self, digest: Digest) -> bytes | None:
+        """Return the bytes of the ActionResult of an Action, by the digest of the Action; None if there are none."""
+
+    def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
+        """Store the ActionResult of an Action. An entry that exists stays, if the cache can enforce that.
+
+        `replace` is for an entry that cannot be used, such as one whose blobs were evicted: it would stay for ever.
+        """
+
+    def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """Return the digests without a blob of their size. Their bytes are not verified."""
+
+    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+        """Return the chunks of a blob, of a few MiB at most and not verified; None if there is none.
+
+        The iterator raises `CacheFault` as well. It is a generator, to close if it is not read to its end.
+        """
+
+    def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
+        """Store a blob. If the chunks raise, it raises, and nothing is stored."""
+
+    def discard(self, digest: Digest) -> None:
+        """Remove a blob whose bytes are wrong, so that a put stores it again.
+
+        A cache that verifies each upload, or replaces a blob by each upload, does nothing.
+        """
+
+    def close(self) -> None:
+        """Release all resources. A second call has no effect."""
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
