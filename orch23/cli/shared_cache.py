@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from time import monotonic
 
 from msgspec import Struct
@@ -15,9 +16,9 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.shared_results import IdentityOf, SharedResults
-from orch23.model.environment import EnvironmentIdentity
+from orch23.execute.environment import Environments
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
-from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
+from orch23.model.shared_cache import CacheOptions, cache_grant, cache_settings
 from orch23.model.text import format_duration, format_money, join_first
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, parse_amount
@@ -88,10 +89,10 @@ def open_cache(
     if not settings.reads or (offline and settings.directory is None):
         return OpenedCache(None, events)
     results = SharedResults(
-        CacheClient(open_shared_cache(settings.url), partial(_warn, events)),
+        CacheClient(open_shared_cache(settings.url), partial(_warn, events), name=settings.url),
         project.store.contents,
         events,
-        identity_of=_identities(project, settings),
+        identity_of=_identities(project, settings.platform),
         secrets=secrets,
         clock=monotonic,
         downloads=downloads,
@@ -99,6 +100,11 @@ def open_cache(
         verifies=settings.verify == "always",
     )
     return OpenedCache(results, events)
+
+
+def _identities(project: Project, platform: str | None) -> IdentityOf:
+    environments = Environments(platform=platform, executor=project.pipeline.executor)
+    return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
 
 
 def open_cache_for_plan(console: Console, project: Project, args: PipelineArguments) -> SharedResults | None:
@@ -150,7 +156,3 @@ def _described(used: SharedCacheUsed) -> str:
     parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
     parts += [f"{used.not_stored:,} not stored"] if used.not_stored else []
     return ", ".join((*parts, *([f"saved {' and '.join(saved)}"] if saved else [])))
-
-
-def _identities(project: Project, settings: CacheSettings) -> IdentityOf:
-    return lambda resolved: EnvironmentIdentity(parts={"platform": settings.platform or "any"})

@@ -346,6 +346,8 @@ class SharedResults:
         }
         digest = entry_digest(KIND, VERSION, action)
         self._shares[digest] = record.stage
+        if self._found(record.key) is not None:
+            self._client.reject(digest)  # its result did not pass here
         self._client.upload(digest, entry, blobs)
 
     def _secrets_in(self, text: bytes, outputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
