@@ -179,3 +179,59 @@ def test_a_stage_whose_environment_is_not_known_is_not_shared(tmp_path: Path, ca
     document = project.run("plan", "--cache", cache, "--json", "--force", "any").json()
     assert list(document["not_shared"]) == ["any"]
     assert not Path(cache).exists()
+
+
+def test_lists_chains_and_groups_are_restored_and_leave_the_same_lock_file(tmp_path: Path, cache: str) -> None:
+    stages = """
+  list: {inputs: [spec.md], outputs: [items.json], shell: "echo '[\\"x\\", \\"y\\"]' > items.json"}
+  edit:
+    foreach: {from: items.json, as: item, order: sequential}
+    inputs: [spec.md, notes.md]
+    outputs: [notes.md]
+    llm: {prompt: edit.j2, returns: text}
+  part:
+    foreach: {from: items.json, as: item, promote: together}
+    inputs: [notes.md]
+    outputs: ["parts/${{ item }}.md"]
+    shell: [cp, notes.md, "parts/${{ item }}.md"]
+"""
+    files = {
+        "spec.md": "the spec",
+        "notes.md": "notes",
+        "edit.j2": prompt("edit", "{{ inputs['notes.md'].text }} and {{ item }}"),
+    }
+    projects = []
+    for name in ("one", "two", "three"):
+        project = Project(tmp_path / name).write(pipeline(stages, files, head="cache: {platform: any}\n"))
+        if name != "one":
+            # The first item of the chain is fresh: the file on disk is the version of the second one.
+            assert set(project.plan("--cache", cache).values()) <= {"restore", "fresh"}
+        green(project.build("--cache", cache))
+        projects.append(project)
+    one, two, three = projects
+    assert calls(one) == ["edit", "edit"]
+    for project in (two, three):
+        assert (calls(project), project.ran()) == ([], [])
+        assert project.files() == one.files()
+    two.edit("spec.md", "another spec")
+    green(two.build("--cache", cache))
+    two.edit("spec.md", "the spec")
+    green(two.build("--cache", cache))
+    assert two.ran() == []
+    assert two.files() == one.files()
+
+
+def test_a_file_that_a_stage_edits_in_place_is_restored_over_the_same_original(tmp_path: Path, cache: str) -> None:
+    stages = "  edit: {inputs: [spec.md, m.txt], outputs: [m.txt], llm: {prompt: edit.j2, returns: text}}\n"
+    files = {"spec.md": "s", "m.txt": "original", "edit.j2": prompt("edit", "edited {{ inputs['m.txt'].text }}")}
+    one = Project(tmp_path / "one").write(pipeline(stages, files))
+    green(one.build("--cache", cache))
+    two = Project(tmp_path / "two").write(pipeline(stages, files))
+    green(two.build("--cache", cache))
+    assert (calls(two), two.read("m.txt")) == ([], one.read("m.txt"))
+    assert two.read("pipeline.lock") == one.read("pipeline.lock")
+    assert two.run("clean").code == 0
+    assert two.read("m.txt") == "original"
+    three = Project(tmp_path / "three").write(pipeline(stages, {**files, "m.txt": "another original"}))
+    green(three.build("--cache", cache))
+    assert calls(three) == ["edit"]
