@@ -21,7 +21,7 @@ from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
 from orch23.model.shared_cache import CacheOptions, cache_grant, cache_settings
 from orch23.model.text import format_duration, format_money, join_first
 from orch23.report.diagnostics import visible
-from orch23.report.values import format_size, parse_amount
+from orch23.report.values import format_size, parse_amount, pluralize
 
 _FLUSH_S = 300.0
 """How long a build waits for its uploads. A cache that does not respond is switched off much earlier."""
@@ -88,8 +88,15 @@ def open_cache(
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     if not settings.reads or (offline and settings.directory is None):
         return OpenedCache(None, events)
+    client = CacheClient(open_shared_cache(settings.url), partial(_warn, events), name=settings.url)
+    responses = None
+    if settings.responses:
+        from orch23.engine.shared_responses import SharedResponses  # noqa: PLC0415 - few pipelines share them
+
+        responses = SharedResponses(client, secrets, writes=settings.writes and downloads)
+        project.store.exchanges.use_cache(responses.find, responses.share)
     results = SharedResults(
-        CacheClient(open_shared_cache(settings.url), partial(_warn, events), name=settings.url),
+        client,
         project.store.contents,
         events,
         identity_of=_identities(project, settings.platform),
@@ -98,6 +105,7 @@ def open_cache(
         downloads=downloads,
         writes=settings.writes,
         verifies=settings.verify == "always",
+        responses=responses,
     )
     return OpenedCache(results, events)
 
@@ -152,6 +160,7 @@ def _described(used: SharedCacheUsed) -> str:
     saved = [format_duration(used.saved_s)] if used.saved_s >= 1 else []
     saved += [format_money(amount)] if amount >= _CENT else []
     parts = [f"{used.restored:,} restored ({format_size(used.down_bytes)})"] if used.restored else []
+    parts += [pluralize(used.responses, "response")] if used.responses else []
     parts += [f"{used.missing:,} not found"] if used.missing else []
     parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
     parts += [f"{used.not_stored:,} not stored"] if used.not_stored else []

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -35,6 +35,9 @@ from orch23.reapi.entries import decode_result, encode_result, entry_blobs, entr
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.safe_files import split_path
 from orch23.store.turns import PAUSE
+
+if TYPE_CHECKING:
+    from orch23.engine.shared_responses import SharedResponses
 
 KIND, VERSION = "stage", 1
 """The kind of an entry that is the result of a stage, and the version of its format."""
@@ -117,12 +120,16 @@ class SharedResults:
         reads: bool = True,
         writes: bool = False,
         verifies: bool = False,
+        responses: "SharedResponses | None" = None,
     ) -> None:
-        """Look up nothing yet. With `verifies`, results are verified again before they are used."""
+        """Look up nothing yet. With `verifies`, results are verified again before they are used.
+
+        `responses` are counted in the report.
+        """
         self._client, self._contents, self._observer = client, contents, observer
         self._identity_of, self._secrets, self._clock = identity_of, secrets, clock
         self._downloads, self._reads, self._writes = downloads, reads, writes
-        self.verifies = verifies
+        self.verifies, self._responses = verifies, responses
         self._lock = threading.Lock()
         self._lookups: dict[str, Task[FoundResult]] = {}
         self._remote: set[Digest] = set()
@@ -386,7 +393,8 @@ class SharedResults:
         known, used = self._client.statistics, [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
         missing = sum(one.finished.is_set() and one.result is None for one in self._lookups.values())
-        if not (used or missing or self._shares or unsent):
+        responses = 0 if self._responses is None else self._responses.used
+        if not (used or missing or self._shares or responses or unsent):
             return None
         return SharedCacheUsed(
             restored=len(used),
@@ -394,6 +402,7 @@ class SharedResults:
             stored=len(self._shares) - len(unsent),
             not_stored=len(unsent),
             refused=len(self._refused),
+            responses=responses,
             down_bytes=known.down_bytes,
             up_bytes=known.up_bytes,
             waited_s=round(self._waited_s, 3),

@@ -116,7 +116,8 @@ class SharedCacheUsed(EventData, frozen=True, kw_only=True):
     """What the build did with the shared cache, once it has ended; not emitted if it did nothing.
 
     `restored` counts the results that were used, `missing` those that the cache did not have, `stored` those that were
-    stored, `not_stored` those that could not be, `refused` those that have secrets. `waited_s` is the time that the
+    stored, `not_stored` those that could not be, `refused` those that have secrets. `responses` counts
+    the recorded responses of models that were used. `waited_s` is the time that the
     build waited for the cache. `saved_s` and `saved` are what the used results had taken: seconds and US dollars.
     """
 
@@ -126,6 +127,7 @@ class SharedCacheUsed(EventData, frozen=True, kw_only=True):
     stored: int = 0
     not_stored: int = 0
     refused: int = 0
+    responses: int = 0
     down_bytes: int = 0
     up_bytes: int = 0
     waited_s: float = 0.0

@@ -235,3 +235,32 @@ def test_a_file_that_a_stage_edits_in_place_is_restored_over_the_same_original(t
     three = Project(tmp_path / "three").write(pipeline(stages, {**files, "m.txt": "another original"}))
     green(three.build("--cache", cache))
     assert calls(three) == ["edit"]
+
+
+def test_a_response_is_shared_if_the_pipeline_says_so_and_verified_by_each_checkout(tmp_path: Path, cache: str) -> None:
+    stages = """
+  write:
+    inputs: [spec.md]
+    outputs: [draft.md]
+    llm: {prompt: write.j2, returns: text}
+    verify: [{shell: "grep -q draft draft.md"}]
+"""
+    head = "cache: {platform: PLATFORM, responses: true}\n"
+    one = Project(tmp_path / "one").write(pipeline(stages, FILES, head=head.replace("PLATFORM", "a")))
+    green(one.build("--cache", cache))
+    assert calls(one) == ["write"]
+    # Another environment: the result is not shared, and the response is.
+    two = Project(tmp_path / "two").write(pipeline(stages, FILES, head=head.replace("PLATFORM", "b")))
+    done = two.build("--cache", cache)
+    green(done)
+    assert (calls(two), two.ran()) == ([], ["write"])
+    assert [one["data"]["passed"] for one in two.events_of("check_result")] == [True]
+    assert two.events_of("shared_cache")[0]["data"]["responses"] == 1
+    assert "1 response" in done.err
+    # Without the cache it is recorded here, too.
+    green(two.build("--force", "write"))
+    assert calls(two) == []
+    # A pipeline that does not share responses neither uses nor stores any.
+    three = Project(tmp_path / "three").write(pipeline(stages, FILES, head="cache: {platform: c}\n"))
+    green(three.build("--cache", cache))
+    assert calls(three) == ["write"]
