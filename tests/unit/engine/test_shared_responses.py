@@ -19,7 +19,7 @@ GOOD = Exchange(fingerprint=KEY, stage="s", request={"model": "m"}, response="te
 
 
 def responses(cache: MemoryCache, *, writes: bool = True) -> tuple[SharedResponses, CacheClient]:
-    client = CacheClient(cache, lambda text: pytest.fail(text))
+    client = CacheClient(cache, pytest.fail)
     return SharedResponses(client, Secrets({"TOKEN": "s3cret-value-1"}), writes=writes), client
 
 
