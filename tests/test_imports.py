@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 LIBRARIES = {
     "click",
     "copier",
+    "cryptography",
     "jinja2",
     "jsonschema",
     "msgspec",

@@ -12,6 +12,7 @@ from orch23.load.codes import LOAD_CODES as LOAD
 from orch23.plan.codes import PLAN_CODES as PLAN
 from orch23.providers.codes import PROVIDER_CODES as PROVIDERS
 from orch23.resolve.codes import RESOLVE_CODES as RESOLVE
+from orch23.signing.codes import SIGNING_CODES as SIGNING
 from orch23.steps.registry import step_codes as codes_of_steps
 from orch23.store.codes import STORE_CODES as STORE
 from orch23.templates.codes import TEMPLATE_CODES as TEMPLATES
@@ -23,7 +24,7 @@ CODE_SECTIONS: Mapping[str, tuple[Mapping[str, tuple[str, str]], ...]] = {
     "providers": (PROVIDERS,),
     "the command line": (CLI,),
     "templates": (TEMPLATES,),
-    "the store and shared caches": (STORE, CACHE),
+    "the store and shared caches": (STORE, CACHE, SIGNING),
     "the pipeline": (LOAD, RESOLVE, PLAN),
 }
 

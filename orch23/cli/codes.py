@@ -65,8 +65,9 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E669": (
         "a command needs a library that is not installed",
-        "The libraries of `orch23 view` and of `orch23 build --otel` are extras, since most projects do not need them. "
-        "The hint is the command that adds one to your installation; `pip install 'orch23[view,otel]'` adds all.",
+        "The libraries of `orch23 view`, of `orch23 build --otel` and of signatures are extras, since most projects do "
+        "not need them. The hint is the command that adds one to your installation; "
+        "`pip install 'orch23[view,otel,signing]'` adds all.",
     ),
     "E681": (
         "a plan file cannot be used",

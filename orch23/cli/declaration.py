@@ -49,7 +49,7 @@ def is_from_environment(context: click.Context, parameter: str) -> bool:
     return context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
 
 
-def declare_group(name: str) -> Callable[[Declaration], click.Group]:
+def declare_group(name: str, group: click.Group | None = None) -> Callable[[Declaration], click.Group]:
     """Make a group of its declaration. Called without one of its commands, it shows its help."""
 
     def declare(declaration: Declaration) -> click.Group:
@@ -59,7 +59,8 @@ def declare_group(name: str) -> Callable[[Declaration], click.Group]:
                 return ExitCode.USAGE
             return ExitCode.OK
 
-        return click.group(name, invoke_without_command=True)(update_wrapper(click.pass_context(show), declaration))
+        make = click.group if group is None else group.group
+        return make(name, invoke_without_command=True)(update_wrapper(click.pass_context(show), declaration))
 
     return declare
 

@@ -1,7 +1,7 @@
 """The identity of the packages that are installed for an interpreter, from their records, without starting it.
 
-Two virtual environments with the same wheels are equal, wherever they are and whoever made them. So this leaves out
-what an installer writes for one machine: scripts with the path of an interpreter, compiled files, its own notes.
+Two virtual environments with the same wheels are equal, wherever they are and whatever installed them. So this leaves
+out what an installer writes for one machine: scripts with the path of an interpreter, compiled files, its own notes.
 """
 
 import base64
