@@ -242,7 +242,7 @@ class CacheClient:
         """Return after how long a call that is running may have used up the patience."""
         running = [*self._lookups.running(), *self._downloads.running()]
         times_s = [self._reading.overdue_s(one.began_s, one.usual_s) for one in running if one.began_s is not None]
-        return max(0.0, min(_LONGEST_WAIT_S, *times_s)) if times_s else _LONGEST_WAIT_S
+        return max(0.0, min(_LONGEST_WAIT_S, self._limits.patience_s, *times_s))
 
     def _stop_reading(self, reason: str) -> None:
         self._writing.switch_off()

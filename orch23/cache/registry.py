@@ -73,7 +73,7 @@ def open_shared_cache(url: str, credentials: "Credentials" = no_credentials) -> 
 
 
 def shown_url(url: str) -> str:
-    """Return the URL or path of a shared cache for messages: without a user name, a password or options."""
+    """Return the URL of an open cache for messages: without a user name, a password or options."""
     scheme, separator, rest = url.partition("://")
     address, slash, path = rest.partition("?")[0].partition("/")
     return f"{scheme}{separator}{address.rpartition('@')[2]}{slash}{path}" if separator else url
