@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 
@@ -16,12 +17,19 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.shared_results import IdentityOf, SharedResults
+from orch23.engine.shared_signatures import Signatures
 from orch23.execute.environment import Environments
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
-from orch23.model.shared_cache import CacheOptions, cache_grant, cache_settings
+from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.text import format_duration, format_money, join_first
+from orch23.providers.codes import NO_LIBRARY
+from orch23.providers.installation import install_command
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, parse_amount, pluralize
+from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
+from orch23.store.key_files import key_file, read_key_file
 
 _FLUSH_S = 300.0
 """How long a build waits for its uploads. A cache that does not respond is switched off much earlier."""
@@ -88,12 +96,17 @@ def open_cache(
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     if not settings.reads or (offline and settings.directory is None):
         return OpenedCache(None, events)
+    signatures = _signatures(project, settings)
+    if settings.writes and not signatures.can_sign:
+        text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
+        events.notice(Event(Warned(of_steps=True), text, level="warning"))
+    writes = settings.writes and signatures.can_sign
     client = CacheClient(open_shared_cache(settings.url), partial(_warn, events), name=settings.url)
     responses = None
     if settings.responses:
         from orch23.engine.shared_responses import SharedResponses  # noqa: PLC0415 - few pipelines share them
 
-        responses = SharedResponses(client, secrets, writes=settings.writes and downloads)
+        responses = SharedResponses(client, secrets, signatures, writes=writes and downloads)
         project.store.exchanges.use_cache(responses.find, responses.share)
     results = SharedResults(
         client,
@@ -103,9 +116,10 @@ def open_cache(
         secrets=secrets,
         clock=monotonic,
         downloads=downloads,
-        writes=settings.writes,
+        writes=writes,
         verifies=settings.verify == "always",
         responses=responses,
+        signatures=signatures,
     )
     return OpenedCache(results, events)
 
@@ -113,6 +127,32 @@ def open_cache(
 def _identities(project: Project, platform: str | None) -> IdentityOf:
     environments = Environments(platform=platform, executor=project.pipeline.executor)
     return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
+
+
+def _signatures(project: Project, settings: CacheSettings) -> Signatures:
+    """Return the keys whose signatures count, and that of the user among them.
+
+    Raises:
+        ConfigurationError: a key cannot be used, or the library is missing.
+
+    """
+    if not settings.signed_by:
+        return Signatures()
+    known = [PublicKey.parse(line) for line in settings.signed_by]
+    root, environ = project.settings.root, project.settings.environ
+    try:
+        for key in known if settings.writes else ():
+            # A line without a name has no file.
+            place = key_file(key.name, root, environ) if key.name else None
+            if place is not None and place.exists():
+                pair = KeyPair.from_pem(read_key_file(place), key.name)
+                if pair.public == key:
+                    return Signatures(known, pair)
+        import_module("cryptography")
+    except ModuleNotFoundError as error:
+        message = f"`cache.signed_by` needs the library `{LIBRARY}`, which is not installed"
+        raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(LIBRARY))) from error
+    return Signatures(known)
 
 
 def open_cache_for_plan(console: Console, project: Project, args: PipelineArguments) -> SharedResults | None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
 from orch23.decide.secrets import Secrets
+from orch23.engine.shared_signatures import Signatures
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.llm import Exchange
 from orch23.model.ports import ChunkSource
@@ -31,9 +32,9 @@ class SharedResponses:
     `used` and `stored` count responses.
     """
 
-    def __init__(self, client: CacheClient, secrets: Secrets, *, writes: bool) -> None:
+    def __init__(self, client: CacheClient, secrets: Secrets, signatures: Signatures, *, writes: bool) -> None:
         """Look up nothing yet. With `writes`, new responses are stored in the cache."""
-        self._client, self._secrets, self._writes = client, secrets, writes
+        self._client, self._secrets, self._signatures, self._writes = client, secrets, signatures, writes
         self._lock = threading.Lock()
         self._found: dict[str, Exchange | None] = {}
         self.stored: set[str] = set()
@@ -62,9 +63,12 @@ class SharedResponses:
         if len(data) > _MAX_BYTES or self._secrets.may_contain((text,)):
             return
         self.stored.add(fingerprint)
-        small = {**entry_blobs(KIND, VERSION, fingerprint), digest_bytes(data): data}
+        action = entry_digest(KIND, VERSION, fingerprint)
+        files = self._signatures.signed(KIND, action, {_EXCHANGE: data})
+        own = {digest_bytes(one): one for one in files.values() if isinstance(one, bytes)}
+        small = {**entry_blobs(KIND, VERSION, fingerprint), **own}
         blobs: dict[Digest, ChunkSource] = {digest: partial(_once, one) for digest, one in small.items()}
-        self._client.upload(entry_digest(KIND, VERSION, fingerprint), encode_result({_EXCHANGE: data}), blobs)
+        self._client.upload(action, encode_result(files), blobs)
 
     def _look(self, fingerprint: str) -> Exchange | None:
         action = entry_digest(KIND, VERSION, fingerprint)
@@ -72,13 +76,15 @@ class SharedResponses:
         if data is None:
             return None
         try:
-            file = decode_result(data)[_EXCHANGE]
+            files = decode_result(data)
+            file = files[_EXCHANGE]
             text = file.contents or self._client.get(file.entry.digest, _MAX_BYTES) or b""
             exchange = parse_exchange(text)
         except (ValueError, KeyError):
             self._client.reject(action)
             return None
-        if exchange.fingerprint != fingerprint or not _is_useful(exchange):
+        fault = self._signatures.fault(KIND, action, files, text, _EXCHANGE)
+        if fault or exchange.fingerprint != fingerprint or not _is_useful(exchange):
             self._client.reject(action)
             return None
         return replace(exchange, outcome="pending", diagnostics=(), superseded=False)

@@ -9,23 +9,29 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, TypeAlias
-
-from msgspec import Meta, Struct
+from typing import TYPE_CHECKING, TypeAlias
 
 from orch23.cache.client import CacheClient
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.decide.secrets import Secrets
 from orch23.engine.outcomes import StageUsage
-from orch23.engine.ownership import may_write_outputs_of
-from orch23.engine.verification import missing_outputs
-from orch23.model.digest import Digest, FileEntry, canonical_json, digest_bytes, digest_json
+from orch23.engine.shared_entries import (
+    KIND,
+    MAX_RECORD_BYTES,
+    RECORD,
+    VERSION,
+    FoundResult,
+    InvalidResultError,
+    ResultOrigin,
+    entry_files,
+    found_result,
+)
+from orch23.engine.shared_signatures import NO_SIGNATURES, SIGNATURE, Signatures
+from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
 from orch23.model.environment import EnvironmentIdentity
-from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.errors import MissingBytesError
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
 from orch23.model.fields import parse_decimal
-from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
-from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ChunkSource, ContentStore
 from orch23.model.record import Record, same_result
@@ -33,16 +39,11 @@ from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
 from orch23.reapi.entries import decode_result, encode_result, entry_blobs, entry_digest
 from orch23.resolve.resolution import ResolvedStage
-from orch23.store.safe_files import split_path
 from orch23.store.turns import PAUSE
 
 if TYPE_CHECKING:
     from orch23.engine.shared_responses import SharedResponses
 
-KIND, VERSION = "stage", 1
-"""The kind of an entry that is the result of a stage, and the version of its format."""
-_RECORD, _OUTPUTS = "record.json", "outputs/"
-_MAX_RECORD_BYTES = 4 << 20
 _MAX_READ_BYTES = 4 << 20
 """The largest file that a plan reads from the cache for a prompt or a list."""
 _LOOKUPS = 16
@@ -50,51 +51,6 @@ _MOST_WARNINGS = 3
 _MOST_NAMES = 5
 # A secret is found even if a chunk ends in it: the variables of an environment are shorter.
 _OVERLAP_BYTES = 256 << 10
-
-_Sha256: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-_BlobId: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")]
-
-
-class ResultOrigin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a result took when it was made: seconds, model calls, tokens, and US dollars (empty if not known)."""
-
-    seconds: float = 0.0
-    calls: NaturalNumber = 0
-    tokens: NaturalNumber = 0
-    cost: str = ""
-
-
-class _RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file `record.json`: a record without its outputs, and without what each checkout adds to it."""
-
-    stage: str
-    key: _Sha256
-    deleted: tuple[str, ...] = ()
-    exchanges: tuple[_Sha256, ...] = ()
-    git: dict[_Sha256, _BlobId] = {}
-    about: ResultOrigin = ResultOrigin()
-
-
-class FoundResult(Struct, frozen=True):
-    """A result of the cache whose entry is valid."""
-
-    record: Record
-    about: ResultOrigin
-
-    @property
-    def digests(self) -> set[Digest]:
-        """The digests of its outputs."""
-        return {entry.digest for entry in self.record.outputs.values()}
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of its outputs together."""
-        return sum(entry.digest.size_bytes for entry in self.record.outputs.values())
-
-
-class InvalidResultError(ValueError):
-    """An entry that is damaged, forged, or not a result of the stage."""
-
 
 IdentityOf: TypeAlias = Callable[[ResolvedStage], EnvironmentIdentity]
 """Return the identity of the environment of a stage."""
@@ -117,19 +73,19 @@ class SharedResults:
         secrets: Secrets,
         clock: Callable[[], float],
         downloads: bool = True,
-        reads: bool = True,
         writes: bool = False,
         verifies: bool = False,
         responses: "SharedResponses | None" = None,
+        signatures: Signatures = NO_SIGNATURES,
     ) -> None:
         """Look up nothing yet. With `verifies`, results are verified again before they are used.
 
-        `responses` are counted in the report.
+        `responses` are counted in the report. `signatures` has the keys whose signatures count.
         """
         self._client, self._contents, self._observer = client, contents, observer
         self._identity_of, self._secrets, self._clock = identity_of, secrets, clock
-        self._downloads, self._reads, self._writes = downloads, reads, writes
-        self.verifies, self._responses = verifies, responses
+        self._downloads, self._reads, self._writes = downloads, True, writes
+        self.verifies, self._responses, self._signatures = verifies, responses, signatures
         self._lock = threading.Lock()
         self._lookups: dict[str, Task[FoundResult]] = {}
         self._remote: set[Digest] = set()
@@ -219,22 +175,22 @@ class SharedResults:
         if data is None:
             return None
         try:
-            found = self._checked(resolved, data)
+            found = self._checked(resolved, digest, data)
             self._obtain(resolved.stage, found)
         except InvalidResultError as error:
             self._client.reject(digest)
-            self._warn_of_entry(resolved.stage.name, str(error))
+            self._warn_of_entry(resolved.stage.name, error.code, str(error))
             return None
         except MissingBytesError:
             self._client.reject(digest)
             return None
         except OSError as error:
             # Such as a full disk: the build finds out where it matters.
-            self._warn_of_entry(resolved.stage.name, f"its files cannot be stored: {error.strerror}")
+            self._warn_of_entry(resolved.stage.name, "W698", f"its files cannot be stored: {error.strerror}")
             return None
         return found
 
-    def _checked(self, resolved: ResolvedStage, data: bytes) -> FoundResult:
+    def _checked(self, resolved: ResolvedStage, action: Digest, data: bytes) -> FoundResult:
         """Return the result of an entry.
 
         Raises:
@@ -246,33 +202,19 @@ class SharedResults:
             files = decode_result(data)
         except ValueError as error:
             raise InvalidResultError(str(error)) from None
-        described = files.get(_RECORD)
+        described = files.get(RECORD)
         if described is None:
             message = "it has no record"
             raise InvalidResultError(message)
         text = described.contents
         if text is None:
-            text = self._client.get(described.entry.digest, _MAX_RECORD_BYTES)
+            text = self._client.get(described.entry.digest, MAX_RECORD_BYTES)
         if text is None:
             raise MissingBytesError(described.entry.digest.sha256)
-        others = {path: file.entry for path, file in files.items() if path != _RECORD}
-        form = _form_of(text)
-        record = Record(
-            stage=resolved.stage.name,
-            key=form.key,
-            manifest=resolved.manifest,
-            outputs={path.removeprefix(_OUTPUTS): entry for path, entry in others.items() if path.startswith(_OUTPUTS)},
-            deleted=form.deleted,
-            exchanges=form.exchanges,
-            git=form.git,
-            texts=resolved.texts,
-        )
-        if len(record.outputs) != len(others):
-            message = "it has files that are no outputs"
-            raise InvalidResultError(message)
-        for problem in _problems(resolved, record):
-            raise InvalidResultError(problem)
-        return FoundResult(record, form.about)
+        if fault := self._signatures.fault(KIND, action, files, text, RECORD):
+            raise InvalidResultError(fault.message, code=fault.code)
+        outputs = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
+        return found_result(resolved, text, outputs)
 
     def _obtain(self, stage: Stage, found: FoundResult) -> None:
         """Download the outputs of a result, or find out whether the cache has them.
@@ -291,13 +233,13 @@ class SharedResults:
         with self._lock:
             self._remote |= wanted
 
-    def _warn_of_entry(self, stage: str, why: str) -> None:
+    def _warn_of_entry(self, stage: str, code: str, why: str) -> None:
         with self._lock:
             self._warnings += 1
             is_shown = self._warnings <= _MOST_WARNINGS
         if is_shown:
-            text = f"[W698] a result in the shared cache is ignored, and the stage is built: {why}"
-            self._warn(text, stage, "W698")
+            text = f"[{code}] a result in the shared cache is ignored, and the stage is built: {why}"
+            self._warn(text, stage, code)
 
     def _warn(self, text: str, role: str, code: str) -> None:
         self._observer.notice(Event(Warned(code=code), text, role, "warning"))
@@ -325,19 +267,12 @@ class SharedResults:
         self._checking.append(self._checks.submit(check))
 
     def _share(self, record: Record, action: str, about: ResultOrigin) -> None:
-        form = _RecordForm(
-            stage=record.stage,
-            key=record.key,
-            deleted=record.deleted,
-            exchanges=record.exchanges,
-            git=dict(record.git),
-            about=about,
-        )
-        text = canonical_json(from_struct(form))
-        outputs = {f"{_OUTPUTS}{path}": entry for path, entry in record.outputs.items()}
+        digest = entry_digest(KIND, VERSION, action)
         try:
+            text, files = entry_files(record, about)
             named = self._secrets_in(text, record.outputs)
-            entry = encode_result({_RECORD: text, **outputs})
+            files = self._signatures.signed(KIND, digest, files)
+            entry = encode_result(files)
         # A name that is not Unicode, too many files, or bytes that are gone: the result is only used here.
         except (ValueError, MissingBytesError):
             return
@@ -346,12 +281,12 @@ class SharedResults:
             why = f"[W699] not stored in the shared cache, since it has a secret: {join_first(named, _MOST_NAMES)}"
             self._warn(why, record.stage, "W699")
             return
-        small: dict[Digest, bytes] = {**entry_blobs(KIND, VERSION, action), digest_bytes(text): text}
+        own = [one for one in files.values() if isinstance(one, bytes)]
+        small = {**entry_blobs(KIND, VERSION, action), **{digest_bytes(one): one for one in own}}
         blobs: dict[Digest, ChunkSource] = {
             **{one.digest: partial(self._contents.get_chunks, one.digest) for one in record.outputs.values()},
-            **{digest: partial(_once, data) for digest, data in small.items()},
+            **{one: partial(_once, data) for one, data in small.items()},
         }
-        digest = entry_digest(KIND, VERSION, action)
         self._shares[digest] = record.stage
         if self._found(record.key) is not None:
             self._client.reject(digest)  # its result did not pass here
@@ -361,7 +296,7 @@ class SharedResults:
         """Return where a result has a secret, each with the name of its variable."""
         sources: Iterator[tuple[str, Iterable[bytes]]] = iter(
             (
-                (_RECORD, (text,)),
+                (RECORD, (text,)),
                 *((path, self._contents.get_chunks(entry.digest)) for path, entry in outputs.items()),
             )
         )
@@ -382,6 +317,8 @@ class SharedResults:
         until = began_s + deadline_s
         for check in self._checking:
             check.finished.wait(max(0.0, until - self._clock()))
+            if check.error is not None:
+                raise check.error
         unsent = self._client.flush(max(0.0, until - self._clock()))
         unchecked = sum(not check.finished.is_set() for check in self._checking)
         self._waited_s += self._clock() - began_s
@@ -418,45 +355,6 @@ class SharedResults:
         self._checks.stop()
         for lookup in [*self._lookups.values()]:
             lookup.finished.set()
-
-
-def _form_of(text: bytes) -> _RecordForm:
-    try:
-        return to_struct(parse_json(text.decode("utf-8"), max_bytes=_MAX_RECORD_BYTES), _RecordForm)
-    except ValueError as error:
-        message = f"its record {error}"
-        raise InvalidResultError(message) from None
-
-
-def _problems(resolved: ResolvedStage, record: Record) -> Iterator[str]:
-    """Yield what the stage could not have made."""
-    stage, sizes = resolved.stage, [entry.digest.size_bytes for entry in record.outputs.values()]
-    if record.key != resolved.key:
-        yield "it is the result of another stage"
-    if len(sizes) > stage.limits.files or sum(sizes) > stage.limits.disk:
-        yield f"{len(sizes)} files with {sum(sizes)} bytes are more than the limits of the stage"
-    for path in (*record.outputs, *record.deleted):
-        try:
-            split_path(path)
-        except SafetyError:
-            yield f"{path[:200]!r} is not the path of an output"
-    if not may_write_outputs_of(stage, record):
-        yield "it has files that the stage may not write"
-    deleted = frozenset(record.deleted)
-    if not all(path in resolved.base and match_any(stage.fence.delete, path) for path in deleted):
-        yield "it deletes files that the stage may not delete"
-    if not deleted.isdisjoint(record.outputs):
-        yield "it deletes its outputs"
-    if any(above in record.outputs for path in record.outputs for above in _folders(path)):
-        yield "a file of it is a folder, too"
-    for missing in missing_outputs(stage, record.outputs):
-        yield missing.message
-
-
-def _folders(path: str) -> Iterator[str]:
-    """Yield the folders above a path."""
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _once(data: bytes) -> tuple[bytes]:

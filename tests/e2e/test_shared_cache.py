@@ -10,6 +10,8 @@ from orch23.execute.environment import Environments, MachineFacts
 from tests.e2e.pipelines import calls, green, pipeline, prompt
 from tests.project import Project
 
+pytestmark = pytest.mark.slow
+
 STAGES = """
   write: {inputs: [spec.md], outputs: [draft.md], llm: {prompt: write.j2, returns: text}}
   polish: {inputs: [draft.md], outputs: [text.md], llm: {prompt: polish.j2, returns: text}}
@@ -156,10 +158,10 @@ def test_results_are_verified_again_if_the_pipeline_says_so(first: Project, tmp_
 def test_without_a_platform_the_environment_of_each_stage_counts(
     tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("one", "two"):
-        project = checkout(tmp_path / name, head="")
-        green(project.build("--cache", cache))
-    assert project.ran() == []
+    one, two = (checkout(tmp_path / name, head="") for name in ("one", "two"))
+    green(one.build("--cache", cache))
+    green(two.build("--cache", cache))
+    assert two.ran() == []
     other = MachineFacts(release="other 1", machine="x86_64", libc="musl")
     monkeypatch.setattr(shared_cache, "Environments", partial(Environments, machine=other))
     three = checkout(tmp_path / "three", head="")
@@ -169,14 +171,14 @@ def test_without_a_platform_the_environment_of_each_stage_counts(
 
 def test_a_stage_whose_environment_is_not_known_is_not_shared(tmp_path: Path, cache: str) -> None:
     stages = "  any: {inputs: [spec.md], outputs: [o.txt], shell: '$(echo cp) spec.md o.txt'}\n"
-    for name in ("one", "two"):
-        project = Project(tmp_path / name).write(pipeline(stages, FILES))
+    one, two = (Project(tmp_path / name).write(pipeline(stages, FILES)) for name in ("one", "two"))
+    for project in (one, two):
         shown = project.run("plan", "--cache", cache).out
         assert " not shared: any: " in shown
         assert "would store" not in shown
         green(project.build("--cache", cache))
         assert project.ran() == ["any"]
-    document = project.run("plan", "--cache", cache, "--json", "--force", "any").json()
+    document = two.run("plan", "--cache", cache, "--json", "--force", "any").json()
     assert list(document["not_shared"]) == ["any"]
     assert not Path(cache).exists()
 
@@ -264,3 +266,24 @@ def test_a_response_is_shared_if_the_pipeline_says_so_and_verified_by_each_check
     three = Project(tmp_path / "three").write(pipeline(stages, FILES, head="cache: {platform: c}\n"))
     green(three.build("--cache", cache))
     assert calls(three) == ["write"]
+
+
+def test_only_results_that_a_listed_key_signed_are_used(tmp_path: Path, cache: str) -> None:
+    one, two, three = (checkout(tmp_path / name) for name in ("one", "two", "three"))
+    listed, other = (one.run("cache", "key", "new", name).out.strip() for name in ("ci", "other"))
+    head = "cache: {{platform: any, signed_by: ['{}']}}\n"
+    for project, keys in ((one, listed), (two, listed), (three, other)):
+        project.write(pipeline(STAGES, FILES, head=head.format(keys)))
+    # Without the private key, nothing is stored: it would count nowhere.
+    done = two.build("--cache", cache)
+    green(done)
+    assert "you have none of the keys in `cache.signed_by`" in done.err
+    assert not Path(cache).exists()
+    green(one.build("--cache", cache))
+    four = checkout(tmp_path / "four", head=head.format(listed))
+    green(four.build("--cache", cache))
+    assert (four.ran(), calls(four)) == ([], [])
+    done = three.build("--cache", cache)
+    green(done)
+    assert three.ran() == ["write", "polish", "copy", "count"]
+    assert "[E731]" in done.err

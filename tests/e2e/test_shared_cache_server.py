@@ -20,6 +20,8 @@ from tests.doubles import MemoryCache
 from tests.e2e.pipelines import green, shell
 from tests.project import Project
 
+pytestmark = pytest.mark.slow
+
 STAGES = """
   a: {inputs: [in.txt], outputs: [a.txt], shell: cp in.txt a.txt}
   b: {inputs: [a.txt], outputs: [b.txt], shell: cp a.txt b.txt}

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from orch23.cache.client import CacheClient
 from orch23.decide.secrets import Secrets
 from orch23.engine.shared_responses import KIND, VERSION, SharedResponses
+from orch23.engine.shared_signatures import Signatures
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
 from orch23.reapi.entries import encode_result, entry_digest
@@ -20,7 +21,7 @@ GOOD = Exchange(fingerprint=KEY, stage="s", request={"model": "m"}, response="te
 
 def responses(cache: MemoryCache, *, writes: bool = True) -> tuple[SharedResponses, CacheClient]:
     client = CacheClient(cache, pytest.fail)
-    return SharedResponses(client, Secrets({"TOKEN": "s3cret-value-1"}), writes=writes), client
+    return SharedResponses(client, Secrets({"TOKEN": "s3cret-value-1"}), Signatures(), writes=writes), client
 
 
 def shared(cache: MemoryCache, exchange: Exchange, *, writes: bool = True) -> None:
