@@ -14,10 +14,10 @@ OURS = Signatures((PAIR.public,), PAIR)
 ACTION = entry_digest("stage", 1, "key")
 TEXT = b"{}"
 OUT = FileEntry(digest_bytes(b"out"))
-FILES = {"record.json": TEXT, "outputs/a": OUT}
+FILES: Mapping[str, FileEntry | bytes] = {"record.json": TEXT, "outputs/a": OUT}
 
 
-def entry(signatures: Signatures = OURS, **changed: FileEntry | bytes) -> Mapping[str, EntryFile]:
+def entry(signatures: Signatures = OURS, changed: Mapping[str, FileEntry | bytes] = FILES) -> Mapping[str, EntryFile]:
     """Return a signed entry as it is read, with files that were changed after it was signed."""
     return decode_result(encode_result({**signatures.signed("stage", ACTION, FILES), **changed}))
 
@@ -47,7 +47,7 @@ def test_a_signed_entry_counts_also_if_the_server_left_the_bytes_of_its_record_o
     ids=["other bytes", "executable", "another file", "no signature", "empty"],
 )
 def test_each_file_of_an_entry_is_signed(changed: dict[str, FileEntry | bytes]) -> None:
-    assert not is_good(entry(**changed))
+    assert not is_good(entry(changed=changed))
 
 
 def test_a_signature_is_of_one_entry_of_one_kind_and_one_record() -> None:
