@@ -6,6 +6,7 @@ The path of the URL is the name of the instance. Compressed blobs are not used.
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -189,11 +190,12 @@ class GrpcCache:
         request = ReadRequest(resource_name=name)
         replies = self._calls.read(_READ, request, ReadResponse, self._headers(), deadline_s(digest.size_bytes))
         try:
-            first = next(replies, ReadResponse())
+            waiting = [next(replies, ReadResponse()).data]
             yield b""
-            yield first.data
-            for reply in replies:
-                yield reply.data
+            # While the next part comes, no part is kept but the piece that the caller has.
+            while waiting:
+                yield from _pieces(waiting.pop())
+                waiting += (reply.data for reply in islice(replies, 1))
         except AbsentError:
             return
         except TooLargeError:
@@ -299,8 +301,13 @@ def _from(chunks: Iterable[bytes], offset: int) -> Iterator[bytes]:
     for chunk in chunks:
         skipped = min(offset, len(chunk))
         offset -= skipped
-        for at in range(skipped, len(chunk), CHUNK_BYTES):
-            yield chunk[at : at + CHUNK_BYTES]
+        yield from _pieces(chunk[skipped:])
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    while data:
+        piece, data = data[:CHUNK_BYTES], data[CHUNK_BYTES:]
+        yield piece
 
 
 def _check(method: str, status: RpcStatus | None) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orch23.cache.bounds import MAX_ENTRY_BYTES
@@ -81,8 +82,8 @@ class GrpcCalls:
         start = self._channel().unary_stream(method)
         call = _guarded(method, lambda: start(encode(request), timeout=limit_s, metadata=_metadata(headers)))
         try:
-            while (data := _guarded(method, lambda: next(call, None))) is not None:
-                yield _decoded(method, reply, data)
+            # No name keeps a part of a blob while the next one comes.
+            yield from map(partial(_decoded, method, reply), _replies(method, call))
         finally:
             call.cancel()
 
@@ -145,6 +146,10 @@ class GrpcCalls:
                 trusted = grpc.ssl_channel_credentials(self._root_certificates())
                 self._made = grpc.secure_channel(self._target, trusted, _OPTIONS)
             return self._made
+
+
+def _replies(method: str, call: Iterator[bytes]) -> Iterator[bytes]:
+    return iter(lambda: _guarded(method, lambda: next(call, None)), None)
 
 
 def _metadata(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
