@@ -4,7 +4,6 @@ Two virtual environments with the same wheels are equal, wherever they are and w
 out what an installer writes for one machine: scripts with the path of an interpreter, compiled files, its own notes.
 """
 
-import base64
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +21,7 @@ _OF_INSTALLER: Final = re.compile(
 )
 _SCRIPT: Final = re.compile(rb"(?:\.\./|/[^,]*/)[^,]*?bin/([^,/]+),")
 _ENTRY_POINTS: Final = re.compile(rb"[^,/]+\.dist-info/entry_points\.txt,")
-_EXEC_LINE: Final = b"'''exec' "
+_EXEC_LINES: Final = re.compile(rb"""'{3}exec' ("[^"\n]*"|[^" \n]+) "\$0" "\$@"\n' '{3}\n""")
 _MAX_SCRIPT_BYTES: Final = 1 << 20
 
 
@@ -186,16 +185,19 @@ def _digest_of_script(path: Path) -> bytes:
     """Return the digest of a script without the path of its interpreter; empty for a program or a missing file."""
     try:
         with path.open("rb") as file:
-            if file.read(2) != b"#!":
-                return b""
-            data = file.read(_MAX_SCRIPT_BYTES)
+            script = file.read(_MAX_SCRIPT_BYTES) if file.read(2) == b"#!" else None
     except OSError:
         return b""
-    body = data.partition(b"\n")[2]
-    # A path that is too long for the kernel is in the second line.
-    if body.startswith(_EXEC_LINE):
-        body = body.partition(b"\n")[2]
-    return b"script=" + base64.urlsafe_b64encode(hashlib.sha256(body).digest())
+    return b"" if script is None else b"script=" + hashlib.sha256(split_script(script)[1]).hexdigest().encode()
+
+
+def split_script(data: bytes) -> tuple[str, bytes]:
+    """Return the command that interprets a script, and the lines after it. `data` begins after `#!`."""
+    first, _, body = data.partition(b"\n")
+    # Installers write a path that the kernel cannot use into a second line, for a shell.
+    if found := _EXEC_LINES.match(body):
+        return found[1].decode("utf-8", "replace"), body[found.end() :]
+    return first.decode("utf-8", "replace").strip(), body
 
 
 def _entry_points(folder: Path) -> frozenset[str]:

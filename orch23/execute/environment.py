@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.execute.distributions import StampedFiles, installed_packages
+from orch23.execute.distributions import StampedFiles, installed_packages, split_script
 from orch23.execute.interpreters import (
     SYSTEM_PATH,
     find_program,
@@ -253,17 +253,12 @@ def _head_of_script(path: Path) -> str:
     with path.open("rb") as file:
         if file.read(2) != b"#!":
             return ""
-        data = file.read()
-    first, _, rest = data.partition(b"\n")
-    words = first[:_HEAD_BYTES].decode("utf-8", "replace").split()
-    # A path that is too long for the kernel is in the second line.
-    if rest.startswith(b"'''exec' "):
-        second, _, rest = rest.partition(b"\n")
-        words = shlex.split(second[:_HEAD_BYTES].decode("utf-8", "replace"))[1:]
+        command, body = split_script(file.read())
+    words = [command.strip('"')] if command.startswith('"') else command[:_HEAD_BYTES].split()
     runs = words[0] if words else ""
     if runs.rpartition("/")[2] == "env":
         runs = next((word for word in words[1:] if not word.startswith("-")), "")
-    return f"{hashlib.sha256(rest).hexdigest()}\n{runs}"
+    return f"{hashlib.sha256(body).hexdigest()}\n{runs}"
 
 
 def _unknown(why: str) -> EnvironmentIdentity:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from orch23.model.pipeline import DeclaredCache
 
 CacheMode: TypeAlias = Literal["off", "read", "read-write"]
+HELPER_VARIABLE: Final = "ORCH23_CACHE_CREDENTIAL_HELPER"
+"""The environment variable that names the program with the credentials of the server."""
 _SERVERS = ("http", "https")
 _MAX_ADDRESS = 4096
 
@@ -92,7 +94,10 @@ def cache_grant(
     own = convert(dict(declared), _Declared)
     if own.url is None or own.mode == "off" or _of_user(environ, options) is not None:
         return None
-    return Grant(kind="cache", name=_normal(own.url))
+    url = _normal(own.url)
+    # The user should know that credentials are sent to a server that a pipeline names.
+    has_credentials = bool(environ.get(HELPER_VARIABLE)) and not url.startswith("/")
+    return Grant(kind="cache", name=url, keys=(HELPER_VARIABLE,) if has_credentials else ())
 
 
 def cache_settings(

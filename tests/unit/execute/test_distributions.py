@@ -29,7 +29,7 @@ def test_the_same_wheels_are_equal_at_another_place_and_time_and_by_another_inst
     two = made(
         tmp_path / "bob",
         installer="uv",
-        scripts={"tool": b'#!/bin/sh\n\'\'\'exec\' "/home/bob/a long path/python" "$0" "$@"\nimport app\n'},
+        scripts={"tool": b"#!/bin/sh\n'''exec' \"/home/bob/a long path/python\" \"$0\" \"$@\"\n' '''\nimport app\n"},
         origin={"url": "file:///home/bob/app.whl", "archive_info": {}},
     )
     for path in two.root.rglob("*"):

@@ -301,3 +301,15 @@ def test_environments_are_equal_exactly_if_their_parts_are(one: dict[str, str], 
         return
     assert (digests[0] == digests[1]) == (one == other)
     assert EnvironmentIdentity(parts=dict(reversed(one.items()))).digest() == digests[0]
+
+
+def test_a_script_of_an_environment_with_a_long_path_is_the_same_program(machine: Machine, tmp_path: Path) -> None:
+    bin_ = machine.venv.root / "bin"
+    executable(bin_ / "tool", f"#!{machine.venv.python}\nimport lib\n".encode())
+    before = machine.of(ShellStep(("tool",)))
+    long = f"#!/bin/sh\n'''exec' \"{machine.venv.python}\" \"$0\" \"$@\"\n' '''\nimport lib\n"
+    executable(bin_ / "tool", long.encode())
+    assert machine.of(ShellStep(("tool",))) == before
+    assert before.is_shareable
+    executable(bin_ / "tool", long.replace(' "$0"', "").encode())
+    assert machine.of(ShellStep(("tool",))) != before, "another script for a shell"

@@ -12,6 +12,7 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.fields import Problems
 from orch23.model.pipeline import CACHE_VARIABLE
 from orch23.model.shared_cache import (
+    HELPER_VARIABLE,
     CacheOptions,
     CacheSettings,
     cache_grant,
@@ -87,6 +88,13 @@ def test_consent_is_needed_for_an_address_that_only_the_pipeline_names() -> None
     assert cache_grant(declared, {CACHE_VARIABLE: "off"}) is None
     assert cache_grant(declared, {CACHE_VARIABLE: ""}) is not None
     assert cache_grant(declared, {}, CacheOptions(url=SERVER)) is None
+
+
+def test_consent_names_the_credentials_that_a_server_of_the_pipeline_gets() -> None:
+    environ = {HELPER_VARIABLE: "helper"}
+    assert cache_grant({"url": SERVER}, environ) == Grant(kind="cache", name=SERVER, keys=(HELPER_VARIABLE,))
+    assert cache_grant({"url": SERVER}, environ) != cache_grant({"url": SERVER}, {HELPER_VARIABLE: ""})
+    assert cache_grant({"url": FOLDER}, environ) == cache_grant({"url": FOLDER}, {}), "a directory gets none"
 
 
 def test_another_path_of_the_same_server_is_another_cache() -> None:
