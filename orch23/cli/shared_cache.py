@@ -1,5 +1,6 @@
 """Open the shared cache of a build or a plan, and report at the end what was done with it."""
 
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
 from importlib import import_module
@@ -18,9 +19,10 @@ from orch23.cli.project_loading import Project
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.shared_results import IdentityOf, SharedResults
 from orch23.engine.shared_signatures import Signatures
+from orch23.execute.credential_helper import credential_helper
 from orch23.execute.environment import Environments
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
+from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.text import format_duration, format_money, join_first
@@ -101,7 +103,12 @@ def open_cache(
         text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     writes = settings.writes and signatures.can_sign
-    client = CacheClient(open_shared_cache(settings.url), partial(_warn, events), name=settings.url)
+    try:
+        backend = open_shared_cache(settings.url, _credentials(project, settings.url))
+    except CacheFault as fault:
+        _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
+        return OpenedCache(None, events)
+    client = CacheClient(backend, partial(_warn, events), name=settings.url)
     responses = None
     if settings.responses:
         from orch23.engine.shared_responses import SharedResponses  # noqa: PLC0415 - few pipelines share them
@@ -153,6 +160,26 @@ def _signatures(project: Project, settings: CacheSettings) -> Signatures:
         message = f"`cache.signed_by` needs the library `{LIBRARY}`, which is not installed"
         raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(LIBRARY))) from error
     return Signatures(known)
+
+
+def _credentials(project: Project, url: str) -> Callable[[str], Mapping[str, str]]:
+    """Return a function that returns the headers of a request, from the program that the user names.
+
+    It raises CacheFault if the program fails.
+
+    Raises:
+        ConfigurationError: there is no such program.
+
+    """
+    helper = credential_helper(url, project.settings.root, project.settings.environ)
+
+    def headers(address: str) -> Mapping[str, str]:
+        try:
+            return {} if helper is None else dict(helper.headers_for(address))
+        except ConfigurationError as error:
+            raise CacheFault(error.diagnostics[0].message) from None
+
+    return headers
 
 
 def open_cache_for_plan(console: Console, project: Project, args: PipelineArguments) -> SharedResults | None:

@@ -113,7 +113,7 @@ def test_the_results_of_many_ready_stages_are_looked_up_at_once(
 ) -> None:
     stages = "".join(f"  s{n}: {{inputs: [in.txt], outputs: [{n}.txt], shell: cp in.txt {n}.txt}}\n" for n in range(8))
     backend = MemoryCache()
-    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda _url: backend)
+    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
     green(checkout(tmp_path / "one", stages).build("--cache", "/shared"))
     together = threading.Barrier(8)
 
@@ -131,7 +131,7 @@ def test_the_results_of_many_ready_stages_are_looked_up_at_once(
 
 def test_a_result_is_looked_up_once_in_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = MemoryCache()
-    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda _url: backend)
+    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
     project = checkout(tmp_path / "one")
     green(project.build("--cache", "/shared"))
     assert backend.asked.count("entry") == 2
@@ -158,7 +158,7 @@ def test_a_signal_ends_the_wait_for_uploads(
 
 def test_a_result_with_a_secret_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = MemoryCache()
-    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda _url: backend)
+    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
     project = checkout(tmp_path / "one")
     project.edit("in.txt", "x" * 3_000_000 + " k3y-0f-the-team-9912 \n")
     done = project.build("--cache", "/shared", env={"TEAM_TOKEN": "k3y-0f-the-team-9912"})
@@ -166,3 +166,20 @@ def test_a_result_with_a_secret_is_not_shared(tmp_path: Path, monkeypatch: pytes
     assert "W699" in done.err
     assert "a.txt (TEAM_TOKEN)" in done.err
     assert (backend.entries, backend.blobs) == ({}, {})
+
+
+def test_a_helper_of_the_user_gives_the_credentials_of_a_server(server: CacheServer, tmp_path: Path) -> None:
+    helper = tmp_path / "helper"
+    helper.write_text('#!/bin/sh\necho \'{"headers": {"Authorization": ["Bearer s3cret-of-the-team"]}}\'\n')
+    helper.chmod(0o755)
+    environ = {"ORCH23_CACHE_CREDENTIAL_HELPER": str(helper)}
+    green(checkout(tmp_path / "one").build("--cache", server.url, env=environ))
+    assert {one.get("authorization") for one in server.headers} == {"Bearer s3cret-of-the-team"}
+    server.asked.clear()
+    helper.write_text("#!/bin/sh\necho s3cret; exit 3\n")
+    two = checkout(tmp_path / "two")
+    done = two.build("--cache", server.url, env=environ)
+    green(done)
+    assert (two.ran(), server.asked) == (["a", "b"], [])
+    assert done.err.count("exited with status 3") == 1
+    assert "s3cret" not in done.err
