@@ -12,7 +12,7 @@ from msgspec import Struct, convert
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
-from orch23.model.server_url import normalize_url, url_fault
+from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.model.step import Grant
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ CacheMode: TypeAlias = Literal["off", "read", "read-write"]
 HELPER_VARIABLE: Final = "ORCH23_CACHE_CREDENTIAL_HELPER"
 """The environment variable that names the program with the credentials of the server."""
 _SERVERS = ("http", "https")
+_OTHERS = ("grpc", "grpcs", "s3", "gs", "az")
+"""Schemes of other servers and of buckets. `cache.registry` opens all of these."""
 _MAX_ADDRESS = 4096
 
 
@@ -164,7 +166,7 @@ def _of_user(environ: Mapping[str, str], options: CacheOptions) -> str | None:
     return None
 
 
-ADDRESS_FORMS: Final = "write the absolute path of a directory, `file:///PATH`, or a URL with https://"
+ADDRESS_FORMS: Final = "write the absolute path of a directory, or a URL with file://, https://, grpcs:// or s3://"
 """A hint about the addresses that a cache can have."""
 
 
@@ -183,9 +185,17 @@ def cache_url_fault(text: str) -> str | None:
         return "has a host that cannot be read"
     if parts.scheme.lower() in _SERVERS:
         return url_fault(text)
+    if parts.scheme.lower() in _OTHERS:
+        unusual = (
+            (not parts.netloc, "has no host and no bucket"),
+            ("@" in parts.netloc, "contains a user name or a password"),
+            (bool(parts.fragment), "has a fragment"),
+            (parts.scheme.lower() == "grpc" and not is_loopback(text), "has grpc, which anyone on the way can read"),
+        )
+        return next((why for broken, why in unusual if broken), None)
     path = _path(text)
     rules = (
-        (path is None, "is neither an absolute path nor a URL of file, http or https"),
+        (path is None, "is neither an absolute path nor a URL of a directory, a server or a bucket"),
         (path is not None and "\0" in path, "has a null character"),
         (path is not None and ".." in path.split("/"), "contains `..`"),
         (path is not None and not path.strip("/."), "is the root directory"),
@@ -207,6 +217,9 @@ def _path(text: str) -> str | None:
 def _normal(text: str) -> str:
     """Return a valid address in the form in which it is compared and used."""
     path = _path(text)
+    scheme, _, rest = text.partition("://")
+    if path is None and scheme.lower() in _OTHERS:
+        return f"{scheme.lower()}://{rest.rstrip('/')}"
     if path is None:
         return normalize_url(text)
     return "/" + "/".join(name for name in path.split("/") if name not in {"", "."})

@@ -130,12 +130,29 @@ def test_to_write_without_a_cache_is_an_error(how) -> None:
     assert error.value.diagnostics[0].hint is not None
 
 
+def test_buckets_and_servers_with_grpc_are_servers_too() -> None:
+    for given, url in (
+        ("S3://bucket/team/", "s3://bucket/team"),
+        ("grpcs://cache.example.org:9092/", "grpcs://cache.example.org:9092"),
+        ("grpc://127.0.0.1:9092", "grpc://127.0.0.1:9092"),
+        ("gs://bucket", "gs://bucket"),
+    ):
+        assert used(url=given) == (url, "read")
+        assert used(url=given, write=True) == (url, "read-write")
+        assert settings(url=given).directory is None
+
+
 WRONG = (
     "cache",
     "./cache",
     "~/cache",
     "ftp://host/x",
     "s3:/x",
+    "s3:///x",
+    "s3://name:secret@bucket/x",
+    "grpcs://user:secret@host",
+    "grpcs://host#secret",
+    "grpc://host:9092",
     "https://",
     "https://user:secret@host/x",
     "https://host/x?token=secret",
