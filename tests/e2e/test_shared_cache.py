@@ -7,8 +7,9 @@ import pytest
 
 from orch23.cli import shared_cache
 from orch23.execute.environment import Environments, MachineFacts
-from tests.e2e.pipelines import calls, green, pipeline, prompt
+from tests.e2e.pipelines import calls, green, pipeline, prompt, shell
 from tests.project import Project
+from tests.repository import Repository
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +139,7 @@ def test_forced_and_uncached_stages_are_not_restored(first: Project, tmp_path: P
     green(second.build("--cache", cache, "--force", "write"))
     assert calls(second) == ["write"]
     assert second.ran() == ["write", "count"]
+    assert second.events_of("shared_cache")[0]["data"]["restored"] == 2
 
 
 def test_results_are_verified_again_if_the_pipeline_says_so(first: Project, tmp_path: Path, cache: str) -> None:
@@ -180,6 +182,41 @@ def test_a_stage_whose_environment_is_not_known_is_not_shared(tmp_path: Path, ca
         assert project.ran() == ["any"]
     document = two.run("plan", "--cache", cache, "--json", "--force", "any").json()
     assert list(document["not_shared"]) == ["any"]
+    assert not Path(cache).exists()
+
+
+def test_a_result_that_does_not_pass_here_is_made_again(
+    tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")
+    mark = tmp_path / "fails-once"
+    stages = f"""
+  make:
+    inputs: [spec.md]
+    outputs: [o.txt]
+    shell: cp spec.md o.txt
+    verify: [{{shell: "if test -e {mark}; then rm {mark}; exit 1; fi"}}]
+"""
+    head = "cache: {platform: any, verify: always}\ndefaults: {sandbox: off}\n"
+    one, two = (Project(tmp_path / name).write(shell(stages, FILES, head=head)) for name in ("one", "two"))
+    green(one.build("--cache", cache))
+    mark.touch()
+    done = two.build("--cache", cache)
+    green(done)
+    assert "[W697] the result of the shared cache does not pass" in done.err
+    assert [one["data"]["passed"] for one in two.events_of("check_result")] == [False, True]
+
+
+def test_an_edit_that_a_user_committed_is_not_shared(tmp_path: Path, cache: str) -> None:
+    project = Repository(tmp_path / "project")
+    project.write(pipeline(STAGES, FILES, head="cache: {platform: any}\n"))
+    project.init()
+    with_trust = {"ORCH23_TRUST": "1"}
+    green(project.build("write", env=with_trust))
+    project.edit("draft.md", "edited by hand")
+    project.commit()
+    green(project.build("write", "--cache", cache, env=with_trust))
+    assert [one["data"]["status"] for one in project.events_of("stage_finished")] == ["verified"]
     assert not Path(cache).exists()
 
 

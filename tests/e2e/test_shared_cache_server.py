@@ -15,6 +15,7 @@ from orch23.cli import shared_cache
 from orch23.engine.shared_results import SharedResults
 from orch23.model.digest import Digest
 from orch23.reapi.entries import decode_result
+from orch23.store.file_copy import CHUNK_BYTES
 from tests.cache_server import CacheServer, serving_cache
 from tests.doubles import MemoryCache
 from tests.e2e.pipelines import green, shell
@@ -153,6 +154,8 @@ def test_a_signal_ends_the_wait_for_uploads(
     project = checkout(tmp_path / "one")
     done = project.build("--cache", server.url, "--cache-write")
     assert "results are not stored in the shared cache, and stay on this machine: a, b" in done.err
+    # Not because the cache took too long.
+    assert "for the rest of this run" not in done.err
     assert project.files()["b.txt"] == b"right\n"
 
 
@@ -160,7 +163,8 @@ def test_a_result_with_a_secret_is_not_shared(tmp_path: Path, monkeypatch: pytes
     backend = MemoryCache()
     monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
     project = checkout(tmp_path / "one")
-    project.edit("in.txt", "x" * 3_000_000 + " k3y-0f-the-team-9912 \n")
+    # The secret is where one chunk of the file ends and another begins.
+    project.edit("in.txt", "x" * (CHUNK_BYTES - 8) + " k3y-0f-the-team-9912 \n")
     done = project.build("--cache", "/shared", env={"TEAM_TOKEN": "k3y-0f-the-team-9912"})
     green(done)
     assert "W699" in done.err

@@ -13,7 +13,7 @@ from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.reapi.entries import decode_result, encode_result
 from orch23.reapi.messages import ActionResultProto, OutputFile, OutputSymlink, digest_proto
 from orch23.reapi.wire import encode
-from tests.e2e.pipelines import green, shell
+from tests.e2e.pipelines import calls, green, pipeline, proposing, shell
 from tests.project import Project
 
 STAGES = """
@@ -137,6 +137,27 @@ MISSING: Mapping[str, Callable[[Cache], object]] = {
     "a blob is a folder": lambda cache: replaced(cache, Path.mkdir),
 }
 """Entries without their bytes: misses, without a warning about the entry."""
+
+
+def test_a_result_may_not_delete_a_file_that_its_stage_may_only_write(tmp_path: Path) -> None:
+    stages = """
+  edit:
+    inputs: [in.txt, kept.txt]
+    outputs: [out.txt]
+    allowed_paths: {write: [out.txt, kept.txt]}
+    llm: {prompt: p.j2, returns: files}
+"""
+    files = {"in.txt": "right\n", "kept.txt": "kept\n", "p.j2": proposing("edit", {"out.txt": "'made'"})}
+    one, two = (
+        Project(tmp_path / name / "project").write(pipeline(stages, files, head="cache: {platform: any}\n"))
+        for name in ("one", "two")
+    )
+    green(one.build("--cache", str(tmp_path / "cache")))
+    Cache(tmp_path / "cache").record(deleted=["kept.txt"])
+    done = two.build("--cache", str(tmp_path / "cache"))
+    green(done)
+    assert "W698" in done.err
+    assert (two.read("kept.txt"), calls(two)) == ("kept\n", ["edit"])
 
 
 def checkout(root: Path) -> Project:
