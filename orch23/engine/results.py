@@ -268,7 +268,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         cheap = is_cheap_to_rebuild(resolved.stage, done) and self._is_alone(resolved.stage)
         record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
         if state.shared is not None:
-            state.shared.share(resolved, record, done.usage, self.events.took_s(name))
+            state.shared.share(resolved, record, done, self.events.took_s(name))
         self._warn_of_changes(resolved)
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
         end = StageOutcome(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from orch23.cache.client import CacheClient
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.decide.secrets import Secrets
-from orch23.engine.outcomes import StageUsage
+from orch23.engine.attempt import StageResult
 from orch23.engine.shared_entries import (
     KIND,
     MAX_RECORD_BYTES,
@@ -246,16 +246,21 @@ class SharedResults:
 
     # ---- store ----------------------------------------------------------------------------
 
-    def share(self, resolved: ResolvedStage, record: Record, usage: StageUsage, took_s: float) -> None:
-        """Store a result that passed in the cache, in the background; not if it has user edits or secrets."""
+    def share(self, resolved: ResolvedStage, record: Record, done: StageResult, took_s: float) -> None:
+        """Store a result that passed in the cache, in the background; not if it has user edits or secrets.
+
+        `took_s` is how long its stage took, in seconds.
+        """
         if self.has(record):
-            self.use(record)  # it was verified again
+            if done.verified:
+                self.use(record)
             return
         if not self._writes or record.failed or record.accepted or not resolved.stage.cache:
             return
         action = self._action(resolved)
         if action is None:
             return
+        usage = done.usage
         cost = usage.cost + usage.saved
         about = ResultOrigin(
             seconds=round(took_s, 3),

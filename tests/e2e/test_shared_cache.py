@@ -189,22 +189,29 @@ def test_a_result_that_does_not_pass_here_is_made_again(
     tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")
-    mark = tmp_path / "fails-once"
+    mark, more = tmp_path / "fails-once", tmp_path / "more"
     stages = f"""
   make:
     inputs: [spec.md]
     outputs: [o.txt]
-    shell: cp spec.md o.txt
+    shell: "cat spec.md {more} > o.txt || true"
     verify: [{{shell: "if test -e {mark}; then rm {mark}; exit 1; fi"}}]
 """
     head = "cache: {platform: any, verify: always}\ndefaults: {sandbox: off}\n"
-    one, two = (Project(tmp_path / name).write(shell(stages, FILES, head=head)) for name in ("one", "two"))
+    one, two, three = (
+        Project(tmp_path / name).write(shell(stages, FILES, head=head)) for name in ("one", "two", "three")
+    )
     green(one.build("--cache", cache))
     mark.touch()
+    more.write_text(" and more")
     done = two.build("--cache", cache)
     green(done)
     assert "[W697] the result of the shared cache does not pass" in done.err
     assert [one["data"]["passed"] for one in two.events_of("check_result")] == [False, True]
+    # Its result replaces the one that did not pass.
+    green(three.build("--cache", cache))
+    assert (three.ran(), three.read("o.txt")) == (["make"], "the spec and more")
+    assert three.events_of("stage_finished")[0]["data"]["status"] == "verified"
 
 
 def test_an_edit_that_a_user_committed_is_not_shared(tmp_path: Path, cache: str) -> None:
