@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ STAGES = """
 """
 RECORD, OUT = "record.json", "outputs/out.txt"
 EVIL = b"evil\n"
+UNSANDBOXED = {"ORCH23_ALLOW_UNSANDBOXED": "1"}
 
 
 class Cache:
@@ -165,11 +167,19 @@ def checkout(root: Path) -> Project:
     return Project(root).write(shell(STAGES, {"in.txt": "right\n"}, head=head))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a cache with the result of a stage."""
+    root = tmp_path_factory.mktemp("made")
+    green(checkout(root / "one").build("--cache", str(root / "cache"), env=UNSANDBOXED))
+    return root / "cache"
+
+
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
-    monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")
-    green(checkout(tmp_path / "one").build("--cache", str(tmp_path / "cache")))
-    return Cache(tmp_path / "cache")
+def cache(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
+    for name, value in UNSANDBOXED.items():
+        monkeypatch.setenv(name, value)
+    return Cache(shutil.copytree(made, tmp_path / "cache"))
 
 
 def built_anyway(tmp_path: Path, *, restored: int = 0) -> str:
