@@ -1,4 +1,4 @@
-"""Whole builds through the ports: contents in memory, and an executor that has no more than bytes of an action, also as messages."""
+"""Whole builds through the ports: contents in memory, and an executor that has no more than the bytes of an action."""
 
 import os
 import sys
