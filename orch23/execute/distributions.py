@@ -245,7 +245,8 @@ def _strays(folder: Path, names: list[str], found: dict[str, str], files: Stampe
         if name in owned or not stem.isidentifier() or name == "__pycache__":
             continue
         path = folder / name
-        if dot and suffix.rpartition(".")[2] in {"py", "so"}:
+        if dot and suffix.rpartition(".")[2] in {"py", "pyc", "so"}:
             found[name] = files.sha256(path)
-        elif not dot and path.is_dir() and any(one.suffix in {".py", ".so"} for one in path.iterdir()):
+        # A folder without modules may be a namespace package; only what an uninstalled package left is none.
+        elif not dot and path.is_dir() and any(one.name != "__pycache__" for one in path.iterdir()):
             yield f"`{name}` is a package without a record"

@@ -37,7 +37,7 @@ _RELEASE_KEYS: Final = ("ID", "VERSION_ID", "BUILD_ID", "IMAGE_VERSION")
 # Checks that read only JSON and text. Others parse Python, by the version that runs orch23.
 _PORTABLE_CHECKS: Final = frozenset(("json_schema", "json_values", "one_per_input"))
 _INTERPRETERS: Final = ("python", "pypy")
-_LIBRARY: Final = b"libpython"
+_LIBRARIES: Final = (b"libpython", b"libpypy")
 _MAX_SCRIPTS: Final = 4  # a script may be run by another script
 _HEAD_BYTES: Final = 4096
 
@@ -208,10 +208,13 @@ class Environments(Struct, kw_only=True):
             if library and not libraries:
                 return _unknown(f"the library of the interpreter `{path.name}` was not found")
             builds = [program, *map(self.files.sha256, libraries)]
-            shown = _full_version(path)
+            shown, folders = _full_version(path), [folder for folder in package_folders(path) if folder.is_dir()]
         except (OSError, ConfigurationError):
             return _unknown(f"the interpreter `{path.name}` cannot be read")
-        packages = installed_packages(package_folders(path), self.files)
+        # Such as an interpreter without the GIL, whose folders have another name.
+        if not folders:
+            return _unknown(f"the packages of the interpreter `{path.name}` were not found")
+        packages = installed_packages(folders, self.files)
         label = f"{'PyPy' if real.name.startswith('pypy') else 'Python'}{of_program}"
         listed = f"packages{of_program}"
         return EnvironmentIdentity(
@@ -222,9 +225,9 @@ class Environments(Struct, kw_only=True):
 
 
 def _of_interpreter(path: Path) -> str:
-    """Return the digest of a program, and after a line break the name of a library that it is linked to."""
+    """Return the digest of a program, and after a line break whether it names the library of an interpreter."""
     data = path.read_bytes()
-    return f"{hashlib.sha256(data).hexdigest()}\n{_LIBRARY.decode() if _LIBRARY in data else ''}"
+    return f"{hashlib.sha256(data).hexdigest()}\n{'yes' if any(name in data for name in _LIBRARIES) else ''}"
 
 
 def _python_libraries(program: Path, version: str) -> list[Path]:

@@ -44,7 +44,7 @@ class EnvironmentIdentity(Struct, frozen=True, kw_only=True):
     def describe(self) -> str:
         """Return the parts in one line, or why the result is not shared."""
         if self.faults:
-            return f"not shared: {'; '.join(self.faults)}"
+            return f"not shared: {'; '.join(self.faults)} ({PLATFORM_HINT})"
         if not self.parts:
             return "does not depend on the machine"
         return ", ".join(f"{name} {self.shown.get(name) or _shortened(value)}" for name, value in self.parts.items())

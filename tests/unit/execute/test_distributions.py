@@ -111,6 +111,7 @@ def test_the_order_of_the_lines_of_a_record_does_not_matter(tmp_path_factory, or
         (lambda env: (env.site / "mine.egg-link").write_text("/home/alice/work\n.\n"), "`mine.egg-link`"),
         (lambda env: (env.site / "mine-1-py3.egg").mkdir(), "`mine-1-py3.egg`"),
         (lambda env: (env.site / "mine").mkdir() or (env.site / "mine" / "a.py").write_text(""), "`mine`"),
+        (lambda env: (env.site / "mine" / "below").mkdir(parents=True), "`mine`"),
         (lambda env: (env.site / "mine-1.dist-info").mkdir(), "`mine-1.dist-info`"),
     ],
 )
@@ -175,3 +176,11 @@ def test_a_record_is_read_again_only_when_it_has_changed(tmp_path: Path) -> None
     record.write_text(record.read_text() + record_line("app/new.py", b"new"))
     assert found(environment, Noting()).digest != before.digest
     assert read == ["RECORD"]
+
+
+def test_what_an_uninstalled_package_left_does_not_count(tmp_path: Path) -> None:
+    environment = made(tmp_path)
+    before = found(environment)
+    (environment.site / "gone" / "__pycache__").mkdir(parents=True)
+    (environment.site / "~one" / "part").mkdir(parents=True)
+    assert found(environment) == before

@@ -148,6 +148,12 @@ def test_a_package_in_editable_mode_is_not_shared(machine: Machine) -> None:
     assert machine.of(TESTS, platform="image 7").parts == {"platform": "image 7"}
 
 
+def test_an_interpreter_whose_packages_are_elsewhere_is_not_shared(machine: Machine) -> None:
+    machine.venv.site.parent.rename(machine.venv.site.parent.with_name("python3.11t"))
+    assert "packages of the interpreter" in machine.of(TESTS).describe()
+    assert "`cache: {platform: TEXT}`" in machine.of(TESTS).describe()
+
+
 def test_an_interpreter_without_a_version_is_not_shared(machine: Machine) -> None:
     (machine.venv.root / "pyvenv.cfg").unlink()
     machine.venv.python.unlink()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from orch23.decide.secrets import Secrets
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import ConfigurationError
 from orch23.signing.entries import DOMAIN, MAX_SIGNATURE_BYTES, SignedEntry, sign_entry, signature_fault
@@ -68,6 +69,11 @@ def test_nothing_shows_a_private_key() -> None:
         assert str(SEED) not in text
         assert SEED.hex() not in text
         assert base64.b64encode(SEED).decode() not in text
+
+
+def test_a_private_key_in_a_text_is_redacted() -> None:
+    assert Secrets({}).redact(f"a\n{CI.to_pem().decode()}b") == "a\n[redacted private key]\nb"
+    assert Secrets({}).redact(str(CI.public)) == str(CI.public)
 
 
 KEY = base64.b64encode(PUBLIC).decode()
