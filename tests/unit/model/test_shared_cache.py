@@ -131,15 +131,15 @@ def test_to_write_without_a_cache_is_an_error(how) -> None:
 
 
 def test_buckets_and_servers_with_grpc_are_servers_too() -> None:
-    for given, url in (
+    for text, url in (
         ("S3://bucket/team/", "s3://bucket/team"),
         ("grpcs://cache.example.org:9092/", "grpcs://cache.example.org:9092"),
         ("grpc://127.0.0.1:9092", "grpc://127.0.0.1:9092"),
         ("gs://bucket", "gs://bucket"),
     ):
-        assert used(url=given) == (url, "read")
-        assert used(url=given, write=True) == (url, "read-write")
-        assert settings(url=given).directory is None
+        assert used(url=text) == (url, "read")
+        assert used(url=text, write=True) == (url, "read-write")
+        assert settings(url=text).directory is None
 
 
 WRONG = (
