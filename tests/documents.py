@@ -92,6 +92,14 @@ WHOLE: dict[str, Any] = {
     "pools": {"llm": 1, "network": 2},
     "exit_codes": {"E2": 4, "E201": 5},
     "executor": "local",
+    "cache": {
+        "url": "/srv/cache",
+        "mode": "read",
+        "responses": True,
+        "verify": "always",
+        "platform": "p",
+        "signed_by": ["ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="],
+    },
     "stages": {
         "ask": {
             **COMMON,

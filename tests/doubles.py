@@ -1,7 +1,7 @@
 """Doubles that fill the ports and remember what they were asked: contents, an executor, a provider, a clock."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from threading import Lock
@@ -13,8 +13,7 @@ from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.llm import Request, Response
 from orch23.model.ports import ContentStore, FileContentStore
-from orch23.model.record import Record
-from orch23.store.remote_stores import with_file_access
+from orch23.store.transfers import with_file_access
 
 
 class MemoryContents:
@@ -60,23 +59,50 @@ class MemoryContents:
         pass
 
 
-class MemoryResults:
-    """A result store in memory, with the methods that every implementation must have and no others."""
+class MemoryCache:
+    """A backend of a shared cache in memory. `before` is called with the name of each method and its digest."""
 
     def __init__(self) -> None:
-        self.records: dict[str, list[Record]] = {}
+        self.blobs: dict[Digest, bytes] = {}
+        self.entries: dict[Digest, bytes] = {}
+        self.before: Callable[[str, Digest | None], object] = lambda _name, _digest: None
         self.asked: list[str] = []
+        self.questions: list[int] = []
+        self.closed = 0
 
-    def has(self, key: str) -> bool:
-        return bool(self.by_key(key))
+    def _ask(self, name: str, digest: Digest | None = None) -> None:
+        self.asked.append(name)
+        self.before(name, digest)
 
-    def by_key(self, key: str) -> tuple[Record, ...]:
-        self.asked.append(key)
-        return tuple(record for record in self.records.get(key, ()) if not record.failed)
+    def entry(self, digest: Digest) -> bytes | None:
+        self._ask("entry", digest)
+        return self.entries.get(digest)
 
-    def put(self, record: Record) -> None:
-        others = [one for one in self.records.get(record.key, ()) if one != record]
-        self.records[record.key] = [record, *others]
+    def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
+        self._ask("replace_entry" if replace else "put_entry", digest)
+        if replace or digest not in self.entries:
+            self.entries[digest] = data
+
+    def missing(self, digests: Collection[Digest]) -> list[Digest]:
+        self._ask("missing")
+        self.questions.append(len(digests))
+        return [digest for digest in digests if digest not in self.blobs]
+
+    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+        self._ask("blob", digest)
+        data = self.blobs.get(digest)
+        return None if data is None else (data[at : at + 1000] for at in range(0, len(data), 1000))
+
+    def put_blob(self, digest: Digest, chunks: Callable[[], Iterable[bytes]]) -> None:
+        self._ask("put_blob", digest)
+        self.blobs[digest] = b"".join(chunks())
+
+    def discard(self, digest: Digest) -> None:
+        self._ask("discard", digest)
+        self.blobs.pop(digest, None)
+
+    def close(self) -> None:
+        self.closed += 1
 
 
 def memory() -> FileContentStore:

@@ -61,7 +61,8 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     the build waits for its batches. With `cancels`, it only cancels them. With `holds` and `replay`, a
     stage whose response is not recorded waits. `shared_budget` is the limit of several builds together. `approve`
     raises an error if the preview of the build is not the plan that was approved; stages then do only what the plan
-    says.
+    says. `cache` is the shared cache that the user names, as an absolute path or a URL, or `off`; with `cache_write`
+    results are stored in it.
     """
 
     selection: Selection = ALL_STAGES
@@ -80,6 +81,8 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     wait: bool = False
     cancels: bool = False
     holds: bool = False
+    cache: str | None = None
+    cache_write: bool = False
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
     approve: Callable[[Project, Preview], None] | None = None
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
 from orch23.cli.project_loading import Project, open_build_session, open_read_session
 from orch23.cli.store_size import warn_about_size
-from orch23.decide.secrets import secrets_from
+from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.build import Build
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
@@ -52,6 +53,9 @@ from orch23.store.lock_file import lock_digest
 from orch23.store.run_logs import Journal, new_run_id
 from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
+
+if TYPE_CHECKING:
+    from orch23.cli.shared_cache import OpenedCache
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READ_BYTES = 64
@@ -122,13 +126,22 @@ def run_build(
     with ExitStack() as signals, prepared_build(project, request, screen) as build:
         on_ready()
 
+        shared = build.session.state.shared
+
         def interrupt(signum: int) -> None:
             on_signal(signum)
             build.interrupt(signum)
+            if shared is not None:
+                # The build may wait for the cache.
+                shared.close()
 
         # On a stack of its own, which is left last: a signal must not kill the build while it is being closed.
         signals.enter_context(interrupt_on_signal(interrupt))
         result = build.run()
+        if shared is not None:
+            from orch23.cli.shared_cache import finish_uploads  # noqa: PLC0415 - few builds use a shared cache
+
+            finish_uploads(shared, build.observer)
         warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
         counts = Counter(end.status.value for end in result.stages.values())
         if project.part is not None:
@@ -171,9 +184,14 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             sandbox.choose_in_background()
         sandbox_dirs, left_edited = _recover(project)
         forced = (*request.forced, *request.resample)
-        open_again = partial(open_read_session, project, forced=forced, overwrite_edited=request.overwrite_edited)
+        secrets, consent = secrets_from(settings.environ), Consent.of(settings.root, settings.environ)
+        opened = _open_cache(project, request, consent, secrets, stack)
+        shared = None if opened is None else opened.results
+        open_again = partial(
+            open_read_session, project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared
+        )
         # Read under the lock: no other build changes the lock file, the journal or the store from here on.
-        session = open_build_session(project, forced=forced, overwrite_edited=request.overwrite_edited)
+        session = open_build_session(project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared)
         check_ownership(session)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
         if request.approve is not None:
@@ -186,7 +204,6 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
-        secrets = secrets_from(settings.environ)
         fanout = Fanout(journal, StateFile(folder / "state.json", settings.clock), screen)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
         parts = BuildParts(
@@ -196,12 +213,14 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             sandbox=sandbox,
             jobs=jobs,
             secrets=secrets,
-            consent=Consent.of(settings.root, settings.environ),
+            consent=consent,
             observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
             sync=journal.sync,
             folder=folder,
             stack=stack,
         )
+        if opened is not None:
+            opened.events.pass_to(parts.observer)
         local = LocalExecutor(
             sandbox_dirs=sandbox_dirs,
             contents=store.contents,
@@ -229,6 +248,27 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # Last entered, first left: the index is saved while the journal and the executor are still open.
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         yield build
+
+
+def _open_cache(
+    project: Project, request: BuildRequest, consent: Consent, secrets: Secrets, stack: ExitStack
+) -> "OpenedCache | None":
+    """Return the shared cache, closed by `stack`; None if neither the user nor the pipeline names one."""
+    if not (request.cache or request.cache_write or project.names_cache):
+        return None
+    from orch23.cli.shared_cache import open_cache  # noqa: PLC0415 - few builds use a shared cache
+
+    opened = open_cache(
+        project,
+        url=request.cache,
+        write=request.cache_write,
+        consent=consent,
+        secrets=secrets,
+        offline=request.offline,
+    )
+    if opened.results is not None:
+        stack.callback(opened.results.close)
+    return opened
 
 
 def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:

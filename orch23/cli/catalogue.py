@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from orch23.cache.codes import CACHE_CODES as CACHE
 from orch23.checks.registry import check_codes
 from orch23.cli.codes import CLI_CODES as CLI
 from orch23.decide.proposal_codes import PROPOSAL_CODES as PROPOSALS
@@ -11,6 +12,7 @@ from orch23.load.codes import LOAD_CODES as LOAD
 from orch23.plan.codes import PLAN_CODES as PLAN
 from orch23.providers.codes import PROVIDER_CODES as PROVIDERS
 from orch23.resolve.codes import RESOLVE_CODES as RESOLVE
+from orch23.signing.codes import SIGNING_CODES as SIGNING
 from orch23.steps.registry import step_codes as codes_of_steps
 from orch23.store.codes import STORE_CODES as STORE
 from orch23.templates.codes import TEMPLATE_CODES as TEMPLATES
@@ -22,7 +24,7 @@ CODE_SECTIONS: Mapping[str, tuple[Mapping[str, tuple[str, str]], ...]] = {
     "providers": (PROVIDERS,),
     "the command line": (CLI,),
     "templates": (TEMPLATES,),
-    "the store": (STORE,),
+    "the store and shared caches": (STORE, CACHE, SIGNING),
     "the pipeline": (LOAD, RESOLVE, PLAN),
 }
 

@@ -21,6 +21,13 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
         "XDG_STATE_HOME nor HOME is an absolute path, or the directory is in the project, so that a clone could "
         "contain it. Set one of them to a directory outside, or set `ORCH23_TRUST=1` for one process.",
     ),
+    "E730": (
+        "the shared cache cannot be used as it is named",
+        "`--cache` and ORCH23_CACHE_URL name the shared cache: the absolute path of a directory, `file:///PATH`, or "
+        "the address of a server, with https:// unless it is this machine. The address must not have a user name or "
+        "a password. `off` uses no shared cache. `--cache-write` needs a cache to write to: one that you name, or "
+        "that of the pipeline after `orch23 trust`.",
+    ),
     "E650": (
         "the operating system refused an operation",
         "A file could not be read or written: the disk is full or damaged, a quota is used up, the file system is "
@@ -58,8 +65,9 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E669": (
         "a command needs a library that is not installed",
-        "The libraries of `orch23 view` and of `orch23 build --otel` are extras, since most projects do not need them. "
-        "The hint is the command that adds one to your installation; `pip install 'orch23[view,otel]'` adds all.",
+        "The libraries of `orch23 view`, of `orch23 build --otel` and of signatures are extras, since most projects do "
+        "not need them. The hint is the command that adds one to your installation; "
+        "`pip install 'orch23[view,otel,signing]'` adds all.",
     ),
     "E681": (
         "a plan file cannot be used",

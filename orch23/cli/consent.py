@@ -14,7 +14,7 @@ from orch23.cli.project_loading import Project, ProjectSettings, open_read_sessi
 from orch23.engine.preflight import llm_steps
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import CACHE_VARIABLE, Stage
 from orch23.model.step import Grant
 from orch23.providers.registry import required_grant
 from orch23.report.diagnostics import visible
@@ -120,4 +120,15 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
     stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
     # Other step kinds name their grants themselves, such as a download from a server.
     of_others = dict.fromkeys(grant for stage in stages for grant in stage.step.grants)
-    return (*(grant for grant in found if grant is not None), *of_others)
+    return (*(grant for grant in found if grant is not None), *of_others, *_grants_of_cache(project))
+
+
+def _grants_of_cache(project: Project) -> tuple[Grant, ...]:
+    if not project.pipeline.cache:
+        return ()
+    from orch23.model.shared_cache import cache_grant  # noqa: PLC0415 - few pipelines name a cache
+
+    # A cache that the user names meanwhile does not revoke the consent to that of the pipeline.
+    environ = {name: value for name, value in project.settings.environ.items() if name != CACHE_VARIABLE}
+    grant = cache_grant(project.pipeline.cache, environ)
+    return () if grant is None else (grant,)

@@ -49,7 +49,7 @@ def is_from_environment(context: click.Context, parameter: str) -> bool:
     return context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
 
 
-def declare_group(name: str) -> Callable[[Declaration], click.Group]:
+def declare_group(name: str, group: click.Group | None = None) -> Callable[[Declaration], click.Group]:
     """Make a group of its declaration. Called without one of its commands, it shows its help."""
 
     def declare(declaration: Declaration) -> click.Group:
@@ -59,7 +59,8 @@ def declare_group(name: str) -> Callable[[Declaration], click.Group]:
                 return ExitCode.USAGE
             return ExitCode.OK
 
-        return click.group(name, invoke_without_command=True)(update_wrapper(click.pass_context(show), declaration))
+        make = click.group if group is None else group.group
+        return make(name, invoke_without_command=True)(update_wrapper(click.pass_context(show), declaration))
 
     return declare
 
@@ -145,6 +146,10 @@ variable_options = _options(
 model_options = _options(
     option("--provider", metavar="NAME", envvar="ORCH23_PROVIDER", help="Use this provider in every llm stage."),
     option("--model", metavar="NAME", envvar="ORCH23_MODEL", help="Use this model in every llm stage."),
+)
+cache_options = _options(
+    option("--cache", metavar="URL", help="Use this shared cache; `off` uses none."),
+    option("--cache-write", is_flag=True, help="Store results in the shared cache."),
 )
 budget_option = option("--budget", metavar="USD", help="Spend at most this; replaces max_cost_usd.")
 unsandboxed_option = option(

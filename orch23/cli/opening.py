@@ -1,6 +1,7 @@
 """Open the project that a command line names, and read its stage selection."""
 
 import gc
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -15,6 +16,7 @@ from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
 from orch23.model.fields import parse_decimal
+from orch23.model.pipeline import NO_CACHE
 from orch23.model.plan import Plan
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import render_diagnostics, visible
@@ -250,6 +252,13 @@ def parse_budget(text: str | None) -> Decimal | None:
         hint = "write US dollars, as in `--budget 2.50`"
         raise UsageError(Diagnostic("E641", f"`--budget` must be greater than 0, not `{text}`", hint=hint))
     return amount
+
+
+def cache_address(here: Path, named: str | None) -> str | None:
+    """Return a shared cache of the command line: the path of a directory as an absolute one."""
+    if not named or named == NO_CACHE or ":" in named.partition("/")[0]:
+        return named
+    return os.path.abspath(here / named)  # noqa: PTH100 - `resolve` would follow links
 
 
 def _named(flag: str, name: str | None) -> str | None:

@@ -18,7 +18,7 @@ PARSED_FACT = "parsed"
 class PipelineArguments(Struct, frozen=True, kw_only=True):
     """The pipeline and stages on a command line, how they select, and what overrides the pipeline's own values.
 
-    The fields are the names of the parameters of commands.
+    The fields are the names of the parameters of commands. `cache` is the shared cache as the user names it.
     """
 
     arguments: tuple[str, ...] = ()
@@ -29,6 +29,8 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     vars_file: str | None = None
     provider: str | None = None
     model: str | None = None
+    cache: str | None = None
+    cache_write: bool = False
 
 
 class ParsedBuild(Struct, frozen=True):

@@ -271,6 +271,8 @@ def arguments_of(console: Console, plan: PlanFile, args: PipelineArguments) -> P
         vars_file=vars_file,
         provider=options.provider,
         model=options.model,
+        cache=args.cache,
+        cache_write=args.cache_write,
     )
 
 

@@ -31,7 +31,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, Orch23Error
 from orch23.model.paths import match_any
-from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.pipeline import CACHE_VARIABLE, Pipeline, Stage
 from orch23.model.plan import CompileCache
 from orch23.plan.nodes import writes_of
 from orch23.providers.registry import step_errors, unsupported_fields
@@ -43,6 +43,7 @@ from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.promotion import RefusePath
 
 if TYPE_CHECKING:
+    from orch23.engine.shared_results import SharedResults
     from orch23.load.overrides import ModelOverride
     from orch23.steps.llm.spec import LLMStep
 
@@ -118,6 +119,11 @@ class Project(Struct, frozen=True, kw_only=True):
     def refusal(self) -> RefusePath:
         """The check for protected paths that the pipeline does not declare."""
         return declared_by_pipeline(self.pipeline).write_error
+
+    @property
+    def names_cache(self) -> bool:
+        """Whether the pipeline or the environment names a shared cache."""
+        return bool(self.pipeline.cache or self.settings.environ.get(CACHE_VARIABLE))
 
     @property
     def memory(self) -> PriorState:
@@ -274,14 +280,29 @@ def read_yaml(text: str) -> Json:
     return value
 
 
-def open_read_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
+def open_read_session(
+    project: Project,
+    *,
+    forced: Sequence[str] = (),
+    overwrite_edited: bool = False,
+    shared: "SharedResults | None" = None,
+) -> Session:
     """Return a session that shows the project as it is at this moment. Takes no lock, writes nothing."""
     now = replace(project, store=project.store.for_one_moment())
-    return open_build_session(now, forced=forced, overwrite_edited=overwrite_edited)
+    return open_build_session(now, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
 
 
-def open_build_session(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
-    """Return a session that looks at the files of the project again for each decision. Writes nothing."""
+def open_build_session(
+    project: Project,
+    *,
+    forced: Sequence[str] = (),
+    overwrite_edited: bool = False,
+    shared: "SharedResults | None" = None,
+) -> Session:
+    """Return a session that looks at the files of the project again for each decision. Writes nothing.
+
+    `shared` are the results in a shared cache.
+    """
     try:
         return open_session(
             project.pipeline,
@@ -295,6 +316,7 @@ def open_build_session(project: Project, *, forced: Sequence[str] = (), overwrit
             trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
             plan=project.part.plan if project.part is not None else None,
             earlier=project.earlier.stages if project.earlier is not None else None,
+            shared=shared,
         )
     except InvalidInputError as error:
         raise InvalidInputError(*noted_errors(project, error.diagnostics)) from None

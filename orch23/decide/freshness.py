@@ -51,13 +51,15 @@ class Candidate(Struct, frozen=True, kw_only=True):
     """A record, what it requires of the workspace, and whether the missing bytes are available.
 
     Missing are those that the disk lacks and, if a later item of the chain is stale, an intermediate version.
-    `is_claim`: only the lock file has the record, so it must be verified first.
+    `is_claim`: only the lock file has the record, so it must be verified first. `is_shared`: a shared cache has it, and
+    this machine has not used it yet; with `is_claim`, it must be verified first, too.
     """
 
     record: Record
     target: Target
     is_available: bool
     is_claim: bool = False
+    is_shared: bool = False
 
 
 class StageFacts(Struct, frozen=True, kw_only=True):
@@ -139,7 +141,8 @@ def _by_records(known: StageFacts) -> Decision | None:
             return _claim(candidate) or Fresh(candidate.record)
     if available:
         best = available[0]
-        return _claim(best) or Restore(best.record, _restore_reasons(best, known))
+        source = (Reason("shared_cache"),) if best.is_shared else ()
+        return _claim(best) or Restore(best.record, (*source, *_restore_reasons(best, known)))
     if not known.current and known.same_core is not None and known.same_core.is_available:
         record = known.same_core.record
         changed = change_reasons(record.manifest, known.manifest)
@@ -154,7 +157,11 @@ def _restore_reasons(best: Candidate, known: StageFacts) -> tuple[Reason, ...]:
 
 
 def _claim(candidate: Candidate) -> VerifyOnly | None:
-    return VerifyOnly(candidate.record, (Reason("claim"),), claim=True) if candidate.is_claim else None
+    if not candidate.is_claim:
+        return None
+    if candidate.is_shared:
+        return VerifyOnly(candidate.record, (Reason("shared_cache"),), shared=True)
+    return VerifyOnly(candidate.record, (Reason("claim"),), claim=True)
 
 
 def mismatched_paths(

@@ -126,6 +126,24 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "and they fail. If you edited an output, undo the edit. Otherwise check where the lock file comes from; "
         "`orch23 build --resample STAGE` requests a new result from the model.",
     ),
+    "W697": (
+        "a result of the shared cache does not pass",
+        "With `cache: {verify: always}`, orch23 verified a result of the shared cache, and it failed. The stage ran as "
+        "if there were no result. Its tests may depend on something that is not an input, such as the time, or the "
+        "result was forged: check who can write to the cache.",
+    ),
+    "W698": (
+        "a result in the shared cache is ignored",
+        "An entry of the shared cache is damaged, or is not a result that the stage can have: it has files that the "
+        "stage may not write, lacks outputs, or exceeds its limits. The stage was built. If you did not expect it, "
+        "check who can write to the cache.",
+    ),
+    "W699": (
+        "a result with a secret is not shared",
+        "An output has a value of this environment that looks like a secret, so the result stays on this machine. "
+        "Remove the secret from the output, or give the variable another name if it is not secret "
+        "(`orch23 help secrets`).",
+    ),
     "E710": (
         "stored bytes are lost",
         "A stage needs bytes that are in neither the store, the transcripts, the project nor git, such as the file "

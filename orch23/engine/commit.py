@@ -19,7 +19,7 @@ from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
 from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
-from orch23.model.record import Base, LockFile, Record
+from orch23.model.record import LockFile, Record
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.promotion import PromotionResult
@@ -77,11 +77,18 @@ class Committer(Struct, dict=True):
         self.session.state.expected |= self.session.state.target(resolved.stage.name, record)
         return record
 
-    def store_locked_record(self, record: Record) -> None:
-        """Store a record that only the lock file has, if the lock file is trusted."""
+    def store_trusted_record(self, resolved: ResolvedStage, record: Record) -> None:
+        """Store a record that only the lock file or a shared cache has, if that is trusted."""
+        state, records = self.session.state, self.session.store.records
+        if state.is_shared(record):
+            # Not durable at once: the cache still has it after a power cut.
+            records.add(record)
+            if state.shared is not None:
+                state.shared.use(record)
+            self._keep_starts(resolved, record)
         # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
-        if self.session.state.trusts_lock and not is_proven(record, self.session.store.records):
-            self.session.store.records.put(record)
+        elif state.trusts_lock and not is_proven(record, records):
+            records.put(record)
 
     def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
         """Show a recorded result to other stages. The workspace does not change."""
@@ -239,13 +246,13 @@ class Committer(Struct, dict=True):
         # A verified claim is stored unchanged, so that the lock file stays the same (ADR 21).
         if done.claim is not None:
             return replace(done.claim, stage=name)
-        originals, bases = self._originals(resolved, done), self._bases(resolved)
+        originals, bases = state.originals(resolved, (*done.outputs, *done.deleted)), state.bases(name)
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.
         if done.verified:
             is_accepted = state.ownership.is_accepted
             accepted = tuple(p for p, entry in done.outputs.items() if p in accepted or is_accepted(p, entry))
-        return Record(
+        record = Record(
             stage=name,
             key=resolved.key,
             manifest=resolved.manifest,
@@ -259,14 +266,15 @@ class Committer(Struct, dict=True):
             git=self._blob_ids((*done.outputs.items(), *originals.items(), *((p, b.start) for p, b in bases.items()))),
             failed=failed,
         )
+        self._keep_starts(resolved, record)
+        return record
 
-    def _bases(self, resolved: ResolvedStage) -> dict[str, Base]:
-        """Return the moved bases that a stage started from. A copy of their bytes is kept with the transcripts."""
-        state, name = self.session.state, resolved.stage.name
-        starts = dict(sorted(state.moved_bases.get(name, {}).items()))
-        for path, start in starts.items():
-            self._keep_start(resolved, path, start)
-        return {path: Base(start, state.incoming_version(name, path)) for path, start in starts.items()}
+    def _keep_starts(self, resolved: ResolvedStage, record: Record) -> None:
+        """Keep a copy of all bytes that a stage started from."""
+        starts = (*record.originals.items(), *((path, base.start) for path, base in record.bases.items()))
+        for path, entry in starts:
+            if entry is not None:
+                self._keep_start(resolved, path, entry)
 
     def _keep_start(self, resolved: ResolvedStage, path: str, entry: FileEntry) -> None:
         """Keep bytes that a stage started from with the transcripts: a clone has these, but no store."""
@@ -288,23 +296,6 @@ class Committer(Struct, dict=True):
                 with contextlib.suppress(MissingBytesError):
                     found[entry.digest.sha256] = git_blob_id(self.session.state.read(path, entry))
         return found
-
-    def _originals(self, resolved: ResolvedStage, done: StageResult) -> dict[str, FileEntry | None]:
-        """Return version 0 of each path that a chain wrote. A copy of its bytes is kept with the transcripts.
-
-        A file that did not exist when the stage was resolved is not version 0: it appeared while the model wrote.
-        """
-        if resolved.stage.chain is None:
-            return {}
-        state = self.session.state
-        originals = {
-            path: state.original(path) if path in resolved.base or path in state.known_originals else None
-            for path in (*done.outputs, *done.deleted)
-        }
-        for path, entry in originals.items():
-            if entry is not None:
-                self._keep_start(resolved, path, entry)
-        return originals
 
     def _compare(self, targets: Mapping[str, _Target]) -> WorkspaceChange:
         """Compare the targets with the workspace. Files that no record knows and that are not version 0 stay."""

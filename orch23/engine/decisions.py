@@ -1,7 +1,7 @@
 """Resolve a stage, collect the facts about its records and files, and decide what to do with it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -24,6 +24,9 @@ from orch23.plan.nodes import reads_with_exclusions, writes_of
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.resolve.slices import YamlReader
+
+if TYPE_CHECKING:
+    from orch23.engine.shared_results import SharedResults
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]
 
@@ -97,6 +100,14 @@ class StageDecider(Struct):
             if same and record.texts and record.texts == resolved.texts and not record.failed:
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
         return None
+
+    def look_ahead(self, name: str) -> None:
+        """Ask the shared cache for the result of a stage that will be decided soon. Does not wait for it."""
+        state = self.state
+        state.moved_bases[name] = Bases(state).in_force(name)
+        resolved = self.resolve(name)
+        if state.shared is not None and self._may_share(resolved) and not self._has_result(resolved):
+            state.shared.prefetch(resolved)
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         """Resolve and decide a stage on its base (ADR 19).
@@ -283,11 +294,32 @@ class StageDecider(Struct):
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
         found += [r for r in self.state.store.records.by_key(resolved.key) if not r.failed]
+        # A record of the lock file counts only after a verification, which a shared result makes unnecessary.
+        if self.state.shared is not None and not self._has_result(resolved):
+            found += self._shared(self.state.shared, resolved)
         unique: list[Record] = []
         for record in found:
             if not any(same_result(record, one) for one in unique):
                 unique.append(record if record.stage == stage.name else replace(record, stage=stage.name))
         return tuple(unique)
+
+    def _shared(self, results: "SharedResults", resolved: ResolvedStage) -> tuple[Record, ...]:
+        """Return the result of today's key in the shared cache, as the record that a run would have made here."""
+        name = resolved.stage.name
+        if not self._may_share(resolved) or (found := results.find(resolved)) is None:
+            return ()
+        originals = self.state.originals(resolved, written_paths(found))
+        return (replace(found, stage=name, originals=originals, bases=self.state.bases(name)),)
+
+    def _has_result(self, resolved: ResolvedStage) -> bool:
+        """Return whether the local store has a result of today's key, with all of its bytes."""
+        return any(self._has_outputs(r) for r in self.state.store.records.by_key(resolved.key) if not r.failed)
+
+    def _may_share(self, resolved: ResolvedStage) -> bool:
+        """Return whether a result from elsewhere would be used."""
+        stage = resolved.stage
+        is_forced = stage.name in self.forced or stage.family in self.forced
+        return stage.cache and not is_forced and not resolved.broken and not self.waiting_on(stage.name)
 
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:
         if not resolved.stage.cache:
@@ -314,7 +346,13 @@ class StageDecider(Struct):
         claim = state.is_claim(record)
         lacking = claim and not self._has_outputs(record)
         rebuilt = (lacking or not available) and rebuild_outputs(state, resolved, record)
-        return Candidate(record=record, target=target, is_available=available or rebuilt, is_claim=claim)
+        return Candidate(
+            record=record,
+            target=target,
+            is_available=available or rebuilt,
+            is_claim=claim,
+            is_shared=state.is_shared(record),
+        )
 
     def _edited_paths(self, names: Sequence[str]) -> tuple[str, ...]:
         chained = self.state.link(names[0]) is not None

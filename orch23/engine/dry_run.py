@@ -1,6 +1,7 @@
 """Predict what a build would do, without running or writing anything."""
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,6 +18,9 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Plan, Restore, VerifyOnly
 from orch23.model.record import LockFile, Record
 from orch23.plan.planner import ALL_STAGES, Selection
+
+if TYPE_CHECKING:
+    from orch23.engine.shared_results import SharedResults
 
 
 class DryRun(Struct, dict=True):
@@ -161,7 +165,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     """The decisions in the order of the plan, with the resolved stages.
 
     `obsolete` are the files of ended stages that a green build would remove, `released` those that stay, with the name
-    of the stage; `skipped` are the stages that are switched off.
+    of the stage; `skipped` are the stages that are switched off. `shared` are the results in a shared cache.
     """
 
     plan: Plan
@@ -170,6 +174,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     obsolete: tuple[str, ...] = ()
     released: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
+    shared: "SharedResults | None" = None
 
     def count(self, *kinds: type[Decision]) -> int:
         """Count the decisions of these kinds."""
@@ -211,6 +216,7 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         decisions=decisions,
         decided_stages=dry_run.decided_stages,
         skipped=selection.skipped(plan),
+        shared=session.state.shared,
     )
     if not selection.selects_all:
         return seen

@@ -276,7 +276,7 @@ class Ownership(Struct, dict=True):
 
     @cached_property
     def _blob_ids(self) -> Mapping[str, str]:
-        everything = (*self.locked.records, *(held.record for held in self.store.records.survey()))
+        everything = (*self.locked.records, *self.store.records.everything())
         return {sha256: blob for record in everything for sha256, blob in record.git.items()}
 
     def _accepted(self, record: Record) -> Collection[str]:

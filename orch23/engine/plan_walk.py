@@ -25,6 +25,9 @@ from orch23.resolve.slices import YamlReader
 if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
 
+_LOOK_AHEAD = 256
+"""For at most so many ready stages the shared cache is asked at once."""
+
 _NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
 
 
@@ -211,6 +214,10 @@ class ReadyNodes:
                 if self._waiting[after] == 0:
                     heapq.heappush(self._ready, self._position[after])
 
+    def first(self, count: int) -> list[str]:
+        """Return the next ready nodes without taking them."""
+        return [self._plan.order[at] for at in heapq.nsmallest(count, self._ready)]
+
     def pop(self) -> str | None:
         """Return the next ready node, or None."""
         if not self._ready:
@@ -282,9 +289,12 @@ class PlanWalk:
         self.wanted: Collection[str] = selection.nodes(decider.state.plan)
         earlier = decider.earlier
         self.unaffected = frozenset[str]() if earlier is None else earlier.unaffected(decider.state)
+        self._looked_ahead: set[str] = set()
 
     def step(self) -> bool:
         """Handle the next ready node; return False if there is none."""
+        if self._decider.state.shared is not None:
+            self._look_ahead()
         name = self._frontier.pop()
         if name is None:
             return False
@@ -332,6 +342,22 @@ class PlanWalk:
     def release(self, name: str) -> None:
         """Stop waiting for a node."""
         self._frontier.release(name)
+
+    def _look_ahead(self) -> None:
+        """Ask the shared cache for the results of many ready stages at once: one after the other would take long."""
+        if self._looked_ahead.issuperset(self._frontier.first(1)):
+            return
+        nodes = self._decider.state.plan.nodes
+        for name in self._frontier.first(_LOOK_AHEAD):
+            is_decided = name in self.wanted and name not in self.unaffected and isinstance(nodes[name], Stage)
+            if is_decided and name not in self._looked_ahead:
+                try:
+                    self._decider.look_ahead(name)
+                except (Exception, SystemExit) as error:
+                    # The decision on the stage reports it.
+                    if _fault(error) is None:
+                        raise
+            self._looked_ahead.add(name)
 
     def _pass_over(self, name: str) -> None:
         # Selected stages downstream are decided on the last result of this one.

@@ -7,6 +7,7 @@ Rules 2, 3, 5 and 7 of the staleness rules are here, with the bases of ADR 19. N
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,9 +18,13 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.model.record import LockFile, Record
+from orch23.model.record import Base, LockFile, Record
 from orch23.plan.nodes import PlanIndex
 from orch23.store.project_store import ProjectStore
+
+if TYPE_CHECKING:
+    from orch23.engine.shared_results import SharedResults
+    from orch23.resolve.resolution import ResolvedStage
 
 
 class ProjectState(Struct, dict=True):
@@ -33,6 +38,7 @@ class ProjectState(Struct, dict=True):
     build. `reads` is what the decision on a stage or the expansion of a foreach depends on: files by path, listed
     directories by their whole path (see `tracked`). With `trusts_lock`, results that only the lock file has count as
     proven. `owners` names by path the settled stages that write or delete it; `known_originals` is version 0 by path.
+    `shared` are the results in a shared cache, if the build uses one.
     """
 
     plan: Plan
@@ -49,6 +55,7 @@ class ProjectState(Struct, dict=True):
     git: GitFiles = field(default_factory=NoGitFiles)
     other_pipelines: OtherPipelines | None = None
     trusts_lock: bool = False
+    shared: "SharedResults | None" = None
     owners: dict[str, list[str]] = field(default_factory=dict)
     known_originals: dict[str, FileEntry | None] = field(default_factory=dict)
     _declared: PlanIndex | None = None
@@ -196,8 +203,36 @@ class ProjectState(Struct, dict=True):
         return self.plan.is_declared(record.stage) or is_proven(record, self.store.records)
 
     def is_claim(self, record: Record) -> bool:
-        """Return whether only the lock file says that this result passed: it is verified before it counts."""
+        """Return whether this result is verified before it counts.
+
+        Only the lock file says that it passed, or a shared cache whose results are verified (ADR 57).
+        """
+        if self.is_shared(record) and self.shared is not None:
+            return self.shared.verifies
         return not self.trusts_lock and not is_proven(record, self.store.records)
+
+    def is_shared(self, record: Record) -> bool:
+        """Return whether a shared cache has this result, and the local store does not."""
+        return self.shared is not None and self.shared.has(record) and not is_proven(record, self.store.records)
+
+    # ---- records --------------------------------------------------------------------------
+
+    def originals(self, resolved: "ResolvedStage", written: Iterable[str]) -> dict[str, FileEntry | None]:
+        """Return version 0 of each path that a chain wrote.
+
+        A file that did not exist when the stage was resolved is not version 0: it appeared while the model wrote.
+        """
+        if resolved.stage.chain is None:
+            return {}
+        return {
+            path: self.original(path) if path in resolved.base or path in self.known_originals else None
+            for path in written
+        }
+
+    def bases(self, name: str) -> dict[str, Base]:
+        """Return the moved bases that a stage starts from, for its record."""
+        starts = sorted(self.moved_bases.get(name, {}).items())
+        return {path: Base(start, self.incoming_version(name, path)) for path, start in starts}
 
     # ---- versions of a chain --------------------------------------------------------------
 
@@ -258,6 +293,8 @@ class ProjectState(Struct, dict=True):
         except MissingBytesError:
             kept = self._kept_original(entry)
             kept = self.ownership.bytes_from_git(path, entry) if kept is None else kept
+            # A plan downloads no results: it reads only the files that a prompt or a list needs.
+            kept = self.shared.read(entry.digest) if kept is None and self.shared is not None else kept
             if kept is not None:
                 return kept
             # In a dry run, lost bytes do not matter if the stage runs anyway.
@@ -281,6 +318,7 @@ class ProjectState(Struct, dict=True):
             or self.store.contents.has(entry.digest)
             or self.store.workspace.entry(entry.link or path) == replace(entry, link="")
             or self.ownership.bytes_from_git(path, entry) is not None
+            or (self.shared is not None and self.shared.has_bytes(entry.digest))
         )
 
     # ---- promotion ------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from orch23.engine.protected_files import undeclared_tool_files
 from orch23.engine.run_events import RunEvents
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
-from orch23.model.event import Warned
+from orch23.model.event import FROM_SHARED_CACHE, Warned
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus, checked_transition
@@ -235,7 +235,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def fresh(self, resolved: ResolvedStage, record: Record) -> None:
         """Add a result that is on disk already."""
-        self.committer.store_locked_record(record)
+        self.committer.store_trusted_record(resolved, record)
         metrics = metrics_of(resolved.stage, record)
         end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key, metrics=metrics)
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
@@ -247,10 +247,11 @@ class StageResults(Struct, kw_only=True, dict=True):
             MissingBytesError: their bytes are lost; nothing was changed.
 
         """
-        self.committer.store_locked_record(record)
+        is_shared = self.committer.session.state.is_shared(record)
+        text = FROM_SHARED_CACHE if is_shared else "restored from the store"
+        self.committer.store_trusted_record(resolved, record)
         self.committer.use_recorded(resolved, record)
         metrics = metrics_of(resolved.stage, record)
-        text = "restored from the store"
         end = StageOutcome(status=StageStatus.RESTORED, text=text, key=resolved.key, metrics=metrics)
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
 
@@ -266,6 +267,8 @@ class StageResults(Struct, kw_only=True, dict=True):
             return
         cheap = is_cheap_to_rebuild(resolved.stage, done) and self._is_alone(resolved.stage)
         record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
+        if state.shared is not None:
+            state.shared.share(resolved, record, done, self.events.took_s(name))
         self._warn_of_changes(resolved)
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
         end = StageOutcome(

@@ -84,16 +84,17 @@ class RunEvents(Struct):
 
     def withheld(self, name: str, key: str, missing: Sequence[str]) -> None:
         """Report that a stage passed and waits for its group. Its duration ends here."""
-        self._took[name] = self._took_s(name)
+        self._took[name] = self.took_s(name)
         data = StageWithheld(key=key, missing=tuple(missing[:_MOST_NAMES]), waits_for=len(missing))
         self.emit(data, f"waits for {join_first(missing, _MOST_NAMES)}", name)
 
-    def _took_s(self, name: str) -> float:
+    def took_s(self, name: str) -> float:
+        """Return how many seconds ago a stage started; 0 if it has not."""
         return round(self.clock() - self._began[name], 3) if name in self._began else 0.0
 
     def deferred(self, name: str) -> None:
         """End the duration of a stage that is promoted later."""
-        self._took[name] = self._took_s(name)
+        self._took[name] = self.took_s(name)
 
     def promoted(self, name: str, text: str, promoted: PromotionResult) -> None:
         """Report the files of the workspace that changed."""
@@ -110,7 +111,7 @@ class RunEvents(Struct):
         data = StageFinished(
             status=end.status,
             key=end.key,
-            duration_s=self._took.get(name, self._took_s(name)),
+            duration_s=self._took.get(name, self.took_s(name)),
             attempts=end.attempts,
             calls=end.cost.calls,
             recorded=end.usage.recorded,

@@ -49,6 +49,7 @@ from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import read_regular
 
 if TYPE_CHECKING:
+    from orch23.engine.shared_results import SharedResults
     from orch23.resolve.expand import Expansion
     from orch23.steps.llm.spec import LLMStep
 
@@ -203,12 +204,14 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     trusts_lock: bool = False,
     plan: Plan | None = None,
     earlier: EarlierBuild | None = None,
+    shared: "SharedResults | None" = None,
 ) -> Session:
     """Open a pipeline on the records of the store and the results of earlier builds.
 
     `git` has the files of the project in git, `claims` those of its other pipelines; both are empty by default. With
     `trusts_lock`, results that only the lock file has are not verified first. `plan` is the part of the plan that an
     edit affects, with all of its items. `earlier` is the last build with nothing to do, if it was for the same command.
+    `shared` are the results in a shared cache.
 
     Raises:
         InvalidInputError: the graph has errors, no stage makes an input, a provider or check is unknown.
@@ -232,6 +235,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
         git=git or NoGitFiles(),
         other_pipelines=claims,
         trusts_lock=trusts_lock,
+        shared=shared,
     )
     decider = StageDecider(
         state,

@@ -54,7 +54,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """
         stage = self.resolved.stage
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
-        if missing := tuple(_missing_outputs(stage, result if stage.step.asks_model else tree)):
+        if missing := tuple(missing_outputs(stage, result if stage.step.asks_model else tree)):
             return failure_of("verify_failed", missing)
         if failures := self._failures(result, tree, attempt):
             return _joined(failures)
@@ -179,7 +179,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         self.report.emit(data, text, "warning" if failure else "info")
 
 
-def _missing_outputs(stage: Stage, result: Files) -> Iterator[Diagnostic]:
+def missing_outputs(stage: Stage, result: Files) -> Iterator[Diagnostic]:
     """Yield an error for each declared output that a result lacks: a file, or any file of a directory."""
     cause = "prompt" if stage.step.asks_model else "command"
     hint = f"a stage must write every path of its `outputs`: fix the {cause}, or remove the path from `outputs`"

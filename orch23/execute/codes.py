@@ -51,6 +51,13 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
         "The version is read from pyvenv.cfg, the name pythonX.Y or the library directory; the interpreter is not "
         "started. Set `python:` to the interpreter itself, not to a wrapper script.",
     ),
+    "E733": (
+        "the credential helper of the shared cache failed",
+        "ORCH23_CACHE_CREDENTIAL_HELPER names a program that prints the credentials of a server, by the protocol of "
+        "Bazel's credential helpers. It is missing, failed, took longer than ten seconds or printed something else. "
+        "What it prints is not shown, since it may be a secret: run it by hand, as the hint says. It gets your "
+        "environment, starts in `/`, and must not ask questions.",
+    ),
     "E483": (
         "no sandbox works on this machine",
         "Steps may run code of a model, so they need a sandbox: bubblewrap, user namespaces, or Landlock and seccomp "

@@ -126,14 +126,15 @@ def interpreter_files(path: Path) -> Iterator[Path]:
 
 def tool_digest(name: str, path_dirs: Iterable[str | Path]) -> str | None:
     """Return the sha256, in hex, of the program with this name in these folders; None if there is none."""
-    found = _find_program(name, os.pathsep.join(str(folder) for folder in path_dirs))
+    found = find_program(name, os.pathsep.join(str(folder) for folder in path_dirs))
     if found is None:
         return None
     with Path(found).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _find_program(name: str, path: str) -> str | None:
+def find_program(name: str, path: str) -> str | None:
+    """Return the path of the program with this name in a search path; None if there is none."""
     import shutil  # noqa: PLC0415 - loads compression libraries
 
     return shutil.which(name, path=path)
@@ -141,7 +142,7 @@ def _find_program(name: str, path: str) -> str | None:
 
 def _declared(declared: str, root: Path, environ: Mapping[str, str]) -> Path:
     if "/" not in declared and not (root / declared).is_dir():
-        on_path = _find_program(declared, environ.get("PATH", os.defpath))
+        on_path = find_program(declared, environ.get("PATH", os.defpath))
         if on_path is None:
             raise _missing(declared, "it is not on PATH", "install it, or give its path in `python:`")
         return Path(on_path).absolute()
@@ -191,6 +192,12 @@ def _version(path: Path, config: Mapping[str, str]) -> str | None:
     return libraries[0].removeprefix("python").removesuffix("t") if len(libraries) == 1 else None
 
 
+def package_folders(path: Path) -> list[Path]:
+    """Return the folders of installed packages of an interpreter, in the order of `sys.path`; some may not exist."""
+    config = read_pyvenv_config(path.parent.parent / "pyvenv.cfg")
+    return _libraries(path, _version(path, config) or "", config)
+
+
 def _libraries(path: Path, version: str, config: Mapping[str, str]) -> list[Path]:
     """Return the folders of installed packages, in the order of `sys.path`."""
     if not config:
@@ -217,10 +224,9 @@ def has_module(path: Path, name: str) -> bool:
     """Return whether an interpreter has a module of this name, of the standard library or installed."""
     if name in sys.stdlib_module_names:
         return True
-    version = _version(path, config := read_pyvenv_config(path.parent.parent / "pyvenv.cfg")) or ""
     return any(
         (folder / f"{name}.py").is_file() or (folder / name).is_dir() or any(folder.glob(f"{name}.*.so"))
-        for folder in _libraries(path, version, config)
+        for folder in package_folders(path)
     )
 
 
@@ -229,8 +235,7 @@ def has_installed_module(path: Path, name: str) -> bool:
 
     A project that is installed from its own folder is such a module too, and does not count.
     """
-    version = _version(path, config := read_pyvenv_config(path.parent.parent / "pyvenv.cfg")) or ""
-    for folder in _libraries(path, version, config):
+    for folder in package_folders(path):
         candidates = (folder / f"{name}.py", folder / name / "__init__.py", *folder.glob(f"{name}.*.so"))
         if any(path.is_file() for path in candidates):
             return not _is_local(folder, name)

@@ -48,7 +48,7 @@ from orch23.resolve.reading import (
     path_of_error,
     read_document,
 )
-from orch23.resolve.stage_fields import read_prices, read_rates, read_run_limits
+from orch23.resolve.stage_fields import read_cache, read_prices, read_rates, read_run_limits
 from orch23.steps.registry import kinds_of
 from orch23.store.safe_files import open_file, read_and_close
 
@@ -403,6 +403,7 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
         "pools": given(settings.pools, {}),
         "exit_codes": given(settings.exit_codes, {}),
         "executor": settings.executor,
+        "cache": read_cache(settings, at),
     }
     problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found)))
     context.report_all(problems, rendered.moved)

@@ -112,6 +112,15 @@ class MissingBytesError(Exception):
         self.sha256 = sha256
 
 
+class CacheFault(Exception):  # noqa: N818 - not an error of a build: it goes on without the cache
+    """A shared cache cannot be reached, or its reply makes no sense. No build fails because of it."""
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        """Store what happened, without a secret of the URL, and whether the same call may succeed if repeated."""
+        super().__init__(message)
+        self.message, self.transient = message, transient
+
+
 class AwaitsResponseError(Exception):
     """The response to a request comes later: from a batch that has not ended, or from a build that may call models."""
 

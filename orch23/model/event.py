@@ -112,6 +112,29 @@ class Warned(EventData, frozen=True, kw_only=True, omit_defaults=True):
     of_steps: bool = False
 
 
+class SharedCacheUsed(EventData, frozen=True, kw_only=True):
+    """What the build did with the shared cache, once it has ended; not emitted if it did nothing.
+
+    `restored` counts the results that were used, `missing` those that the cache did not have, `stored` those that were
+    stored, `not_stored` those that could not be, `refused` those that have secrets. `responses` counts
+    the recorded responses of models that were used. `waited_s` is the time that the
+    build waited for the cache. `saved_s` and `saved` are what the used results had taken: seconds and US dollars.
+    """
+
+    kind: ClassVar[str] = "shared_cache"
+    restored: int = 0
+    missing: int = 0
+    stored: int = 0
+    not_stored: int = 0
+    refused: int = 0
+    responses: int = 0
+    down_bytes: int = 0
+    up_bytes: int = 0
+    waited_s: float = 0.0
+    saved_s: float = 0.0
+    saved: str = "0"
+
+
 class StoreRepaired(EventData, frozen=True, kw_only=True):
     """Damage to the store, or the rest of a killed build, was repaired."""
 
@@ -475,6 +498,7 @@ EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
         FilesPromoted,
         FilesReleased,
         StageFinished,
+        SharedCacheUsed,
         StoreRepaired,
         Warned,
         RunFinished,
@@ -515,6 +539,10 @@ def parse_event(
         problem = f"is of the unknown type {kind}"
         raise ValueError(problem)
     return Event(to_struct(data or {}, form), message, role, level)
+
+
+FROM_SHARED_CACHE = "restored from the shared cache"
+"""The message of `stage_finished` of a stage whose result a shared cache had."""
 
 
 def run_started(began: RunStarted) -> Event:

@@ -28,6 +28,8 @@ RATE_PATTERN: Final = (
     r"^[0-9]{1,12}[kM]?/(?:s|min|h|day|[0-9]{1,5}h|[0-9]{1,7}m|[0-9]{1,9}(?:\.[0-9]{1,6})?s)" + END_OF_TEXT
 )
 """A number of requests or tokens, and the time in which it is allowed."""
+PUBLIC_KEY_PATTERN: Final = r"^ed25519:[A-Za-z0-9+/]{43}=(?: [A-Za-z0-9][A-Za-z0-9._@-]{0,63})?" + END_OF_TEXT
+"""A public key as text, and its name; the part before `=` has 32 bytes."""
 DISTRIBUTION_PATTERN: Final = r"^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?" + END_OF_TEXT
 """The names that an installed distribution and its entry points may have."""
 

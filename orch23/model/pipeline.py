@@ -17,6 +17,12 @@ from orch23.model.step import Step, VerifyStep
 DEFAULT_PIPELINE = "pipeline.yaml"
 """The pipeline file that is used when the command line names none."""
 
+CACHE_VARIABLE = "ORCH23_CACHE_URL"
+"""The environment variable that names the shared cache of all builds of a user."""
+
+NO_CACHE = "off"
+"""The address that stands for no shared cache."""
+
 LOCAL_EXECUTOR = "local"
 """The executor of orch23 itself, which uses this machine."""
 
@@ -267,6 +273,10 @@ RateLimits: TypeAlias = Mapping[str, tuple[int, float]]
 The keys are `requests`, `tokens` (input and output together), `input_tokens` and `output_tokens`.
 """
 
+# Likewise: most builds have no shared cache. `model.shared_cache` reads it.
+DeclaredCache: TypeAlias = Mapping[str, bool | str | tuple[str, ...]]
+"""The keys of `cache` that a pipeline states, valid and with their expressions evaluated."""
+
 
 # ---- stages -----------------------------------------------------------------------------------
 
@@ -438,6 +448,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     executor: str = LOCAL_EXECUTOR
+    cache: DeclaredCache = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
     transcripts: tuple[str, ...] = ()
 

@@ -119,7 +119,8 @@ class VerifyOnly(Struct, frozen=True):
     """Verify outputs without running the step: only the verification changed, a user edited them, or it is a claim.
 
     `adopted` are outputs that a user edited and committed: the record has them as they are on disk, and they are
-    recorded as accepted if they pass. With `claim`, only the lock file has the record (ADR 21).
+    recorded as accepted if they pass. With `claim`, only the lock file has the record (ADR 21). With `shared`, it is
+    from a shared cache (ADR 57): if it does not pass, the stage runs as if there were no record.
     """
 
     record: Record
@@ -127,6 +128,7 @@ class VerifyOnly(Struct, frozen=True):
     adopted: tuple[str, ...] = ()
     # A clone can bring a forged lock file, so its records are verified first (ADR 21).
     claim: bool = False
+    shared: bool = False
     label: ClassVar[Literal["verify"]] = "verify"
 
     @property

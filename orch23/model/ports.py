@@ -1,10 +1,10 @@
-"""Ports to storage and execution: content store, result store, executor.
+"""Ports to storage and execution: content store, records, shared cache, executor.
 
 They contain no path of this machine, so that a remote cache and a remote worker can implement them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -85,37 +85,18 @@ class FileContentStore(ContentStore, DescriptorAccess, Protocol):
     """A content store with transfers to and from open files. `store.transfers` adds these to any content store."""
 
 
-class ResultStore(Protocol):
-    """Records of results by stage key: what a remote cache implements. Safe for calls from several threads.
+class ResultIndex(Protocol):
+    """Result records with the indexes of a project: by key, core, identity, stage and path. Local to a machine.
 
-    It is trusted like the records of this machine: a result that it returns is not verified again. If it cannot be
-    reached, it has no records and its `put` does nothing. No method raises, so that no build fails because of it.
+    What is returned is ordered from the newest to the oldest, and includes retained failures if not stated otherwise.
+    Safe for calls from several threads.
     """
 
     def has(self, key: str) -> bool:
         """Return whether there is a record of a stage key, not counting retained failures."""
 
     def by_key(self, key: str) -> Sequence[Record]:
-        """Return the records of a stage key, newest first, without retained failures."""
-
-    def put(self, record: Record) -> None:
-        """Store a record durably as the newest of its key."""
-
-
-class StoredRecord(Protocol):
-    """A record as an index returns it in a survey."""
-
-    @property
-    def record(self) -> Record:
-        """Return the record."""
-
-
-# Retained failures, and what `reset` and `release` record, stay on this machine (ADR 30).
-class ResultIndex(ResultStore, Protocol):
-    """Result records with the indexes of a project: by core, identity, stage and path. It is local to a machine.
-
-    What is returned is ordered from the newest to the oldest, and includes retained failures if not stated otherwise.
-    """
+        """Return the records of a stage key, without retained failures."""
 
     def by_core(self, core: str) -> Sequence[Record]:
         """Return the records whose manifests differ in verification only, without retained failures."""
@@ -135,14 +116,59 @@ class ResultIndex(ResultStore, Protocol):
     def having(self, path: str, entry: FileEntry) -> Sequence[Record]:
         """Return the records whose output at a path has these bytes and this mode."""
 
-    def survey(self) -> Sequence[StoredRecord]:
+    def everything(self) -> Sequence[Record]:
         """Return all records, the least recently used first."""
+
+    def put(self, record: Record) -> None:
+        """Store a record durably as the newest of its key."""
 
     def add(self, record: Record) -> None:
         """Store a record as the newest. It is durable after the next sync of the store."""
 
     def use(self, record: Record) -> None:
         """Note that a record was used. This never fails."""
+
+
+ChunkSource: TypeAlias = Callable[[], Iterable[bytes]]
+"""Returns the bytes of a blob in chunks, from its beginning. It is called again if an upload is tried again."""
+
+
+class SharedCache(Protocol):
+    """Results of actions, and blobs by digest, that several machines share (ADR 56): a backend of `cache.client`.
+
+    Safe for calls from several threads. A backend makes one try, and verifies nothing: the client above it retries
+    and verifies. Every method raises `CacheFault` if the cache cannot be reached or its reply makes no sense.
+    """
+
+    def entry(self, digest: Digest) -> bytes | None:
+        """Return the bytes of the ActionResult of an Action, by the digest of the Action; None if there are none."""
+
+    def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
+        """Store the ActionResult of an Action. An entry that exists stays, if the cache can enforce that.
+
+        `replace` is for an entry that cannot be used, such as one whose blobs were evicted: it would stay for ever.
+        """
+
+    def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """Return the digests without a blob of their size. Their bytes are not verified."""
+
+    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+        """Return the chunks of a blob, of a few MiB at most and not verified; None if there is none.
+
+        The iterator raises `CacheFault` as well. It is a generator, to close if it is not read to its end.
+        """
+
+    def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
+        """Store a blob. If the chunks raise, it raises, and nothing is stored."""
+
+    def discard(self, digest: Digest) -> None:
+        """Remove a blob whose bytes are wrong, so that a put stores it again.
+
+        A cache that verifies each upload, or replaces a blob by each upload, does nothing.
+        """
+
+    def close(self) -> None:
+        """Release all resources. A second call has no effect."""
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):

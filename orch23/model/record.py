@@ -64,6 +64,7 @@ ReasonCode: TypeAlias = Literal[
     "forced",
     "cache_disabled",
     "claim",
+    "shared_cache",
 ]
 
 

@@ -27,7 +27,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     not compared and not stored.
     """
 
-    kind: Literal["program", "server", "download"]
+    kind: Literal["program", "server", "download", "cache"]
     # Without the path of a URL: all paths of a server are served by the same owner (ADR 25).
     name: str
     keys: tuple[str, ...] = ()
@@ -55,6 +55,7 @@ class Grant(Struct, frozen=True, kw_only=True):
             "program": f"run `{self.detail or self.name}`",
             "server": f"send prompts to {self.name}",
             "download": f"download from {self.name}",
+            "cache": f"use results of the shared cache {self.name}",
         }
         what = whats[self.kind]
         given = ", ".join((*self.keys, *(("the network",) if self.network else ()), *self.reads))

@@ -233,6 +233,7 @@ def _footer(view: PlanView) -> list[str]:
         *_groups(view),
         *_exposed(view),
         *_stored(view),
+        *_shared(view),
         *_dead(view),
         *_released(view),
     ]
@@ -264,6 +265,14 @@ def _exposed(view: PlanView) -> list[str]:
 def _stored(view: PlanView) -> list[str]:
     servers = sorted({line.estimate.stored_at for line in view.lines if line.estimate.may_call} - {""})
     return [f" responses are stored at {visible(server)}; `llm.background: false` prevents it" for server in servers]
+
+
+def _shared(view: PlanView) -> list[str]:
+    stored = [f" would store in the shared cache: {first_names(view.would_store)}"] if view.would_store else []
+    by_reason: dict[str, list[str]] = {}
+    for name, reasons in view.not_shared.items():
+        by_reason.setdefault("; ".join(map(visible, reasons)), []).append(name)
+    return [*stored, *(f" not shared: {first_names(names)}: {why}" for why, names in by_reason.items())]
 
 
 def _dead(view: PlanView) -> list[str]:

@@ -65,6 +65,7 @@ REASON_TEXTS: Mapping[ReasonCode, str] = {
     "forced": "forced",
     "cache_disabled": "`cache: false` is set",
     "claim": "it passed according to the lock file, but was not verified here",
+    "shared_cache": "the shared cache has its result",
 }
 _SPECIAL_TEXTS: Mapping[tuple[ReasonCode, str], str] = {
     ("prompt_changed", "render"): "the text to render changed",
@@ -102,7 +103,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     with their stages. A plan of what an edit reaches has no `lines` for the other stages: `fresh_besides` and
     `skipped_besides` count them. `waiting` are the batches that the last build waits for, `errors` those that
     a build would find at the stages that run, `warnings` those about responses that it will refuse, `sources` the texts
-    that they are in.
+    that they are in. `would_store` are the stages whose results would be stored in the shared cache, `not_shared` maps
+    stages that run to the reasons why the cache is not used for them.
     """
 
     name: str
@@ -120,6 +122,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     errors: tuple[Diagnostic, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    would_store: tuple[str, ...] = ()
+    not_shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def skip_count(self) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import UNSET, Struct
 
 from orch23.model.diagnostic import Diagnostic, Related
-from orch23.model.event import StageFinished
+from orch23.model.event import FROM_SHARED_CACHE, StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline
@@ -117,7 +117,8 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
     data = ended.data
     facts = [*_spent(data), retries_text(retries)]
     if ended.status.has_result:
-        facts += [_paths(data.outputs or restored), why]
+        from_cache = "from the shared cache" if ended.message == FROM_SHARED_CACHE else ""
+        facts += [_paths(data.outputs or restored), from_cache or why]
         facts += [f"passed at attempt {data.attempts}"] if data.attempts > 1 else []
         facts += ["same bytes as before"] if data.unchanged else []
     else:

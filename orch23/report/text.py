@@ -26,6 +26,7 @@ from orch23.model.event import (
     RateLimitWait,
     RunFinished,
     RunStarted,
+    SharedCacheUsed,
     StageDecided,
     StageFinished,
     StageRestored,
@@ -169,9 +170,8 @@ class TextScreen(Struct, kw_only=True):
                 self._note("removed, since no stage makes it any more", removed)
             case FilesReleased(files=files):
                 self._note("released as source files", files)
-            case BatchSubmitted() | BatchWaiting():
-                self._has_batches = True
-                self._batch(event)
+            case BatchSubmitted() | BatchWaiting() | SharedCacheUsed():
+                self._aside(event)
             case Warned() | StoreRepaired():
                 self._warn(event)
             case RunFinished():
@@ -237,10 +237,14 @@ class TextScreen(Struct, kw_only=True):
             self._open()
             self._line(f" {self.style.marks.idle} {action}: {visible(' '.join(files))}")
 
-    def _batch(self, event: Event) -> None:
+    def _aside(self, event: Event) -> None:
+        """Show what happens beside the stages."""
+        uses_cache = isinstance(event.data, SharedCacheUsed)
+        self._has_batches = self._has_batches or not uses_cache
         waits = "waiting: " if isinstance(event.data, BatchWaiting) else ""
+        mark = self.style.marks.idle if uses_cache else self.style.marks.maybe
         self._open()
-        self._line(f" {self.style.marks.maybe} {waits}{visible(event.message)}")
+        self._line(f" {mark} {waits}{visible(event.message)}")
 
     def _finished(self, ended: FinishedStage) -> None:
         self._sums.add(ended.data)

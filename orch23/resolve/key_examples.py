@@ -43,6 +43,7 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "exit_codes": "{E201: 4, E4: 3}",
         "plugins": "[acme-tools]",
         "executor": "local",
+        "cache": "{url: 'https://cache.example.org/orch23'}",
     },
     "A stage": {
         "llm": "{provider: local, model: smollm2, prompt: prompts/app.md.j2, returns: code}",
@@ -156,6 +157,14 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     "`llm.context`": {"own_outputs": "true", "max_files": "20", "max_bytes": "300k"},
     "`llm.brief`": {"limit": "8000", "head": "2000", "tail": "5000"},
     "`llm.cache`": {"ttl": "1h", "share": "false"},
+    "`cache`": {
+        "url": "/srv/orch23-cache",
+        "mode": "read",
+        "responses": "true",
+        "verify": "always",
+        "platform": "builder-image-7",
+        "signed_by": "['ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8= ci']",
+    },
     "A model's price in `prices`": {"input": "3", "output": "15", "cache_read": "0.30", "cache_write": "3.75"},
     "The limits of a provider or model in `rates`": {
         "requests": "50/min",

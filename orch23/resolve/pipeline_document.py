@@ -15,11 +15,13 @@ from orch23.model.language import (
     END_OF_TEXT,
     LITERAL_NODE,
     NAME_PATTERN,
+    PUBLIC_KEY_PATTERN,
     Count,
     Document,
     Duration,
     Name,
     RateText,
+    Text,
     TokenRate,
     keys_of,
     language_of,
@@ -69,6 +71,63 @@ class RatesDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     tokens: Annotated[RateText | UnsetType, Meta(description="Tokens of prompts and responses together.")] = UNSET
     input_tokens: Annotated[RateText | UnsetType, Meta(description="Tokens of prompts.")] = UNSET
     output_tokens: Annotated[RateText | UnsetType, Meta(description="Tokens of responses.")] = UNSET
+
+
+class SharedCacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cache of results that several people or machines share."""
+
+    url: Annotated[
+        Text | UnsetType,
+        Meta(
+            description="The absolute path of a directory, or the address of a server (`https://...`). It is used only "
+            "after `orch23 trust`, since its results are written into the project. `--cache` and ORCH23_CACHE_URL "
+            "replace it. Default: no shared cache."
+        ),
+    ] = UNSET
+    mode: Annotated[
+        Literal["read", "off"] | UnsetType,
+        Meta(
+            description="read: never write to the cache, unless `--cache-write` is given. off: use only a cache that "
+            "`--cache` names. Default: read and write a directory, and only read a server."
+        ),
+    ] = UNSET
+    responses: Annotated[
+        bool,
+        Meta(description="Whether recorded responses of models are shared too. They contain the prompts."),
+    ] = False
+    verify: Annotated[
+        Literal["always", "never"],
+        Meta(
+            description="always: verify a result of the cache on this machine before it is used. never: its "
+            "verification on the machine that made it counts."
+        ),
+    ] = "never"
+    platform: Annotated[
+        Text | UnsetType,
+        Meta(
+            description="A text that names the environment, such as the digest of a container image. Results are "
+            "shared between machines with the same text. Default: what orch23 finds out about the installed packages "
+            "and programs of each stage."
+        ),
+    ] = UNSET
+    signed_by: Annotated[
+        tuple[
+            Annotated[
+                str,
+                Meta(
+                    pattern=PUBLIC_KEY_PATTERN,
+                    description="A public key: `ed25519:`, 44 characters of base64, and a name after a blank.",
+                    extra_json_schema={
+                        "x-form": "write the line that `orch23 cache key new NAME` prints: `ed25519:BASE64 NAME`"
+                    },
+                ),
+            ],
+            ...,
+        ],
+        Meta(
+            description="Public keys. A result counts only if it has a signature of one of them. Default: any result."
+        ),
+    ] = ()
 
 
 _NAMED_LITERALLY: dict[str, Any] = {
@@ -179,6 +238,10 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
             extra_json_schema=_NAMED_LITERALLY,
         ),
     ] = "local"
+    cache: Annotated[
+        SharedCacheDocument | UnsetType,
+        Meta(description="A cache of results that several people or machines share. Not part of the key."),
+    ] = UNSET
 
 
 class DefaultsDocument(CommonDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from orch23.model.pipeline import (
     CheckStep,
     CommandsStep,
     Condition,
+    DeclaredCache,
     EnsuresStep,
     Foreach,
     ForeachStage,
@@ -52,6 +53,7 @@ from orch23.resolve.pipeline_document import (
     RatesDocument,
     RunStopConditionsDocument,
     SettingsDocument,
+    SharedCacheDocument,
 )
 from orch23.resolve.reading import read_document
 from orch23.steps.registry import kinds_of
@@ -209,6 +211,19 @@ def _rates(rates: RatesDocument, at: Problems) -> RateLimits:
     if not found:
         at.add("", "E812", "there is no limit", f"write one of {', '.join(stated)}, such as `requests: 10/min`")
     return found
+
+
+def read_cache(settings: SettingsDocument, at: Problems) -> DeclaredCache:
+    """Return the keys of `cache` that the file states."""
+    cache = settings.cache
+    if cache is UNSET:
+        return {}
+    from orch23.model.shared_cache import ADDRESS_FORMS, cache_url_fault  # noqa: PLC0415 - few pipelines name a cache
+
+    if cache.url is not UNSET and (fault := cache_url_fault(cache.url)) is not None:
+        at.add("cache/url", "E812", f"`url` {fault}", ADDRESS_FORMS)
+    stated = {key: getattr(cache, key) for key in keys_of(SharedCacheDocument)}
+    return {key: value for key, value in stated.items() if value is not UNSET}
 
 
 def _limits(stop: StopConditionsDocument, at: Problems, failed: int | None) -> StopConditions:

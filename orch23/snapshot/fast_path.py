@@ -28,9 +28,11 @@ OPTION_PREFIX = "ORCH23_"
 KNOWN_FLAGS = frozenset({"--downstream", "--only", "--quiet", "--until", "--verbose", "-q", "-v"})
 # These change what a build does, but not whether it has something to do, so builds with and without them share a
 # snapshot. With --overwrite-edited, a stage may run that is otherwise kept, but a stage that is fresh stays fresh.
-SHARED_FLAGS = frozenset({"--allow-unsandboxed", "--keep-going", "--offline", "--overwrite-edited", "--replay", "-k"})
+SHARED_FLAGS = frozenset(
+    {"--allow-unsandboxed", "--cache-write", "--keep-going", "--offline", "--overwrite-edited", "--replay", "-k"}
+)
 _CONTRADICTION = frozenset({"--offline", "--replay"})
-KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--model", "--output", "--provider", "--set", "--vars"})
+KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--cache", "--model", "--output", "--provider", "--set", "--vars"})
 # The commands that only show what a build would do.
 SHOWN = ("plan", "status")
 # With this environment variable, a shell asks for completions.

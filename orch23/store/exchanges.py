@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -71,6 +71,16 @@ class Exchanges:
         self._later: dict[str, tuple[Exchange, str | None]] = {}
         self._writing = threading.Lock()
         self.damaged: list[str] = []
+        self._find: Callable[[str], Exchange | None] = lambda _fingerprint: None
+        self._share: Callable[[Exchange], None] = lambda _exchange: None
+        self._found: set[str] = set()
+
+    def use_cache(self, find: Callable[[str], Exchange | None], share: Callable[[Exchange], None]) -> None:
+        """Use a shared cache, too: `find` gets the fingerprints that are not here, `share` each exchange that is put.
+
+        What is found is stored here once its outcome is put.
+        """
+        self._find, self._share = find, share
 
     def get(self, fingerprint: str, transcripts: str | None) -> Exchange | None:
         """Return the exchange of a request, or None.
@@ -84,7 +94,10 @@ class Exchanges:
             return later[0]
         committed = self._committed(fingerprint, transcripts)
         found = self._read(committed, fingerprint, committed=True) if committed else None
-        return found or self._read(self._local(fingerprint), fingerprint, committed=False)
+        found = found or self._read(self._local(fingerprint), fingerprint, committed=False)
+        if found is None and (found := self._find(fingerprint)) is not None:
+            self._found.add(fingerprint)
+        return found
 
     def put(self, exchange: Exchange, transcripts: str | None) -> None:
         """Write an exchange durably to the local store and to the transcripts, unless they have it already."""
@@ -96,10 +109,16 @@ class Exchanges:
             committed = self._committed(exchange.fingerprint, transcripts)
             if committed:
                 self._write(committed, data, 0o644)
+        self._share(exchange)
 
     def put_later(self, exchange: Exchange, transcripts: str | None) -> None:
         """Show a change of a stored exchange from now on; `write_later` writes it."""
+        if exchange.fingerprint in self._found:
+            self._found.discard(exchange.fingerprint)
+            self.put(exchange, transcripts)
+            return
         self._later[exchange.fingerprint] = exchange, transcripts
+        self._share(exchange)
 
     def write_later(self) -> None:
         """Write the changes of `put_later`. A power cut leaves each file as it was or as it is now."""

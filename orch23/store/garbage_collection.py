@@ -274,7 +274,7 @@ def count_stored(store: ProjectStore) -> tuple[StoredKind, ...]:
     files, all_bytes = count_files(store.folder)
     known = (
         StoredKind("stored_files", len(blobs), sum(blobs)),
-        StoredKind("results", len(store.records.survey()), records_bytes),
+        StoredKind("results", len(store.records.everything()), records_bytes),
         StoredKind("recorded_answers", len(exchanges), sum(one.size_bytes for one in exchanges)),
         StoredKind("bytes_of_persons", len(originals), sum(one.size_bytes for one in originals)),
     )
@@ -290,7 +290,7 @@ def verify_store(store: ProjectStore) -> StoreVerification:
             store.local.contents.check(digest)
         except MissingBytesError:  # reported in `damaged`
             store.local.contents.delete(digest)
-    results = len(store.records.survey())
+    results = len(store.records.everything())
     store.local.records.delete(frozenset())
     responses = len(store.exchanges.exchange_files())
     store.exchanges.set_damaged_aside()

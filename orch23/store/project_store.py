@@ -16,7 +16,7 @@ from orch23.model.errors import CorruptStateError, SafetyError
 from orch23.model.parsing import to_struct
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
-from orch23.model.ports import ContentStore, FileContentStore, ResultIndex, ResultStore
+from orch23.model.ports import ContentStore, FileContentStore, ResultIndex
 from orch23.store.access import (
     LOCK_FILE,
     SHOWN_TIER_FILE,
@@ -36,7 +36,6 @@ from orch23.store.input_files import InputFiles
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.promotion import Promoter
 from orch23.store.records import RECORDS_TABLE, Records
-from orch23.store.remote_stores import CombinedResults, with_file_access
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
@@ -52,6 +51,7 @@ from orch23.store.safe_files import (
     unsafe_path_error,
     write_atomic,
 )
+from orch23.store.transfers import with_file_access
 from orch23.store.workspace import Workspace
 
 STORE_VERSION = b"1\n"
@@ -233,11 +233,10 @@ def open_store(
     root: Path,
     meter: FileProgress = no_progress,
     contents: ContentStore | None = None,
-    results: ResultStore | None = None,
 ) -> ProjectStore:
     """Return the store of the project at `root`, which need not exist. `meter` receives the progress on large files.
 
-    `contents` replaces the content store in `.orch23/`. `results` is a second place for results, besides the records.
+    `contents` replaces the content store in `.orch23/`.
 
     Raises:
         CorruptStateError: the store has an unknown version, or there is something at its path that is not a folder.
@@ -266,7 +265,7 @@ def open_store(
         partial_downloads=place / "partial",
         batches=place / "batches",
         contents=used,
-        records=disk.records if results is None else CombinedResults(disk.records, results),
+        records=disk.records,
         local=disk,
         exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,

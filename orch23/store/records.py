@@ -181,6 +181,10 @@ class Records:
         with contextlib.suppress(OSError):
             os.utime(self._path(record.key), follow_symlinks=False)
 
+    def everything(self) -> tuple[Record, ...]:
+        """Return all records, the least recently used first."""
+        return tuple(one.record for one in self.survey())
+
     def survey(self) -> tuple[SurveyedRecord, ...]:
         """Return all records, the least recently used first."""
         with self._lock:

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from unittest.mock import patch
 
-from tests.catalogue.provoking import Triggers, shown
+from orch23.execute.credential_helper import credential_helper
+from orch23.model.digest import digest_bytes
+from orch23.model.shared_cache import cache_settings
+from orch23.signing.entries import SignedEntry, signature_fault
+from tests.catalogue.provoking import Triggers, raised, shown
 from tests.project import Outcome, Project, scripted
 
 TRIGGERS = Triggers()
@@ -74,6 +78,32 @@ def view_without_its_libraries(project: Project) -> set[str]:
     """View a run where the extra is not installed."""
     with patch("importlib.util.find_spec", lambda name: None):
         return shown(built(project).run("view"))
+
+
+@TRIGGERS.of("E730")
+def cache_at_no_address(_project: Project) -> set[str]:
+    """Name a shared cache by a relative path."""
+    return raised(lambda: cache_settings({}, {"ORCH23_CACHE_URL": "cache"}))
+
+
+@TRIGGERS.of("E731")
+def result_without_a_signature(_project: Project) -> set[str]:
+    """Verify a result that no one signed."""
+    found = signature_fault(None, SignedEntry("action", "", digest_bytes(b"")), ())
+    return set() if found is None else {found.code}
+
+
+@TRIGGERS.of("E732")
+def key_that_exists(project: Project) -> set[str]:
+    """Create a key twice."""
+    return shown(*(project.write(ONE).run("cache", "key", "new", "ci") for _ in range(2)))
+
+
+@TRIGGERS.of("E733")
+def credential_helper_that_is_missing(project: Project) -> set[str]:
+    """Name a program that does not exist."""
+    environ = {"ORCH23_CACHE_CREDENTIAL_HELPER": "/nowhere/helper"}
+    return raised(lambda: credential_helper("https://cache.example.org", project.root, environ))
 
 
 @TRIGGERS.of("E686")

@@ -53,6 +53,23 @@ def kept(project: Project) -> list[Path]:
     return sorted((project.home / ".local" / "state" / "orch23").rglob("*.json"))
 
 
+# ---- the shared cache -------------------------------------------------------------------------------
+
+
+def test_trust_lists_the_shared_cache_that_a_pipeline_names(tmp_path: Path) -> None:
+    text = shell("  a: {outputs: [a.txt], shell: echo a > a.txt}\n")["pipeline.yaml"]
+    project = confined(tmp_path / "clone").write({"pipeline.yaml": text})
+    assert "needs no consent" in allow(project)
+    project.write({"pipeline.yaml": f"{text}cache: {{url: 'file:///srv/cache/'}}\n"})
+    assert "use results of the shared cache /srv/cache\n" in allow(project)
+    project.write({"pipeline.yaml": f"{text}cache: {{url: 'https://cache.example.org/x'}}\n"})
+    helped = project.run("trust", env={"ORCH23_CACHE_CREDENTIAL_HELPER": "helper", "ORCH23_CACHE_URL": "/mine"})
+    wanted = "use results of the shared cache https://cache.example.org/x with ORCH23_CACHE_CREDENTIAL_HELPER\n"
+    assert wanted in helped.out
+    project.write({"pipeline.yaml": f"{text}cache: {{mode: off, url: /srv/cache}}\n"})
+    assert "needs no consent" in allow(project)
+
+
 # ---- programs ---------------------------------------------------------------------------------------
 
 

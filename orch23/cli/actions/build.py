@@ -15,6 +15,7 @@ from orch23.cli.consent import ask_consent
 from orch23.cli.console import Console, ignore_closed_pipe
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.opening import (
+    cache_address,
     check_forced,
     open_for_command,
     open_one_stage,
@@ -31,6 +32,7 @@ from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
 from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
+from orch23.model.pipeline import NO_CACHE
 from orch23.plan.planner import Selection, build_plan
 from orch23.report.formats import Format, View
 from orch23.report.live import LiveScreen
@@ -124,6 +126,8 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         allow_unsandboxed=allow_unsandboxed,
         live=live,
         wait=wait,
+        cache=cache_address(console.here, args.cache),
+        cache_write=args.cache_write,
         ask_consent=partial(ask_consent, console),
         approve=approve,
     )
@@ -282,7 +286,7 @@ def cancel_batches(console: Console, *, args: PipelineArguments) -> int:
     if not pending:
         console.write_out("there is no batch to cancel\n")
         return ExitCode.OK
-    request = BuildRequest(replay=True, cancels=True)
+    request = BuildRequest(replay=True, cancels=True, cache=NO_CACHE)
     with prepared_build(project, request, FORMATS["quiet"].make(build_view(console, project))) as build:
         left = build.later is not None and build.later.cancel(_CANCEL_DELAYS_S)
         if build.later is not None:
@@ -348,7 +352,7 @@ def accept_edits(
 
     project, stage = open_one_stage(console, args)
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
-    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
+    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE)
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
         code = accept(build, stage)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"

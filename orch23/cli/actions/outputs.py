@@ -254,7 +254,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
     if store is not None:
         # An interrupted promotion decides which bytes on disk are outputs.
         store.promoter.recover()
-        kept = [record for known in store.records.survey() if (record := _on_disk(store, known.record)) is not None]
+        kept = [record for known in store.records.everything() if (record := _on_disk(store, known)) is not None]
     read = _read_locks(root, locks, lines)
     accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:

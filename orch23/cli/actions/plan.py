@@ -30,7 +30,7 @@ from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import NO_CACHE, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED
@@ -52,6 +52,7 @@ SCRIPTED = "scripted"
 
 if TYPE_CHECKING:
     from orch23.engine.cache_saving import PlannedCall
+    from orch23.engine.shared_results import SharedResults
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -273,7 +274,8 @@ def _whole_preview(
     stale_snapshot: StaleSnapshot | None = None,
 ) -> tuple[Project, Preview]:
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
-    session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited)
+    shared = _shared_results(console, project, args)
+    session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
     check_forced(session.state.plan, forced)
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     selection = selection_of(args, stages)
@@ -284,14 +286,38 @@ def _whole_preview(
             project.earlier.last.check_current(project.store)
     except OutdatedIndexError:
         project = replace(project, earlier=None)
-        seen = preview(open_read_session(project, forced=forced, overwrite_edited=overwrite_edited), selection)
+        session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
+        seen = preview(session, selection)
     return project, seen
 
 
+def _shared_results(console: Console, project: Project, args: PipelineArguments) -> "SharedResults | None":
+    """Return the results in the shared cache, closed when the command ends; None if the plan uses no cache."""
+    if not (args.cache or args.cache_write or project.names_cache):
+        return None
+    from orch23.cli.shared_cache import open_cache_for_plan  # noqa: PLC0415 - few plans use a shared cache
+
+    return open_cache_for_plan(console, project, args)
+
+
 def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
-    view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
+    view = _with_shared(plan_view_of(seen, estimates_of(project, seen) if estimated else None), seen)
     view = _with_warnings(view, project, seen) if estimated else view
     return replace(_with_errors(view, project, seen), waiting=_waiting(project))
+
+
+def _with_shared(view: PlanView, seen: Preview) -> PlanView:
+    """Add what a build would store in the shared cache, and why the other stages that run do not use it."""
+    shared = seen.shared
+    if shared is None:
+        return view
+    running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
+    faults = {one.stage.name: shared.faults_of(one) for one in running}
+    return replace(
+        view,
+        would_store=tuple(one.stage.name for one in running if shared.may_store(one)),
+        not_shared={name: found for name, found in faults.items() if found},
+    )
 
 
 def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
@@ -358,10 +384,11 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         return None
     project, selection = found
     try:
-        session = open_read_session(project)
+        session = open_read_session(project, shared=_shared_results(console, project, args))
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
-        view = _with_errors(plan_view_of(seen, estimates_of(project, seen) if estimated else None), project, seen)
+        view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
+        view = _with_errors(_with_shared(view, seen), project, seen)
         view = _with_warnings(view, project, seen) if estimated else view
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
         part.last.check_current(project.store)
@@ -392,6 +419,7 @@ def show_status(
     exit_code: bool,
 ) -> int:
     """List stale stages."""
+    args = replace(args, cache=NO_CACHE)  # it shows what this machine has
     # The skipped stages are listed, and a part of the plan has only their number.
     view = _partial_view(console, args, estimated=as_json)
     if view is None or view.skipped_besides:

@@ -74,10 +74,11 @@ def _build_words(
     """Return the command line of `build` with the same options: both share a snapshot."""
     words = ["build", *args.arguments]
     words += [word for one in args.sets for word in ("--set", one)]
-    named = {"--vars": args.vars_file, "--provider": args.provider, "--model": args.model}
+    named = {"--vars": args.vars_file, "--provider": args.provider, "--model": args.model, "--cache": args.cache}
     words += [word for option, value in named.items() if value is not None for word in (option, value)]
     words += [] if jobs is None else ["--jobs", str(jobs)]
     words += ["--keep-going"] if keep_going else []
+    words += ["--cache-write"] if args.cache_write else []
     return (*words, "--allow-unsandboxed") if allow_unsandboxed else tuple(words)
 
 

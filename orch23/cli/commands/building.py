@@ -5,6 +5,7 @@ import click
 from orch23.cli.declaration import (
     PluginChoice,
     budget_option,
+    cache_options,
     complete_stage,
     declare_command,
     exit_code_option,
@@ -44,6 +45,7 @@ from orch23.report.registry import FORMATS
 @selection_options
 @variable_options
 @model_options
+@cache_options
 @budget_option
 @unsandboxed_option
 @option(
@@ -72,6 +74,7 @@ def build_command() -> None:
 @option("-k", "--keep-going", is_flag=True, help="Continue with other stages after a failure.")
 @variable_options
 @model_options
+@cache_options
 @budget_option
 @unsandboxed_option
 def watch_command() -> None:
@@ -86,6 +89,7 @@ def watch_command() -> None:
 @selection_options
 @variable_options
 @model_options
+@cache_options
 @budget_option
 @option("-v", "--verbose", is_flag=True, help="Show every reason, not only the first.")
 @json_option

@@ -1,5 +1,7 @@
 """Declare the commands that keep or remove outputs and stored results."""
 
+import click
+
 from orch23.cli.declaration import (
     declare_command,
     declare_group,
@@ -106,4 +108,19 @@ def cache_verify() -> None:
 
     A build makes removed results again, or takes them from the workspace. A damaged response was paid for, and bytes
     of user edits cannot be made again: both are renamed to NAME.damaged.
+    """
+
+
+@declare_group("key", cache_command)
+def cache_key() -> None:
+    """Create keys for the signatures of results."""
+
+
+@declare_command("new", "signing_key.create_signing_key", cache_key)
+@click.argument("name")
+def cache_key_new() -> None:
+    """Create a key to sign results with.
+
+    Writes the private key to your configuration folder, where only you can read it, and prints the public key. A
+    pipeline lists the public keys whose results it accepts: `cache: {signed_by: [...]}`.
     """

@@ -172,8 +172,8 @@ class MemoryRecords:
     def having(self, path: str, wanted: FileEntry) -> list[Record]:
         return [one for one in self.all if one.outputs.get(path) == wanted]
 
-    def survey(self) -> list[Any]:
-        return [SimpleNamespace(record=one) for one in reversed(self.all)]
+    def everything(self) -> list[Record]:
+        return [*reversed(self.all)]
 
 
 class MemoryExchanges:

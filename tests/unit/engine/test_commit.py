@@ -75,7 +75,7 @@ def test_a_record_that_only_the_lock_file_has_is_kept_where_that_is_trusted() ->
     for trusts, log in ((False, []), (True, ["recorded"])):
         bench = Bench(stage("a"))
         bench.open(trusts_lock=trusts)
-        bench.committer.store_locked_record(Record(stage="a", key="k", manifest={}))
+        bench.committer.store_trusted_record(bench.resolved("a"), Record(stage="a", key="k", manifest={}))
         assert bench.log == log
 
 

@@ -39,6 +39,7 @@ class State:
         self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False, entry=self._entry))
         self.owners: dict[str, list[str]] = {}
         self.locked = SimpleNamespace(having=lambda *_: ())
+        self.shared = None
 
     def tracked(self, _name: str) -> "State":
         return self

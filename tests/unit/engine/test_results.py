@@ -49,7 +49,9 @@ class Rig:
         self.changed: tuple[str, ...] = ()
         self.clock = FakeClock()
         self.session = SimpleNamespace(
-            state=SimpleNamespace(plan=plan, ownership_errors=lambda *_, **__: ()),
+            state=SimpleNamespace(
+                plan=plan, ownership_errors=lambda *_, **__: (), is_shared=lambda _: False, shared=None
+            ),
             store=SimpleNamespace(sync=self.sync),
             lock=SimpleNamespace(records={}),
             pipeline=plan.pipeline,
@@ -84,7 +86,7 @@ class Rig:
     def keep_for_later(self, resolved: Any, _done: StageResult) -> Record:
         return self.record(resolved.stage.name)
 
-    def store_locked_record(self, _record: Record) -> None:
+    def store_trusted_record(self, _resolved: object, _record: Record) -> None:
         pass
 
     def use_recorded(self, _resolved: Any, _record: Record) -> None:

@@ -108,7 +108,7 @@ def document_with(title: str, value: dict[str, Any]) -> dict[str, Any]:
     match title:
         case "The file":
             return {**whole, "stages": simple, **value}
-        case "`defaults`" | "`stop_conditions`":
+        case "`defaults`" | "`stop_conditions`" | "`cache`":
             return {**whole, "stages": simple, title.strip("`"): value}
         case "A model's price in `prices`":
             return {**whole, "stages": simple, "prices": {"m": value}}

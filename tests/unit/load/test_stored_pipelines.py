@@ -52,7 +52,20 @@ def same(one: Pipeline, other: Pipeline) -> None:
         assert one.locations.get(path) == other.locations.get(path), path
     for path in ("stages/d/shell", "stages/c/outputs/0"):
         assert one.locate(*path.split("/")) == other.locate(*path.split("/"))
-    kept = ("name", "file", "stages", "skipped", "vars", "stop", "prices", "rates", "jobs", "pools", "exit_codes")
+    kept = (
+        "name",
+        "file",
+        "stages",
+        "skipped",
+        "vars",
+        "stop",
+        "prices",
+        "rates",
+        "jobs",
+        "pools",
+        "exit_codes",
+        "cache",
+    )
     assert [getattr(one, name) for name in kept] == [getattr(other, name) for name in kept]
 
 
@@ -156,3 +169,16 @@ def test_a_stored_step_of_a_kind_that_is_not_known_is_read_again(tmp_path: Path)
     stored.put(name, made_of, value.replace(b"\xa4type\xa5shell", b"\xa4type\xa5other"))
     assert stored.values[name][1] != value
     assert loaded(tmp_path, TEXT, stored) is not None
+
+
+def test_a_stored_pipeline_keeps_its_shared_cache(tmp_path: Path) -> None:
+    stored, key = Stored(), f"ed25519:{'A' * 43}="
+    text = f"{TEXT}cache: {{url: /srv/cache, responses: true, signed_by: [{key}]}}\n"
+    first = loaded(tmp_path, text, stored)
+    with patch("orch23.load.pipeline.parse_pipeline") as parsing:
+        again = loaded(tmp_path, text, stored)
+    assert first is not None
+    assert again is not None
+    assert not parsing.called
+    cache = {"url": "/srv/cache", "responses": True, "verify": "never", "signed_by": (key,)}
+    assert first.pipeline.cache == again.pipeline.cache == cache

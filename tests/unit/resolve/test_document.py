@@ -13,7 +13,14 @@ from orch23.model.language import Document, keys_of
 from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import Foreach, Retry, Stage, StopConditions
 from orch23.resolve.document import ForeachDocument, LimitsDocument
-from orch23.resolve.pipeline_document import PipelineDocument, PriceDocument, RatesDocument, SettingsDocument, full_form
+from orch23.resolve.pipeline_document import (
+    PipelineDocument,
+    PriceDocument,
+    RatesDocument,
+    SettingsDocument,
+    SharedCacheDocument,
+    full_form,
+)
 from orch23.resolve.reading import NodeSet, form_errors, has_valid_form
 from orch23.resolve.schema import dereference, pipeline_schema, published_schema, relaxed_schema, schema_of
 from orch23.resolve.schema_errors import language_errors
@@ -236,7 +243,7 @@ def test_every_key_that_is_declared_is_read(body: dict[str, Any]) -> None:
 
 def test_bodies_that_are_tried_have_every_key_of_a_stage() -> None:
     tried = set().union(*map(keys_below, BODIES))
-    of_the_file = (PipelineDocument, SettingsDocument, PriceDocument, RatesDocument)
+    of_the_file = (PipelineDocument, SettingsDocument, PriceDocument, RatesDocument, SharedCacheDocument)
     owners = [kind for kind in kinds(Document) if not (kind in of_the_file or issubclass(kind, PipelineDocument))]
     declared_keys = {key for kind in owners if kind is not ForeachDocument for key in keys_of(kind)}
     assert declared_keys - tried == {"foreach", "if", "shell", "max_failed_stages"}

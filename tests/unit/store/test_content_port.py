@@ -13,7 +13,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.ports import ContentStore, DescriptorAccess, FileContentStore
 from orch23.store.content_store import DiskContentStore
 from orch23.store.file_copy import CHUNK_BYTES
-from orch23.store.remote_stores import with_file_access
+from orch23.store.transfers import with_file_access
 from tests.doubles import MemoryContents
 
 SIZES = [0, 1, 1000, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 7]

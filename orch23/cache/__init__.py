@@ -1,0 +1,1 @@
+"""Shared caches: backends for the protocols of Bazel, and the client above them."""

@@ -1,0 +1,106 @@
+"""Names and bounds of what a shared cache sends: nothing from it is trusted before it is verified."""
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from orch23.model.digest import Digest, digest_bytes
+from orch23.model.errors import CacheFault
+
+MAX_ENTRY_BYTES = 16 << 20
+"""The maximum size of an entry. An ActionResult with 100,000 outputs has about this size."""
+CHUNK_BYTES = 1 << 20
+EMPTY = digest_bytes(b"")
+"""Every cache has the empty blob: other clients of a cache may not upload it."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+_Result = TypeVar("_Result")
+
+
+class WrongBytesError(Exception):
+    """The bytes of a blob do not have its digest."""
+
+
+def is_valid(digest: Digest) -> bool:
+    """Return whether a digest is a SHA-256 in hex with a size. One of a forged entry may be a path."""
+    return _SHA256.fullmatch(digest.sha256) is not None and digest.size_bytes >= 0
+
+
+def checked_sha256(digest: Digest) -> str:
+    """Return the SHA-256 of a digest, as a part of a path or a URL.
+
+    Raises:
+        CacheFault: it is not one.
+
+    """
+    if not is_valid(digest):
+        message = f"{digest.sha256[:80]!r} is not a SHA-256"
+        raise CacheFault(message)
+    return digest.sha256
+
+
+def guarded(call: Callable[[], _Result]) -> _Result:
+    """Return the result of a call of a backend, whose unexpected exceptions are faults of the cache: no build fails.
+
+    Raises:
+        CacheFault: it raised one, or any other exception.
+
+    """
+    try:
+        return call()
+    except CacheFault:
+        raise
+    except Exception as error:
+        # Without its text, which may contain a URL with a password.
+        message = f"unexpected {type(error).__name__}"
+        raise CacheFault(message) from error
+
+
+@contextlib.contextmanager
+def reading(chunks: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
+    """Yield an iterator with the chunks of a backend; `guarded` has its exceptions. Close that of the backend."""
+    try:
+        yield _guarded_chunks(chunks)
+    finally:
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            with contextlib.suppress(CacheFault):
+                guarded(close)
+
+
+def _guarded_chunks(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    while (chunk := guarded(lambda: next(chunks, None))) is not None:
+        yield chunk
+
+
+def started(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Return a generator after its first step, which must yield an empty chunk.
+
+    Otherwise `close` would not run its `finally`: its file or connection would stay open.
+    """
+    next(chunks)
+    return chunks
+
+
+def verified(chunks: Iterable[bytes], digest: Digest) -> Iterator[bytes]:
+    """Yield the chunks of a blob. The last one is yielded only if all of them have the digest.
+
+    So a receiver that expects the size of the digest never gets a whole blob of wrong bytes.
+
+    Raises:
+        WrongBytesError: they do not have it, or are more bytes or fewer.
+
+    """
+    hasher, size_bytes = hashlib.sha256(), 0
+    for chunk in chunks:
+        hasher.update(chunk)
+        size_bytes += len(chunk)
+        if size_bytes > digest.size_bytes or (size_bytes == digest.size_bytes and hasher.hexdigest() != digest.sha256):
+            raise WrongBytesError(digest.sha256)
+        yield chunk
+    if size_bytes != digest.size_bytes or hasher.hexdigest() != digest.sha256:
+        raise WrongBytesError(digest.sha256)

@@ -1,0 +1,265 @@
+"""The client of a shared cache that the engine uses: it verifies, bounds, retries, and never fails a build.
+
+Everything that is wrong with the cache is a miss. A cache that is unreachable or slow is switched off for the rest of
+the run, after a bounded time in all.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace as replaced
+
+from orch23.cache.availability import Availability, CacheLimits
+from orch23.cache.bounds import EMPTY, MAX_ENTRY_BYTES, WrongBytesError, guarded, is_valid, reading, verified
+from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.cache.uploads import Uploads
+from orch23.model.digest import Digest
+from orch23.model.errors import CacheFault
+from orch23.model.ports import ChunkSource, ContentStore, SharedCache
+
+_Result = TypeVar("_Result")
+
+USUAL_LIMITS = CacheLimits()
+# A call may use up the patience after all its time: look again at least as often.
+_LONGEST_WAIT_S = 0.5
+
+
+class CacheStatistics(Struct, frozen=True, kw_only=True):
+    """What a run did with a shared cache. `waited_s` is the time that callers waited, added up over threads.
+
+    `damaged` is the number of blobs with wrong bytes; `fault` is why the cache was switched off, or empty.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    down_bytes: int = 0
+    up_bytes: int = 0
+    damaged: int = 0
+    waited_s: float = 0.0
+    fault: str = ""
+
+
+class CacheClient:
+    """Looks up and stores results of actions in a shared cache. Safe for calls from several threads.
+
+    No method raises because of the cache. Blobs go to and come from a content store of this machine.
+    """
+
+    def __init__(
+        self,
+        cache: SharedCache,
+        warn: Callable[[str], None],
+        limits: CacheLimits = USUAL_LIMITS,
+        *,
+        name: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        """Call nothing yet. `warn` gets why the cache is used no more, from any thread; `name` is its URL in warnings.
+
+        `pause` waits before a call is repeated.
+        """
+        self._cache, self._warn, self._clock = cache, warn, clock
+        self._name = f"the shared cache {name}".rstrip()
+        self._closed = threading.Event()
+        pause = pause or self._closed.wait
+        self._reading = Availability(limits, self._stop_reading, clock, pause)
+        self._writing = Availability(limits, self._stop_writing, clock, pause)
+        self._limits = limits
+        # Of its own, so that the lookup of one stage does not wait for the downloads of another.
+        self._lookups = DaemonThreads(limits.downloads, "cache-lookup", clock)
+        self._downloads = DaemonThreads(limits.downloads, "cache-download", clock)
+        self._uploads = Uploads(cache, self._writing, limits, clock, lambda size: self._count(up_bytes=size))
+        self._lock = threading.Lock()
+        self._statistics = CacheStatistics()
+        self._rejected: set[Digest] = set()
+
+    @property
+    def statistics(self) -> CacheStatistics:
+        """Return the counts so far."""
+        return self._statistics
+
+    def entry(self, action: Digest) -> bytes | None:
+        """Return the bytes of the ActionResult of an action; None if the cache has none, or is switched off.
+
+        They are not verified, and may be forged. If they cannot be used, `reject` them.
+        """
+        if not self._reading.is_on:
+            return None
+        call = self._timed(lambda: guarded(lambda: self._cache.entry(action)), 0)
+        data = self._wait(self._lookups.submit(call))
+        if data is not None and len(data) <= MAX_ENTRY_BYTES:
+            self._count(hits=1, down_bytes=len(data))
+            return data
+        self._count(misses=1)
+        return None
+
+    def reject(self, action: Digest) -> None:
+        """Count a hit as a miss, as its entry cannot be used. The next upload of this action replaces the entry."""
+        with self._lock:
+            self._rejected.add(action)
+        self._count(hits=-1, misses=1)
+
+    def get(self, digest: Digest, limit_bytes: int) -> bytes | None:
+        """Return a verified blob; None if it is missing, damaged or larger than the limit."""
+        if not is_valid(digest) or digest.size_bytes > limit_bytes:
+            return None
+        if digest == EMPTY:
+            return b""
+        found: list[bytes] = []
+
+        def join(chunks: Iterator[bytes]) -> None:
+            # It may be the second try.
+            found[:] = chunks
+
+        task = self._timed(lambda: self._read(digest, join), digest.size_bytes)
+        is_there = self._wait(self._downloads.submit(task))
+        return b"".join(found) if is_there else None
+
+    def fetch(self, digests: Collection[Digest], contents: ContentStore, limit_bytes: int) -> bool:
+        """Copy blobs to a content store; return whether it now has all of them, verified.
+
+        Nothing is read if they are larger than the limit together: a forged entry can name any sizes.
+
+        Raises:
+            OSError: the content store cannot store them.
+
+        """
+        wanted = set(digests)
+        if not all(map(is_valid, wanted)) or sum(digest.size_bytes for digest in wanted) > limit_bytes:
+            return False
+        if EMPTY in wanted:
+            contents.put(b"")
+        absent = sorted(digest for digest in wanted if not contents.has(digest))
+        if absent and not self._reading.is_on:
+            return False
+        is_complete = threading.Event()
+        is_complete.set()
+
+        def copy(digest: Digest) -> bool:
+            if is_complete.is_set() and not self._read(digest, contents.put_chunks):
+                is_complete.clear()
+            return is_complete.is_set()
+
+        tasks = [self._timed(partial(copy, digest), digest.size_bytes) for digest in absent]
+        for task in tasks:
+            self._downloads.submit(task)
+        # Wait for all, also after one has failed: the caller has the store for itself again.
+        copied = [self._wait(task) is True for task in tasks]
+        return all(copied)
+
+    def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """Return the blobs that the cache does not have, by their digests; all of them if it is switched off."""
+        wanted = sorted(digest for digest in digests if digest != EMPTY)
+        if not all(map(is_valid, wanted)) or not self._reading.is_on:
+            return wanted
+        call = self._timed(lambda: guarded(lambda: self._cache.missing(wanted)), 0)
+        found = self._wait(self._lookups.submit(call))
+        return wanted if found is None else found
+
+    def upload(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource]) -> None:
+        """Store a result in the background: the blobs that the cache does not have, then the entry."""
+        with self._lock:
+            replace = action in self._rejected
+        self._uploads.add(action, entry, blobs, replace=replace)
+
+    def flush(self, deadline_s: float) -> tuple[Digest, ...]:
+        """Wait for the uploads, for some seconds at most. Return the actions whose results are not uploaded."""
+        began_s = self._clock()
+        unsent = self._uploads.flush(deadline_s)
+        self._count(waited_s=self._clock() - began_s)
+        return unsent
+
+    def close(self) -> None:
+        """Start no further call, and release all resources. It does not wait for a call that hangs."""
+        self._reading.switch_off()
+        self._writing.switch_off()
+        self._closed.set()
+        self._lookups.stop()
+        self._downloads.stop()
+        self._uploads.stop()
+        with contextlib.suppress(CacheFault):
+            guarded(self._cache.close)
+
+    def _read(self, digest: Digest, use: Callable[[Iterator[bytes]], object]) -> bool:
+        """Let `use` read the verified chunks of a blob; return False if it is missing or damaged."""
+        chunks = guarded(lambda: self._cache.blob(digest))
+        if chunks is None:
+            self._uploads.forget(digest)
+            return False
+        with reading(chunks) as guarded_chunks:
+            try:
+                use(verified(self._counted(guarded_chunks), digest))
+            except WrongBytesError:
+                self._count(damaged=1)
+                if self._statistics.damaged >= self._limits.damaged:
+                    self._reading.switch_off(f"it sent wrong bytes {self._limits.damaged} times")
+                self._uploads.send_again(digest)
+                with contextlib.suppress(CacheFault):
+                    guarded(lambda: self._cache.discard(digest))
+                return False
+        return True
+
+    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            if not self._reading.is_on:
+                # The caller waits no more: nothing may be stored.
+                message = "the cache is switched off"
+                raise CacheFault(message)
+            self._count(down_bytes=len(chunk))
+            yield chunk
+
+    def _timed(self, call: Callable[[], _Result | None], size_bytes: int) -> Task[_Result]:
+        """Return a task with a call that is tried some times, whose lost time counts, and which raises no fault."""
+        usual_s = self._limits.usual_time_s(size_bytes)
+
+        def timed() -> _Result | None:
+            began_s = self._clock()
+            try:
+                return self._reading.tried(call, usual_s)
+            except CacheFault:
+                return None
+            finally:
+                self._reading.lose(self._clock() - began_s - usual_s)
+
+        return Task(timed, usual_s)
+
+    def _wait(self, task: Task[_Result]) -> _Result | None:
+        """Return the result of a task; None as soon as the cache is switched off."""
+        began_s = self._clock()
+        while not task.finished.wait(self._until_overdue_s()) and self._reading.is_on:
+            if self._until_overdue_s() <= 0:
+                self._reading.lose(self._limits.patience_s)
+        self._count(waited_s=self._clock() - began_s)
+        if task.error is not None:
+            raise task.error
+        return task.result
+
+    def _until_overdue_s(self) -> float:
+        """Return after how long a call that is running may have used up the patience."""
+        running = [*self._lookups.running(), *self._downloads.running()]
+        times_s = [self._reading.overdue_s(one.began_s, one.usual_s) for one in running if one.began_s is not None]
+        return max(0.0, min(_LONGEST_WAIT_S, self._limits.patience_s, *times_s))
+
+    def _stop_reading(self, reason: str) -> None:
+        self._writing.switch_off()
+        self._off(f"{self._name} is not used for the rest of this run: {reason}")
+
+    def _stop_writing(self, reason: str) -> None:
+        self._off(f"results are not uploaded to {self._name} for the rest of this run: {reason}")
+
+    def _off(self, message: str) -> None:
+        with self._lock:
+            self._statistics = replaced(self._statistics, fault=message)
+        self._uploads.wake()
+        self._warn(message)
+
+    def _count(self, **more: float) -> None:
+        with self._lock:
+            now = self._statistics
+            self._statistics = replaced(now, **{name: getattr(now, name) + one for name, one in more.items()})

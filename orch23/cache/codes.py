@@ -1,0 +1,14 @@
+"""Diagnostic codes of shared caches: title, meaning and solution of each."""
+
+from collections.abc import Mapping
+
+E_CACHE_URL = "E721"
+
+CACHE_CODES: Mapping[str, tuple[str, str]] = {
+    E_CACHE_URL: (
+        "the URL of the shared cache cannot be used",
+        "A shared cache is a directory (a path or file://), or a server with one of Bazel's protocols: http:// or "
+        "https:// (such as bazel-remote or nginx), grpc:// or grpcs://, or a bucket: s3://, gs:// or az://. A name "
+        "and a password go only to https, or to this machine, since they can be read on the way otherwise.",
+    ),
+}

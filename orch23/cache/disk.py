@@ -1,0 +1,249 @@
+"""A shared cache in a directory, such as a network share, in the layout of Bazel's disk cache.
+
+Blobs are `cas/ab/<sha256>` and entries `ac/ab/<sha256>`. There are no locks, which network shares often do not have:
+each file is written under another name in `tmp` and then linked to its name, which fails if the name exists.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+
+from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.model.digest import Digest
+from orch23.model.errors import CacheFault, SafetyError
+from orch23.model.ports import ChunkSource
+from orch23.store.safe_files import (
+    DirectoryCache,
+    closing,
+    is_temp,
+    open_directory,
+    open_regular,
+    open_temp,
+    read_and_close,
+    try_unlink,
+    write_all,
+)
+
+_BLOBS, _ENTRIES, _TEMPS = "cas", "ac", "tmp"
+_ABANDONED_S = 24 * 3600
+"""The age of a temporary file whose process must have ended."""
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+_TRANSIENT = frozenset({errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY, errno.EIO})
+
+
+def open_disk(path: str, _credentials: object) -> "DiskCache":
+    """Return the cache in a directory; nothing is created yet."""
+    return DiskCache(Path(path))
+
+
+class DiskCache:
+    """A shared cache in a directory. Files and directories in it get the permissions of that directory.
+
+    Links in it are not followed. A file of a wrong type or size is not used, and is replaced by the next put.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Create nothing: the first put creates the directory, and removes temporary files of killed processes."""
+        self._root = folder
+        self._mode: int | None = None
+
+    def entry(self, digest: Digest) -> bytes | None:
+        """See the port."""
+        with _faults():
+            descriptor = self._open(_ENTRIES, digest)
+            if descriptor is None:
+                return None
+            size_bytes = os.fstat(descriptor).st_size
+            if size_bytes > MAX_ENTRY_BYTES:
+                os.close(descriptor)
+                return None
+            data = read_and_close(descriptor, size_bytes)
+            # It may be truncated meanwhile.
+            return data if len(data) == size_bytes else None
+
+    def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
+        """See the port."""
+        with _faults():
+            self._put(_ENTRIES, digest, lambda: (data,), lambda found: not replace and found.st_size <= MAX_ENTRY_BYTES)
+
+    def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """See the port."""
+        with _faults(), contextlib.closing(DirectoryCache(self._root)) as directories:
+            return [digest for digest in sorted(digests) if not self._has(directories, digest)]
+
+    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+        """See the port."""
+        with _faults():
+            descriptor = self._open(_BLOBS, digest)
+            if descriptor is None:
+                return None
+            if os.fstat(descriptor).st_size == digest.size_bytes:
+                return started(_chunks(descriptor, digest.size_bytes))
+            os.close(descriptor)
+            return None
+
+    def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
+        """See the port."""
+        with _faults():
+            self._put(_BLOBS, digest, chunks, lambda found: found.st_size == digest.size_bytes)
+
+    def discard(self, digest: Digest) -> None:
+        """Delete a blob, if this user may."""
+        names, name = _place(_BLOBS, digest)
+        with contextlib.suppress(OSError, SafetyError), open_directory(self._root, names) as parent:
+            os.unlink(name, dir_fd=parent)
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _open(self, kind: str, digest: Digest) -> int | None:
+        names, name = _place(kind, digest)
+        try:
+            with open_directory(self._root, names) as parent:
+                descriptor = open_regular(name, parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except PermissionError as error:
+            # Of the file: one that its owner hides must not switch off the cache for all others.
+            if error.filename == name:
+                return None
+            raise
+        if descriptor is not None:
+            # Bazel removes the files that were not used for the longest time, and knows that by this time.
+            with contextlib.suppress(OSError):
+                os.utime(descriptor)
+        return descriptor
+
+    @staticmethod
+    def _has(directories: DirectoryCache, digest: Digest) -> bool:
+        names, name = _place(_BLOBS, digest)
+        try:
+            found = os.stat(name, dir_fd=directories.open(names), follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == digest.size_bytes
+
+    def _put(self, kind: str, digest: Digest, chunks: ChunkSource, stays: Callable[[os.stat_result], bool]) -> None:
+        """Create a file, or replace one that does not stay."""
+        names, name = _place(kind, digest)
+        self._make_directories(names)
+        with open_directory(self._root, names) as parent:
+            if not _stays(name, parent, stays):
+                self._create(name, parent, chunks(), stays)
+
+    def _create(self, name: str, parent: int, chunks: Iterable[bytes], stays: Callable[[os.stat_result], bool]) -> None:
+        with open_directory(self._root, (_TEMPS,)) as temps:
+            descriptor, temp = open_temp("", self._permissions() & 0o666, temps)
+            try:
+                with closing(descriptor):
+                    for chunk in chunks:
+                        write_all(descriptor, chunk)
+                    # The umask may have removed some. Not all network shares have permissions.
+                    with contextlib.suppress(OSError):
+                        os.fchmod(descriptor, self._permissions() & 0o666)
+                if not _linked(temp, temps, name, parent, stays):
+                    os.rename(temp, name, src_dir_fd=temps, dst_dir_fd=parent)
+            finally:
+                try_unlink(temp, temps)
+
+    def _make_directories(self, names: tuple[str, ...]) -> None:
+        if self._mode is None:
+            os.makedirs(self._root, exist_ok=True)
+            self._make_directory((_TEMPS,))
+            self._sweep()
+        try:
+            with open_directory(self._root, names):
+                return
+        except FileNotFoundError:
+            for count in range(1, len(names) + 1):
+                self._make_directory(names[:count])
+
+    def _make_directory(self, names: tuple[str, ...]) -> None:
+        with open_directory(self._root, names[:-1]) as parent:
+            try:
+                os.mkdir(names[-1], dir_fd=parent)
+            except FileExistsError:
+                return
+        # Not `chmod` by the name: it could be a link by now.
+        with contextlib.suppress(OSError), open_directory(self._root, names) as created:
+            os.fchmod(created, self._permissions())
+
+    def _permissions(self) -> int:
+        """Return the permissions of the directory: a group that shares it shares all files, whatever the umask is."""
+        if self._mode is None:
+            self._mode = stat.S_IMODE(os.stat(self._root).st_mode)
+        return self._mode
+
+    def _sweep(self) -> None:
+        """Delete old temporary files. Their age is that by the clock of the file system, not by this machine's."""
+        self._permissions()
+        with open_directory(self._root, (_TEMPS,)) as temps:
+            descriptor, probe = open_temp("", 0o600, temps)
+            with closing(descriptor):
+                now_s = os.fstat(descriptor).st_mtime
+            try_unlink(probe, temps)
+            for name in filter(is_temp, os.listdir(temps)):
+                with contextlib.suppress(OSError):
+                    if os.stat(name, dir_fd=temps, follow_symlinks=False).st_mtime < now_s - _ABANDONED_S:
+                        try_unlink(name, temps)
+
+
+@contextlib.contextmanager
+def _faults() -> Iterator[None]:
+    try:
+        yield
+    except SafetyError as error:
+        raise CacheFault(str(error)) from error
+    except OSError as error:
+        raise _fault(error) from error
+
+
+def _fault(error: OSError) -> CacheFault:
+    return CacheFault(error.strerror or str(error), transient=error.errno in _TRANSIENT)
+
+
+def _place(kind: str, digest: Digest) -> tuple[tuple[str, str], str]:
+    """Return the directories of a file below the root, and its name."""
+    sha256 = checked_sha256(digest)
+    return (kind, sha256[:2]), sha256
+
+
+def _chunks(descriptor: int, size_bytes: int) -> Iterator[bytes]:
+    """Yield the bytes of an open file up to a size, and close it. A file that grows meanwhile is not read further."""
+    with closing(descriptor):
+        yield b""
+        while size_bytes > 0:
+            try:
+                chunk = os.read(descriptor, min(size_bytes, CHUNK_BYTES))
+            except OSError as error:
+                raise _fault(error) from error
+            if not chunk:
+                return
+            size_bytes -= len(chunk)
+            yield chunk
+
+
+def _stays(name: str, parent: int, stays: Callable[[os.stat_result], bool]) -> bool:
+    """Return whether there is a regular file that must not be replaced."""
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and stays(found)
+
+
+def _linked(temp: str, temps: int, name: str, parent: int, stays: Callable[[os.stat_result], bool]) -> bool:
+    """Give a file its name if no file has it, or one that stays; return False if a rename must do it."""
+    try:
+        os.link(temp, name, src_dir_fd=temps, dst_dir_fd=parent, follow_symlinks=False)
+    except FileExistsError:
+        return _stays(name, parent, stays)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Without links, of two that write an entry at once the second may win.
+        return _stays(name, parent, stays)
+    return True

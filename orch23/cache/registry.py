@@ -1,0 +1,133 @@
+"""Open a shared cache by its URL."""
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from orch23.cache.url_error import url_error
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.model.ports import SharedCache
+from orch23.model.server_url import is_loopback
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Credentials: TypeAlias = Callable[[str], Mapping[str, str]]
+    Opener: TypeAlias = Callable[[str, Credentials], SharedCache]
+
+# The scheme of the URL -> the function that opens it, and the library of an extra that it imports. A scheme ends in `s`
+# if its connection is encrypted.
+_OPENERS = {
+    "file": ("orch23.cache.disk.open_disk", ""),
+    "http": ("orch23.cache.http_cache.open_http", ""),
+    "https": ("orch23.cache.http_cache.open_http", ""),
+    "grpc": ("orch23.cache.grpc_cache.open_grpc", "grpcio"),
+    "grpcs": ("orch23.cache.grpc_cache.open_grpc", "grpcio"),
+    "s3": ("orch23.cache.object_store.open_object_store", "obstore"),
+    "gs": ("orch23.cache.object_store.open_object_store", "obstore"),
+    "az": ("orch23.cache.object_store.open_object_store", "obstore"),
+}
+_PLAIN = frozenset({"http", "grpc"})
+_SERVERS = _PLAIN | {"https", "grpcs"}
+_FIRST_PRINTABLE = 0x21
+
+
+def no_credentials(_url: str) -> Mapping[str, str]:
+    """Return no headers."""
+    return {}
+
+
+def open_shared_cache(url: str, credentials: "Credentials" = no_credentials) -> SharedCache:
+    """Return the shared cache of a URL or of the path of a directory. It is not called yet.
+
+    `credentials` gets the URL without its user name and password, and returns headers that log in to it; it is called
+    before each request, and has priority over the name and password of the URL.
+
+    Raises:
+        ConfigurationError: the URL cannot be used, or the library of an extra is not installed.
+
+    """
+    scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()
+    if not separator:
+        return _open("file", url, credentials)
+    _refuse(_url_fault(scheme, url))
+    if scheme == "file":
+        return _open(scheme, unquote(f"/{rest.partition('/')[2]}"), credentials)
+    if scheme not in _SERVERS:
+        return _open(scheme, url, credentials)
+    clean, login = _without_login(url)
+    # A password is not sent where others can read it.
+    is_readable = scheme in _PLAIN and not is_loopback(clean)
+
+    def headers(address: str) -> Mapping[str, str]:
+        found = {**login, **credentials(address)}
+        _refuse(f"has {scheme} to another machine, where a password can be read" if found and is_readable else None)
+        return found
+
+    headers(clean)
+    return _open(scheme, clean, headers)
+
+
+def shown_url(url: str) -> str:
+    """Return the URL of an open cache for messages: without a user name, a password or options."""
+    scheme, separator, rest = url.partition("://")
+    address, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}{separator}{address.rpartition('@')[2]}{slash}{path}" if separator else url
+
+
+def _without_login(url: str) -> tuple[str, Mapping[str, str]]:
+    """Return a URL without its user name and password and a slash at its end, and the header with these."""
+    parts = urlsplit(url)
+    user, at, address = parts.netloc.rpartition("@")
+    clean = urlunsplit(parts._replace(netloc=address, path=parts.path.rstrip("/")))
+    if not at:
+        return clean, {}
+    name, _, password = user.partition(":")
+    login = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+    return clean, {"Authorization": f"Basic {login}"}
+
+
+def _url_fault(scheme: str, url: str) -> str | None:
+    """Return why a URL cannot be used. The text never contains the URL: the wrong part may be a password."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "has a host or a port that cannot be read"
+    is_file, is_server = scheme == "file", scheme in _SERVERS
+    rules = (
+        (scheme not in _OPENERS, f"has to begin with one of {', '.join(f'{name}://' for name in _OPENERS)}"),
+        (any(ord(character) < _FIRST_PRINTABLE for character in url), "has a blank or a control character"),
+        (is_file and parts.netloc not in {"", "localhost"}, "needs an absolute path: file:///path"),
+        (not is_file and not parts.hostname, "has no host" if is_server else "has no bucket"),
+        (port == 0, "has the port 0"),
+        (is_server and bool(parts.query), "has a query"),
+        (bool(parts.fragment), "has a fragment"),
+        (not is_server and "@" in parts.netloc, "has a user name or a password: set the variables of its vendor"),
+    )
+    return next((why for is_broken, why in rules if is_broken), None)
+
+
+def _refuse(why: str | None) -> None:
+    if why is not None:
+        raise url_error(why)
+
+
+def _open(scheme: str, url: str, credentials: "Credentials") -> SharedCache:
+    name, library = _OPENERS[scheme]
+    module, _, function = name.rpartition(".")
+    try:
+        opener: Opener = getattr(import_module(module), function)
+        return opener(url, credentials)
+    except ModuleNotFoundError as error:
+        if not library or (error.name or "").startswith("orch23."):
+            raise
+        from orch23.providers.codes import NO_LIBRARY  # noqa: PLC0415 - for this error alone
+        from orch23.providers.installation import install_command  # noqa: PLC0415 - likewise
+
+        message = f"the shared cache needs the library `{library}`, which is not installed"
+        raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(library))) from None

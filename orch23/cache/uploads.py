@@ -1,0 +1,206 @@
+"""Upload results to a shared cache in the background: first the blobs that it does not have, then the entry."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+
+from orch23.cache.availability import Availability, CacheLimits
+from orch23.cache.bounds import guarded, verified
+from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.model.digest import Digest
+from orch23.model.errors import CacheFault
+from orch23.model.ports import ChunkSource, SharedCache
+
+
+class _Upload:
+    """A result that is not uploaded yet. `left` is the number of blobs that are sent before the entry."""
+
+    def __init__(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource], *, replace: bool) -> None:
+        self.action, self.entry, self.blobs, self.replace = action, entry, blobs, replace
+        self.left = 0
+        self.is_failed = False
+
+
+class Uploads:
+    """Uploads results in some threads. Safe for calls from several threads; `add` does not wait."""
+
+    def __init__(
+        self,
+        cache: SharedCache,
+        availability: Availability,
+        limits: CacheLimits,
+        clock: Callable[[], float],
+        on_sent: Callable[[int], None],
+    ) -> None:
+        """Start no thread yet. `on_sent` gets the size in bytes of all that was uploaded."""
+        self._cache, self._availability, self._limits, self._on_sent = cache, availability, limits, on_sent
+        self._threads = DaemonThreads(limits.uploads, "cache-upload", clock)
+        self._changed = threading.Condition()
+        self._pending: dict[Digest, _Upload] = {}
+        self._new: deque[_Upload] = deque()
+        self._is_announcing = False
+        self._in_flight: dict[Digest, list[_Upload]] = {}
+        self._there: set[Digest] = set()
+        self._damaged: set[Digest] = set()
+        self._unsent: set[Digest] = set()
+
+    def add(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource], *, replace: bool) -> None:
+        """Upload a result when a thread is free. It is not uploaded if too many wait."""
+        with self._changed:
+            if action in self._pending:
+                return
+            if len(self._pending) >= self._limits.pending or not self._availability.is_on:
+                self._unsent.add(action)
+                return
+            upload = _Upload(action, entry, blobs, replace=replace)
+            self._pending[action] = upload
+            self._new.append(upload)
+            if self._is_announcing:
+                return
+            self._is_announcing = True
+        self._submit(self._announce_all)
+
+    def forget(self, digest: Digest) -> None:
+        """Ask again whether the cache has a blob: it was missing."""
+        with self._changed:
+            self._there.discard(digest)
+
+    def send_again(self, digest: Digest) -> None:
+        """Upload a blob again, although the cache has it: its bytes are wrong."""
+        with self._changed:
+            self._damaged.add(digest)
+            self._there.discard(digest)
+
+    def flush(self, deadline_s: float) -> tuple[Digest, ...]:
+        """Wait until all results are uploaded, for some seconds at most; return the actions of those that are not."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._pending or not self._availability.is_on, deadline_s)
+            return tuple(sorted({*self._unsent, *self._pending}))
+
+    def wake(self) -> None:
+        """Let `flush` return if the cache is switched off."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Let the threads end after their calls. The cache is switched off."""
+        self.wake()
+        self._threads.stop()
+
+    def _submit(self, call: Callable[[], None]) -> None:
+        self._threads.submit(Task(call, 0.0))
+
+    def _announce_all(self) -> None:
+        """Announce the new results, in one thread: the questions for results that come meanwhile are asked as one."""
+        while uploads := self._taken():
+            self._announce(uploads)
+
+    def _announce(self, uploads: Sequence[_Upload]) -> None:
+        """Find out which blobs of some results are missing, and send them."""
+        try:
+            absent = self._absent({digest for upload in uploads for digest in upload.blobs})
+        except CacheFault:
+            for upload in uploads:
+                self._end(upload, is_sent=False)
+            return
+        ready: list[_Upload] = []
+        sources: dict[Digest, ChunkSource] = {}
+        with self._changed:
+            for upload in uploads:
+                needed = [digest for digest in upload.blobs if digest in absent and digest not in self._there]
+                upload.left = len(needed)
+                for digest in needed:
+                    if digest not in self._in_flight:
+                        self._in_flight[digest] = []
+                        sources[digest] = upload.blobs[digest]
+                    self._in_flight[digest].append(upload)
+                if not needed:
+                    ready.append(upload)
+        for digest, source in sources.items():
+            self._submit(partial(self._send_blob, digest, source))
+        for upload in ready:
+            self._submit(partial(self._send_entry, upload))
+
+    def _taken(self) -> list[_Upload]:
+        """Take new results, with as many blobs as one question has; none ends the announcements."""
+        taken: list[_Upload] = []
+        count = 0
+        with self._changed:
+            while self._new and count < self._limits.batch:
+                taken.append(self._new.popleft())
+                count += len(taken[-1].blobs)
+            self._is_announcing = bool(taken)
+        return taken
+
+    def _absent(self, digests: set[Digest]) -> set[Digest]:
+        with self._changed:
+            asked = sorted(digests - self._there - self._damaged)
+            absent = digests & self._damaged
+        for start in range(0, len(asked), self._limits.batch):
+            absent.update(self._missing(asked[start : start + self._limits.batch]))
+        with self._changed:
+            self._there.update(set(asked) - absent)
+        return absent
+
+    def _missing(self, digests: Collection[Digest]) -> Collection[Digest]:
+        usual_s = self._limits.usual_time_s(0)
+        return self._availability.tried(lambda: guarded(lambda: self._cache.missing(digests)), usual_s)
+
+    def _send_blob(self, digest: Digest, source: ChunkSource) -> None:
+        try:
+            usual_s = self._limits.usual_time_s(digest.size_bytes)
+            is_sent = self._availability.tried(lambda: self._put(digest, source), usual_s)
+        except CacheFault:
+            is_sent = False
+        with self._changed:
+            waiting = self._in_flight.pop(digest)
+            if is_sent:
+                self._there.add(digest)
+                self._damaged.discard(digest)
+            for upload in waiting:
+                upload.left -= 1
+                upload.is_failed |= not is_sent
+            ended = [upload for upload in waiting if not upload.left]
+        if is_sent:
+            self._on_sent(digest.size_bytes)
+        for upload in ended:
+            self._send_entry(upload)
+
+    def _put(self, digest: Digest, source: ChunkSource) -> bool:
+        """Upload a blob; return False if its bytes are gone from this machine, which is no fault of the cache."""
+        failed_here = threading.Event()
+
+        def chunks() -> Iterator[bytes]:
+            try:
+                yield from verified(source(), digest)
+            except Exception:
+                failed_here.set()
+                raise
+
+        try:
+            guarded(lambda: self._cache.put_blob(digest, chunks))
+        except CacheFault:
+            if failed_here.is_set():
+                return False
+            raise
+        return True
+
+    def _send_entry(self, upload: _Upload) -> None:
+        def put() -> None:
+            guarded(lambda: self._cache.put_entry(upload.action, upload.entry, replace=upload.replace))
+
+        try:
+            if not upload.is_failed:
+                self._availability.tried(put, self._limits.usual_time_s(len(upload.entry)))
+                self._on_sent(len(upload.entry))
+        except CacheFault:
+            upload.is_failed = True
+        self._end(upload, is_sent=not upload.is_failed)
+
+    def _end(self, upload: _Upload, *, is_sent: bool) -> None:
+        with self._changed:
+            self._pending.pop(upload.action, None)
+            if not is_sent:
+                self._unsent.add(upload.action)
+            self._changed.notify_all()

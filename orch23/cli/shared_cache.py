@@ -1,0 +1,234 @@
+"""Open the shared cache of a build or a plan, and report at the end what was done with it."""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from time import monotonic
+
+from msgspec import Struct
+
+from orch23.cache.client import CacheClient
+from orch23.cache.registry import open_shared_cache
+from orch23.cli.consent import Consent, trust_command_line
+from orch23.cli.console import Console
+from orch23.cli.opening import cache_address
+from orch23.cli.parameters import PipelineArguments
+from orch23.cli.project_loading import Project
+from orch23.decide.secrets import Secrets, secrets_from
+from orch23.engine.shared_results import IdentityOf, SharedResults
+from orch23.engine.shared_signatures import Signatures
+from orch23.execute.credential_helper import credential_helper
+from orch23.execute.environment import Environments
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import CacheFault, ConfigurationError
+from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
+from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
+from orch23.model.text import format_duration, format_money, join_first
+from orch23.providers.codes import NO_LIBRARY
+from orch23.providers.installation import install_command
+from orch23.report.diagnostics import visible
+from orch23.report.values import format_size, parse_amount, pluralize
+from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
+from orch23.store.key_files import key_file, read_key_file
+
+_FLUSH_S = 300.0
+"""How long a build waits for its uploads. A cache that does not respond is switched off much earlier."""
+_MOST_NAMES = 5
+_CENT = Decimal("0.01")
+
+
+class HeldEvents:
+    """An observer that holds events until the run has a journal."""
+
+    def __init__(self) -> None:
+        """Hold no event yet."""
+        self.held: list[Event] = []
+        self._observer: Observer | None = None
+
+    def notice(self, event: Event) -> None:
+        """Hold an event, or pass it on."""
+        if self._observer is None:
+            self.held.append(event)
+        else:
+            self._observer.notice(event)
+
+    def pass_to(self, observer: Observer) -> None:
+        """Pass all events to an observer, also later ones."""
+        self._observer = observer
+        for event in self.held:
+            observer.notice(event)
+        self.held.clear()
+
+
+class OpenedCache(Struct, frozen=True):
+    """The results in the shared cache, None if it is not used, and the events about it so far."""
+
+    results: SharedResults | None
+    events: HeldEvents
+
+
+def open_cache(
+    project: Project,
+    *,
+    url: str | None,
+    write: bool,
+    consent: Consent,
+    secrets: Secrets,
+    offline: bool = False,
+    downloads: bool = True,
+) -> OpenedCache:
+    """Return the shared cache that the user or the pipeline names. It is not called yet.
+
+    `url` and `write` are options of the command line. A plan has `downloads=False`. `offline` allows only a directory.
+
+    Raises:
+        ConfigurationError: the cache is named wrongly, or something that it needs is missing.
+
+    """
+    environ, declared, events = project.settings.environ, project.pipeline.cache, HeldEvents()
+    options = CacheOptions(url=url, write=write)
+    grant = cache_grant(declared, environ, options)
+    is_trusted = grant is None or consent.is_granted(grant)
+    settings = cache_settings(declared, environ, options, is_trusted=is_trusted)
+    if grant is not None and not is_trusted:
+        text = f"the shared cache {grant.name} is not used: `{trust_command_line(project.settings)}` allows it"
+        # A build with nothing to do needs no cache.
+        events.notice(Event(Warned(of_steps=True), text, level="warning"))
+    if not settings.reads or (offline and settings.directory is None):
+        return OpenedCache(None, events)
+    signatures = _signatures(project, settings)
+    if settings.writes and not signatures.can_sign:
+        text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
+        events.notice(Event(Warned(of_steps=True), text, level="warning"))
+    writes = settings.writes and signatures.can_sign
+    try:
+        backend = open_shared_cache(settings.url, _credentials(project, settings.url))
+    except CacheFault as fault:
+        _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
+        return OpenedCache(None, events)
+    client = CacheClient(backend, partial(_warn, events), name=settings.url)
+    responses = None
+    if settings.responses:
+        from orch23.engine.shared_responses import SharedResponses  # noqa: PLC0415 - few pipelines share them
+
+        responses = SharedResponses(client, secrets, signatures, writes=writes and downloads)
+        project.store.exchanges.use_cache(responses.find, responses.share)
+    results = SharedResults(
+        client,
+        project.store.contents,
+        events,
+        identity_of=_identities(project, settings.platform),
+        secrets=secrets,
+        clock=monotonic,
+        downloads=downloads,
+        writes=writes,
+        verifies=settings.verify == "always",
+        responses=responses,
+        signatures=signatures,
+    )
+    return OpenedCache(results, events)
+
+
+def _identities(project: Project, platform: str | None) -> IdentityOf:
+    environments = Environments(platform=platform, executor=project.pipeline.executor)
+    return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
+
+
+def _signatures(project: Project, settings: CacheSettings) -> Signatures:
+    """Return the keys whose signatures count, and that of the user among them.
+
+    Raises:
+        ConfigurationError: a key cannot be used, or the library is missing.
+
+    """
+    if not settings.signed_by:
+        return Signatures()
+    known = [PublicKey.parse(line) for line in settings.signed_by]
+    root, environ = project.settings.root, project.settings.environ
+    try:
+        for key in known if settings.writes else ():
+            # A line without a name has no file.
+            place = key_file(key.name, root, environ) if key.name else None
+            if place is not None and place.exists():
+                pair = KeyPair.from_pem(read_key_file(place), key.name)
+                if pair.public == key:
+                    return Signatures(known, pair)
+        import_module("cryptography")
+    except ModuleNotFoundError as error:
+        message = f"`cache.signed_by` needs the library `{LIBRARY}`, which is not installed"
+        raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(LIBRARY))) from error
+    return Signatures(known)
+
+
+def _credentials(project: Project, url: str) -> Callable[[str], Mapping[str, str]]:
+    """Return a function that returns the headers of a request, from the program that the user names.
+
+    It raises CacheFault if the program fails.
+
+    Raises:
+        ConfigurationError: there is no such program.
+
+    """
+    helper = credential_helper(url, project.settings.root, project.settings.environ)
+
+    def headers(address: str) -> Mapping[str, str]:
+        try:
+            return {} if helper is None else dict(helper.headers_for(address))
+        except ConfigurationError as error:
+            raise CacheFault(error.diagnostics[0].message) from None
+
+    return headers
+
+
+def open_cache_for_plan(console: Console, project: Project, args: PipelineArguments) -> SharedResults | None:
+    """Return the results in the shared cache for a plan, which downloads none; None if the cache is not used.
+
+    They are closed, and the warnings about them are written, when the command ends.
+    """
+    environ = project.settings.environ
+    opened = open_cache(
+        project,
+        url=cache_address(console.here, args.cache),
+        write=args.cache_write,
+        consent=Consent.of(project.settings.root, environ),
+        secrets=secrets_from(environ),
+        downloads=False,
+    )
+
+    def end() -> None:
+        if opened.results is not None:
+            opened.results.close()
+        for event in opened.events.held:
+            console.write_err(f"warning: {visible(event.message)}\n")
+
+    console.resources.callback(end)
+    return opened.results
+
+
+def _warn(observer: Observer, text: str) -> None:
+    observer.notice(Event(Warned(), text, level="warning"))
+
+
+def finish_uploads(shared: SharedResults, observer: Observer) -> None:
+    """Wait for the uploads of a build, and report what it did with the shared cache."""
+    unsent = shared.flush(_FLUSH_S)
+    if unsent:
+        names = join_first(unsent, _MOST_NAMES)
+        _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}")
+    used = shared.report(unsent)
+    if used is not None:
+        observer.notice(Event(used, f"shared cache: {_described(used)}"))
+
+
+def _described(used: SharedCacheUsed) -> str:
+    amount = parse_amount(used.saved) or Decimal(0)
+    saved = [format_duration(used.saved_s)] if used.saved_s >= 1 else []
+    saved += [format_money(amount)] if amount >= _CENT else []
+    parts = [f"{used.restored:,} restored ({format_size(used.down_bytes)})"] if used.restored else []
+    parts += [pluralize(used.responses, "response")] if used.responses else []
+    parts += [f"{used.missing:,} not found"] if used.missing else []
+    parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
+    parts += [f"{used.not_stored:,} not stored"] if used.not_stored else []
+    return ", ".join((*parts, *([f"saved {' and '.join(saved)}"] if saved else [])))

@@ -1,0 +1,157 @@
+"""The entry of a result in a shared cache: its files, and what must hold for them (ADR 57)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from orch23.engine.ownership import may_write_outputs_of
+from orch23.engine.verification import missing_outputs
+from orch23.model.digest import Digest, FileEntry, canonical_json
+from orch23.model.errors import SafetyError
+from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
+from orch23.model.paths import match_any
+from orch23.model.record import Record
+from orch23.resolve.resolution import ResolvedStage
+from orch23.store.safe_files import split_path
+
+KIND, VERSION = "stage", 1
+"""The kind of an entry that is the result of a stage, and the version of its format."""
+RECORD = "record.json"
+"""The file of an entry with all of a record but its outputs."""
+_OUTPUTS = "outputs/"
+MAX_RECORD_BYTES = 4 << 20
+"""The maximum size of that file."""
+
+_Sha256: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+_BlobId: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")]
+
+
+class ResultOrigin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a result took when it was made: seconds, model calls, tokens, and US dollars (empty if not known)."""
+
+    seconds: float = 0.0
+    calls: NaturalNumber = 0
+    tokens: NaturalNumber = 0
+    cost: str = ""
+
+
+class _RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file `record.json`: a record without its outputs, and without what each checkout adds to it."""
+
+    stage: str
+    key: _Sha256
+    deleted: tuple[str, ...] = ()
+    exchanges: tuple[_Sha256, ...] = ()
+    git: dict[_Sha256, _BlobId] = {}
+    about: ResultOrigin = ResultOrigin()
+
+
+class FoundResult(Struct, frozen=True):
+    """A result of the cache whose entry is valid."""
+
+    record: Record
+    about: ResultOrigin
+
+    @property
+    def digests(self) -> set[Digest]:
+        """The digests of its outputs."""
+        return {entry.digest for entry in self.record.outputs.values()}
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its outputs together."""
+        return sum(entry.digest.size_bytes for entry in self.record.outputs.values())
+
+
+class InvalidResultError(ValueError):
+    """An entry that is damaged, forged, or not a result of the stage. `code` is that of the warning about it."""
+
+    def __init__(self, message: str, *, code: str = "W698") -> None:
+        """Store what is wrong."""
+        super().__init__(message)
+        self.code = code
+
+
+def entry_files(record: Record, about: ResultOrigin) -> tuple[bytes, dict[str, FileEntry | bytes]]:
+    """Return the bytes of `record.json`, and all files of an entry.
+
+    Raises:
+        ValueError: a name is not valid Unicode.
+
+    """
+    form = _RecordForm(
+        stage=record.stage,
+        key=record.key,
+        deleted=record.deleted,
+        exchanges=record.exchanges,
+        git=dict(record.git),
+        about=about,
+    )
+    text = canonical_json(from_struct(form))
+    return text, {RECORD: text, **{f"{_OUTPUTS}{path}": entry for path, entry in record.outputs.items()}}
+
+
+def found_result(resolved: ResolvedStage, text: bytes, files: Mapping[str, FileEntry]) -> FoundResult:
+    """Return the result of an entry: `text` is its `record.json`, `files` are the others.
+
+    Raises:
+        InvalidResultError: it is damaged or forged.
+
+    """
+    form = _form_of(text)
+    record = Record(
+        stage=resolved.stage.name,
+        key=form.key,
+        manifest=resolved.manifest,
+        outputs={path.removeprefix(_OUTPUTS): entry for path, entry in files.items() if path.startswith(_OUTPUTS)},
+        deleted=form.deleted,
+        exchanges=form.exchanges,
+        git=form.git,
+        texts=resolved.texts,
+    )
+    if len(record.outputs) != len(files):
+        message = "it has files that are no outputs"
+        raise InvalidResultError(message)
+    for problem in _problems(resolved, record):
+        raise InvalidResultError(problem)
+    return FoundResult(record, form.about)
+
+
+def _form_of(text: bytes) -> _RecordForm:
+    try:
+        return to_struct(parse_json(text.decode("utf-8"), max_bytes=MAX_RECORD_BYTES), _RecordForm)
+    except ValueError as error:
+        message = f"its record {error}"
+        raise InvalidResultError(message) from None
+
+
+def _problems(resolved: ResolvedStage, record: Record) -> Iterator[str]:
+    """Yield what the stage could not have made."""
+    stage, sizes = resolved.stage, [entry.digest.size_bytes for entry in record.outputs.values()]
+    if record.key != resolved.key:
+        yield "it is the result of another stage"
+    if len(sizes) > stage.limits.files or sum(sizes) > stage.limits.disk:
+        yield f"{len(sizes)} files with {sum(sizes)} bytes are more than the limits of the stage"
+    for path in (*record.outputs, *record.deleted):
+        try:
+            split_path(path)
+        except SafetyError:
+            yield f"{path[:200]!r} is not the path of an output"
+    if not may_write_outputs_of(stage, record):
+        yield "it has files that the stage may not write"
+    deleted = frozenset(record.deleted)
+    if not all(path in resolved.base and match_any(stage.fence.delete, path) for path in deleted):
+        yield "it deletes files that the stage may not delete"
+    if not deleted.isdisjoint(record.outputs):
+        yield "it deletes its outputs"
+    if any(above in record.outputs for path in record.outputs for above in _folders(path)):
+        yield "a file of it is a folder, too"
+    for missing in missing_outputs(stage, record.outputs):
+        yield missing.message
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Yield the folders above a path."""
+    while path := path.rpartition("/")[0]:
+        yield path

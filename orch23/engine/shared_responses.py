@@ -1,0 +1,101 @@
+"""Look up recorded responses of models in a shared cache, and store them there (ADR 57).
+
+A response from the cache is used like a recorded one: it is parsed, checked and verified by each stage that uses it.
+"""
+
+import threading
+from functools import partial
+
+from msgspec.structs import replace
+
+from orch23.cache.client import CacheClient
+from orch23.decide.secrets import Secrets
+from orch23.engine.shared_signatures import Signatures
+from orch23.model.digest import Digest, digest_bytes
+from orch23.model.llm import Exchange
+from orch23.model.ports import ChunkSource
+from orch23.providers.adapter import SCRIPTED_PROVENANCE
+from orch23.reapi.entries import decode_result, encode_result, entry_blobs, entry_digest
+from orch23.store.exchanges import exchange_text, parse_exchange
+from orch23.store.turns import PAUSE
+
+KIND, VERSION = "response", 1
+"""The kind of an entry that is a recorded response, and the version of its format."""
+_EXCHANGE = "exchange.json"
+_MAX_BYTES = 4 << 20
+"""The largest exchange that is shared."""
+
+
+class SharedResponses:
+    """The recorded responses in a shared cache. Safe for calls from several threads. Each is looked up once in a run.
+
+    `used` and `stored` count responses.
+    """
+
+    def __init__(self, client: CacheClient, secrets: Secrets, signatures: Signatures, *, writes: bool) -> None:
+        """Look up nothing yet. With `writes`, new responses are stored in the cache."""
+        self._client, self._secrets, self._signatures, self._writes = client, secrets, signatures, writes
+        self._lock = threading.Lock()
+        self._found: dict[str, Exchange | None] = {}
+        self.stored: set[str] = set()
+
+    @property
+    def used(self) -> int:
+        """The number of responses that the cache had."""
+        return sum(one is not None for one in [*self._found.values()])
+
+    def find(self, fingerprint: str) -> Exchange | None:
+        """Return the exchange of a request, as if its response had just arrived; None if the cache has none."""
+        with self._lock, PAUSE:
+            if fingerprint not in self._found:
+                self._found[fingerprint] = self._look(fingerprint)
+            return self._found[fingerprint]
+
+    def share(self, exchange: Exchange) -> None:
+        """Store an exchange in the background, if its response was accepted and has no secret."""
+        fingerprint = exchange.fingerprint
+        if not self._writes or not _is_useful(exchange):
+            return
+        if fingerprint in self.stored or self._found.get(fingerprint) is not None:
+            return
+        text = exchange_text(exchange)
+        data = text.encode()
+        if len(data) > _MAX_BYTES or self._secrets.may_contain((text,)):
+            return
+        self.stored.add(fingerprint)
+        action = entry_digest(KIND, VERSION, fingerprint)
+        files = self._signatures.signed(KIND, action, {_EXCHANGE: data})
+        own = {digest_bytes(one): one for one in files.values() if isinstance(one, bytes)}
+        small = {**entry_blobs(KIND, VERSION, fingerprint), **own}
+        blobs: dict[Digest, ChunkSource] = {digest: partial(_once, one) for digest, one in small.items()}
+        self._client.upload(action, encode_result(files), blobs)
+
+    def _look(self, fingerprint: str) -> Exchange | None:
+        action = entry_digest(KIND, VERSION, fingerprint)
+        data = self._client.entry(action)
+        if data is None:
+            return None
+        try:
+            files = decode_result(data)
+            file = files[_EXCHANGE]
+            text = file.contents or self._client.get(file.entry.digest, _MAX_BYTES) or b""
+            exchange = parse_exchange(text)
+        except (ValueError, KeyError):
+            self._client.reject(action)
+            return None
+        fault = self._signatures.fault(KIND, action, files, text, _EXCHANGE)
+        if fault or exchange.fingerprint != fingerprint or not _is_useful(exchange):
+            self._client.reject(action)
+            return None
+        return replace(exchange, outcome="pending", diagnostics=(), superseded=False)
+
+
+def _is_useful(exchange: Exchange) -> bool:
+    """Return whether other stages can use a response: a model gave it, and no stage has refused it."""
+    # After a truncated response, the next request has its own.
+    is_good = exchange.outcome in ("accepted", "truncated") and not exchange.superseded
+    return is_good and not exchange.files and exchange.provenance != SCRIPTED_PROVENANCE
+
+
+def _once(data: bytes) -> tuple[bytes]:
+    return (data,)

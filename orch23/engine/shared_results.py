@@ -1,0 +1,366 @@
+"""Look up results of stages in a shared cache, verify them, and store results there (ADR 57).
+
+A result is an entry of the cache: the outputs by digest, and a small JSON file with the rest of the record. An entry
+may be forged or damaged, so all of it is checked before anything is downloaded. Whatever is wrong with the cache, or
+with an entry, is a miss: the stage is built.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from orch23.cache.client import CacheClient
+from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.decide.secrets import Secrets
+from orch23.engine.attempt import StageResult
+from orch23.engine.shared_entries import (
+    KIND,
+    MAX_RECORD_BYTES,
+    RECORD,
+    VERSION,
+    FoundResult,
+    InvalidResultError,
+    ResultOrigin,
+    entry_files,
+    found_result,
+)
+from orch23.engine.shared_signatures import NO_SIGNATURES, SIGNATURE, Signatures
+from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
+from orch23.model.environment import EnvironmentIdentity
+from orch23.model.errors import MissingBytesError
+from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
+from orch23.model.fields import parse_decimal
+from orch23.model.pipeline import Stage
+from orch23.model.ports import ChunkSource, ContentStore
+from orch23.model.record import Record, same_result
+from orch23.model.text import join_first
+from orch23.providers.prices import decimal_text
+from orch23.reapi.entries import decode_result, encode_result, entry_blobs, entry_digest
+from orch23.resolve.resolution import ResolvedStage
+from orch23.store.turns import PAUSE
+
+if TYPE_CHECKING:
+    from orch23.engine.shared_responses import SharedResponses
+
+_MAX_READ_BYTES = 4 << 20
+"""The largest file that a plan reads from the cache for a prompt or a list."""
+_LOOKUPS = 16
+_MOST_WARNINGS = 3
+_MOST_NAMES = 5
+# A secret is found even if a chunk ends in it: the variables of an environment are shorter.
+_OVERLAP_BYTES = 256 << 10
+
+IdentityOf: TypeAlias = Callable[[ResolvedStage], EnvironmentIdentity]
+"""Return the identity of the environment of a stage."""
+
+
+class SharedResults:
+    """The results of a build in a shared cache. Safe for calls from several threads.
+
+    Each key is looked up once in a run. With `downloads`, the outputs of a result are in `contents` when it is found;
+    without, they are only in the cache.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a cache is used with, each with its own name
+        self,
+        client: CacheClient,
+        contents: ContentStore,
+        observer: Observer,
+        *,
+        identity_of: IdentityOf,
+        secrets: Secrets,
+        clock: Callable[[], float],
+        downloads: bool = True,
+        writes: bool = False,
+        verifies: bool = False,
+        responses: "SharedResponses | None" = None,
+        signatures: Signatures = NO_SIGNATURES,
+    ) -> None:
+        """Look up nothing yet. With `verifies`, results are verified again before they are used.
+
+        `responses` are counted in the report. `signatures` has the keys whose signatures count.
+        """
+        self._client, self._contents, self._observer = client, contents, observer
+        self._identity_of, self._secrets, self._clock = identity_of, secrets, clock
+        self._downloads, self._reads, self._writes = downloads, True, writes
+        self.verifies, self._responses, self._signatures = verifies, responses, signatures
+        self._lock = threading.Lock()
+        self._lookups: dict[str, Task[FoundResult]] = {}
+        self._remote: set[Digest] = set()
+        self._used: dict[str, FoundResult] = {}
+        self._threads = DaemonThreads(_LOOKUPS, "cache-lookup", clock)
+        self._checks = DaemonThreads(1, "cache-check", clock)
+        self._shares: dict[Digest, str] = {}
+        self._checking: list[Task[None]] = []
+        self._refused: list[str] = []
+        self._warnings = 0
+        self._waited_s = 0.0
+
+    # ---- look up --------------------------------------------------------------------------
+
+    def faults_of(self, resolved: ResolvedStage) -> tuple[str, ...]:
+        """Return why the result of a stage is not shared; none if it is."""
+        return self._identity_of(resolved).faults
+
+    def may_store(self, resolved: ResolvedStage) -> bool:
+        """Return whether a new result of a stage is stored in the cache."""
+        return self._writes and resolved.stage.cache and not self.faults_of(resolved)
+
+    def prefetch(self, resolved: ResolvedStage) -> None:
+        """Start to look up the result of a stage."""
+        self._lookup(resolved)
+
+    def find(self, resolved: ResolvedStage) -> Record | None:
+        """Return the result of a stage, or None. It waits for the cache, which limits the time."""
+        lookup = self._lookup(resolved)
+        if lookup is None:
+            return None
+        began_s = self._clock()
+        with PAUSE:
+            lookup.finished.wait()
+        self._waited_s += self._clock() - began_s
+        if lookup.error is not None:
+            raise lookup.error
+        return None if lookup.result is None else lookup.result.record
+
+    def has(self, record: Record) -> bool:
+        """Return whether the cache has this result, as far as it was looked up."""
+        found = self._found(record.key)
+        return found is not None and same_result(found.record, record)
+
+    def has_bytes(self, digest: Digest) -> bool:
+        """Return whether the cache has bytes that were not downloaded."""
+        return digest in self._remote
+
+    def read(self, digest: Digest) -> bytes | None:
+        """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
+        if digest not in self._remote:
+            return None
+        with PAUSE:
+            return self._client.get(digest, _MAX_READ_BYTES)
+
+    def use(self, record: Record) -> None:
+        """Count a result that is used."""
+        found = self._found(record.key)
+        if found is not None:
+            self._used[record.key] = found
+
+    def _found(self, key: str) -> FoundResult | None:
+        lookup = self._lookups.get(key)
+        return None if lookup is None or not lookup.finished.is_set() else lookup.result
+
+    def _lookup(self, resolved: ResolvedStage) -> Task[FoundResult] | None:
+        if not self._reads:
+            return None
+        with self._lock:
+            if resolved.key not in self._lookups:
+                action = self._action(resolved)
+                if action is None:
+                    return None
+                task = Task(partial(self._look, resolved, action), 0.0)
+                self._lookups[resolved.key] = self._threads.submit(task)
+            return self._lookups[resolved.key]
+
+    def _action(self, resolved: ResolvedStage) -> str | None:
+        """Return the key of the entry of a stage; None if its result is not shared."""
+        identity = self._identity_of(resolved)
+        return digest_json({"environment": identity.digest(), "stage": resolved.key}) if identity.is_shareable else None
+
+    def _look(self, resolved: ResolvedStage, action: str) -> FoundResult | None:
+        """Return the result of a stage, once its outputs are known to be available."""
+        digest = entry_digest(KIND, VERSION, action)
+        data = self._client.entry(digest)
+        if data is None:
+            return None
+        try:
+            found = self._checked(resolved, digest, data)
+            self._obtain(resolved.stage, found)
+        except InvalidResultError as error:
+            self._client.reject(digest)
+            self._warn_of_entry(resolved.stage.name, error.code, str(error))
+            return None
+        except MissingBytesError:
+            self._client.reject(digest)
+            return None
+        except OSError as error:
+            # Such as a full disk: the build finds out where it matters.
+            self._warn_of_entry(resolved.stage.name, "W698", f"its files cannot be stored: {error.strerror}")
+            return None
+        return found
+
+    def _checked(self, resolved: ResolvedStage, action: Digest, data: bytes) -> FoundResult:
+        """Return the result of an entry.
+
+        Raises:
+            InvalidResultError: it is damaged or forged.
+            MissingBytesError: the cache does not have its record.
+
+        """
+        try:
+            files = decode_result(data)
+        except ValueError as error:
+            raise InvalidResultError(str(error)) from None
+        described = files.get(RECORD)
+        if described is None:
+            message = "it has no record"
+            raise InvalidResultError(message)
+        text = described.contents
+        if text is None:
+            text = self._client.get(described.entry.digest, MAX_RECORD_BYTES)
+        if text is None:
+            raise MissingBytesError(described.entry.digest.sha256)
+        if fault := self._signatures.fault(KIND, action, files, text, RECORD):
+            raise InvalidResultError(fault.message, code=fault.code)
+        outputs = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
+        return found_result(resolved, text, outputs)
+
+    def _obtain(self, stage: Stage, found: FoundResult) -> None:
+        """Download the outputs of a result, or find out whether the cache has them.
+
+        Raises:
+            MissingBytesError: it does not have them all, undamaged.
+
+        """
+        wanted = {digest for digest in found.digests if not self._contents.has(digest)}
+        if self._downloads:
+            if not self._client.fetch(wanted, self._contents, stage.limits.disk):
+                raise MissingBytesError(stage.name)
+            return
+        if wanted and self._client.missing(wanted):
+            raise MissingBytesError(stage.name)
+        with self._lock:
+            self._remote |= wanted
+
+    def _warn_of_entry(self, stage: str, code: str, why: str) -> None:
+        with self._lock:
+            self._warnings += 1
+            is_shown = self._warnings <= _MOST_WARNINGS
+        if is_shown:
+            text = f"[{code}] a result in the shared cache is ignored, and the stage is built: {why}"
+            self._warn(text, stage, code)
+
+    def _warn(self, text: str, role: str, code: str) -> None:
+        self._observer.notice(Event(Warned(code=code), text, role, "warning"))
+
+    # ---- store ----------------------------------------------------------------------------
+
+    def share(self, resolved: ResolvedStage, record: Record, done: StageResult, took_s: float) -> None:
+        """Store a result that passed in the cache, in the background; not if it has user edits or secrets.
+
+        `took_s` is how long its stage took, in seconds.
+        """
+        if self.has(record):
+            if done.verified:
+                self.use(record)
+            return
+        if not self._writes or record.failed or record.accepted or not resolved.stage.cache:
+            return
+        action = self._action(resolved)
+        if action is None:
+            return
+        usage = done.usage
+        cost = usage.cost + usage.saved
+        about = ResultOrigin(
+            seconds=round(took_s, 3),
+            calls=usage.calls + usage.recorded,
+            tokens=usage.input_tokens + usage.output_tokens,
+            cost="" if usage.unpriced else format(cost, "f"),
+        )
+        check: Task[None] = Task(partial(self._share, record, action, about), 0.0)
+        self._checking.append(self._checks.submit(check))
+
+    def _share(self, record: Record, action: str, about: ResultOrigin) -> None:
+        digest = entry_digest(KIND, VERSION, action)
+        try:
+            text, files = entry_files(record, about)
+            named = self._secrets_in(text, record.outputs)
+            files = self._signatures.signed(KIND, digest, files)
+            entry = encode_result(files)
+        # A name that is not Unicode, too many files, or bytes that are gone: the result is only used here.
+        except (ValueError, MissingBytesError):
+            return
+        if named:
+            self._refused.append(record.stage)
+            why = f"[W699] not stored in the shared cache, since it has a secret: {join_first(named, _MOST_NAMES)}"
+            self._warn(why, record.stage, "W699")
+            return
+        own = [one for one in files.values() if isinstance(one, bytes)]
+        small = {**entry_blobs(KIND, VERSION, action), **{digest_bytes(one): one for one in own}}
+        blobs: dict[Digest, ChunkSource] = {
+            **{one.digest: partial(self._contents.get_chunks, one.digest) for one in record.outputs.values()},
+            **{one: partial(_once, data) for one, data in small.items()},
+        }
+        self._shares[digest] = record.stage
+        if self._found(record.key) is not None:
+            self._client.reject(digest)  # its result did not pass here
+        self._client.upload(digest, entry, blobs)
+
+    def _secrets_in(self, text: bytes, outputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+        """Return where a result has a secret, each with the name of its variable."""
+        sources: Iterator[tuple[str, Iterable[bytes]]] = iter(
+            (
+                (RECORD, (text,)),
+                *((path, self._contents.get_chunks(entry.digest)) for path, entry in outputs.items()),
+            )
+        )
+        found = (f"{path} ({name})" for path, chunks in sources for name in self._secrets_of(chunks))
+        return tuple(dict.fromkeys(found))
+
+    def _secrets_of(self, chunks: Iterable[bytes]) -> Iterator[str]:
+        rest = b""
+        for chunk in chunks:
+            part = (rest + chunk).decode("utf-8", "replace")
+            if self._secrets.may_contain((part,)):
+                yield from (finding.name for finding in self._secrets.find(part))
+            rest = (rest + chunk)[-_OVERLAP_BYTES:]
+
+    def flush(self, deadline_s: float) -> Sequence[str]:
+        """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
+        began_s = self._clock()
+        until = began_s + deadline_s
+        for check in self._checking:
+            check.finished.wait(max(0.0, until - self._clock()))
+            if check.error is not None:
+                raise check.error
+        unsent = self._client.flush(max(0.0, until - self._clock()))
+        unchecked = sum(not check.finished.is_set() for check in self._checking)
+        self._waited_s += self._clock() - began_s
+        names = [self._shares[action] for action in unsent if action in self._shares]
+        return (*names, *([f"{unchecked} more"] if unchecked else []))
+
+    def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
+        """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
+        known, used = self._client.statistics, [*self._used.values()]
+        costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
+        missing = sum(one.finished.is_set() and one.result is None for one in self._lookups.values())
+        responses = 0 if self._responses is None else self._responses.used
+        if not (used or missing or self._shares or responses or unsent):
+            return None
+        return SharedCacheUsed(
+            restored=len(used),
+            missing=missing,
+            stored=len(self._shares) - len(unsent),
+            not_stored=len(unsent),
+            refused=len(self._refused),
+            responses=responses,
+            down_bytes=known.down_bytes,
+            up_bytes=known.up_bytes,
+            waited_s=round(self._waited_s, 3),
+            saved_s=round(sum(found.about.seconds for found in used), 3),
+            saved=decimal_text(sum((cost for cost in costs if cost is not None), Decimal(0))),
+        )
+
+    def close(self) -> None:
+        """Wait for nothing, and release all resources. Lookups find nothing from now on."""
+        self._reads = self._writes = False
+        self._client.close()
+        self._threads.stop()
+        self._checks.stop()
+        for lookup in [*self._lookups.values()]:
+            lookup.finished.set()
+
+
+def _once(data: bytes) -> tuple[bytes]:
+    return (data,)

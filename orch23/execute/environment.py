@@ -1,0 +1,278 @@
+"""The environment that the result of a stage depends on and its key does not contain: system, packages, programs.
+
+A stage key is for one machine: it has the version of Python as X.Y, and the programs of `tools`. Two users share a
+result only if this identity is the same too. It is found from files: no interpreter is started, since a clone may bring
+one.
+"""
+
+import hashlib
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct, field
+
+from orch23.execute.distributions import StampedFiles, installed_packages, split_script
+from orch23.execute.interpreters import (
+    SYSTEM_PATH,
+    find_program,
+    interpreter_facts,
+    package_folders,
+    read_pyvenv_config,
+)
+from orch23.model.action import PYTHON
+from orch23.model.environment import EnvironmentIdentity
+from orch23.model.errors import ConfigurationError
+from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
+from orch23.model.step import ProcessStep, Step, VerifyStep
+from orch23.resolve.commands import SHELL_COMMAND, command_steps
+from orch23.resolve.shell_programs import UnknownProgramsError, programs_in
+
+OS_RELEASE_FILES: Final = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
+"""The files that name the operating system; the first one that exists counts (os-release(5))."""
+_RELEASE_KEYS: Final = ("ID", "VERSION_ID", "BUILD_ID", "IMAGE_VERSION")
+# Checks that read only JSON and text. Others parse Python, by the version that runs orch23.
+_PORTABLE_CHECKS: Final = frozenset(("json_schema", "json_values", "one_per_input"))
+_INTERPRETERS: Final = ("python", "pypy")
+_LIBRARIES: Final = (b"libpython", b"libpypy")
+_MAX_SCRIPTS: Final = 4  # a script may be run by another script
+_HEAD_BYTES: Final = 4096
+
+
+class MachineFacts(Struct, frozen=True, kw_only=True):
+    """The operating system (`ID VERSION_ID`), the architecture and the C library of a machine."""
+
+    release: str
+    machine: str
+    libc: str
+
+
+def machine_facts(release_files: Iterable[Path] = OS_RELEASE_FILES) -> MachineFacts:
+    """Return the facts of this machine."""
+    texts = (text for path in release_files if (text := _text(path)) is not None)
+    values = _release_values(next(texts, ""))
+    release = " ".join(values[key] for key in _RELEASE_KEYS if values.get(key))
+    return MachineFacts(release=release or "unknown", machine=os.uname().machine, libc=_libc())
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def _release_values(text: str) -> dict[str, str]:
+    """Return the assignments of an os-release file; a line that cannot be read is left out."""
+    found = {}
+    for line in text.splitlines():
+        key, sign, value = line.strip().partition("=")
+        try:
+            words = shlex.split(value)
+        except ValueError:
+            continue
+        if sign and not key.startswith("#"):
+            found[key] = " ".join(words)
+    return found
+
+
+def _libc() -> str:
+    try:
+        found = os.confstr("CS_GNU_LIBC_VERSION")
+    except (ValueError, OSError):
+        found = None
+    # Other C libraries do not tell their version. Theirs are part of the release of the system.
+    return found or "not glibc"
+
+
+class Environments(Struct, kw_only=True):
+    """Finds the environments of the stages of one build; each fact is looked up once.
+
+    `executor` is that of the pipeline. `files` may be kept for the next build of the same process.
+    """
+
+    platform: str | None = None
+    executor: str = LOCAL_EXECUTOR
+    machine: MachineFacts = field(default_factory=machine_facts)
+    files: StampedFiles = field(default_factory=StampedFiles)
+    system_path: tuple[str, ...] = SYSTEM_PATH
+    _pythons: dict[tuple[Path, str], EnvironmentIdentity] = field(default_factory=dict)
+    _programs: dict[tuple[str, str, Path], EnvironmentIdentity] = field(default_factory=dict)
+
+    def of(self, stage: Stage, interpreter: Path) -> EnvironmentIdentity:
+        """Return the environment of a stage that runs with this interpreter; `platform` replaces it.
+
+        It is empty for a stage without processes and without checks that depend on Python.
+        """
+        steps: tuple[Step | VerifyStep, ...] = (stage.step, *stage.verify.steps)
+        found = list(self._of_steps(steps, stage.env, interpreter))
+        if found and self.platform is not None:
+            return EnvironmentIdentity(parts={"platform": self.platform})
+        return _joined(found)
+
+    def _of_steps(
+        self, steps: Iterable[Step | VerifyStep], env: Mapping[str, str], interpreter: Path
+    ) -> Iterator[EnvironmentIdentity]:
+        for step in steps:
+            if isinstance(step, CommandsStep):
+                yield from self._of_steps(command_steps(step), env, interpreter)
+            elif isinstance(step, CheckStep):
+                if step.name not in _PORTABLE_CHECKS:
+                    version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+                    yield EnvironmentIdentity(parts={"checks": version})
+            elif isinstance(step, ProcessStep):
+                yield self._of_machine()
+                yield self._of_process(step, env, interpreter)
+
+    def _of_machine(self) -> EnvironmentIdentity:
+        if self.executor != LOCAL_EXECUTOR:
+            return _unknown(f"the executor `{self.executor}` runs its processes on other machines")
+        machine = self.machine
+        return EnvironmentIdentity(
+            parts={"system": machine.release, "architecture": machine.machine, "libc": machine.libc}
+        )
+
+    def _of_process(self, step: ProcessStep, env: Mapping[str, str], interpreter: Path) -> EnvironmentIdentity:
+        if step.kind == "pytest":
+            return self._python(interpreter)
+        if step.kind != "shell":
+            return _unknown(f"the programs of the step kind `{step.kind}` are not known")
+        folders = tuple(env["PATH"].split(":")) if "PATH" in env else (str(interpreter.parent), *self.system_path)
+        if not all(folder.startswith("/") for folder in folders):
+            return _unknown("`env` sets PATH to a relative folder")
+        search, declared = ":".join(folders), step.declared
+        try:
+            if isinstance(declared, str):
+                names: tuple[str, ...] = (SHELL_COMMAND[0], *programs_in(declared))
+                return _joined([self._program(name, search, interpreter) for name in dict.fromkeys(names)])
+            names = programs_in([str(word) for word in declared]) if isinstance(declared, Sequence) else ()
+        except UnknownProgramsError as error:
+            return _unknown(f"its command does not show which programs run: {error.why}")
+        # The executor replaces the first word `python` of an argv.
+        first = self._python(interpreter) if names[:1] == (PYTHON,) else EnvironmentIdentity()
+        others = names[1:] if names[:1] == (PYTHON,) else names
+        return _joined([first, *(self._program(name, search, interpreter) for name in others)])
+
+    # ---- programs -----------------------------------------------------------------------------
+
+    def _program(self, name: str, search: str, interpreter: Path) -> EnvironmentIdentity:
+        key = (name, search, interpreter)
+        if key not in self._programs:
+            found = find_program(name, search)
+            if found is None:
+                self._programs[key] = _unknown(f"the program `{name}` was not found")
+            else:
+                self._programs[key] = self._of_file(name, Path(found), search, interpreter)
+        return self._programs[key]
+
+    def _of_file(self, name: str, path: Path, search: str, interpreter: Path, depth: int = 0) -> EnvironmentIdentity:
+        """Return the identity of a program: of its bytes, and of the program that interprets it."""
+        try:
+            real = path.resolve(strict=True)
+            if real.name.startswith(_INTERPRETERS) and not real.name.endswith("-config"):
+                is_own = path.parent == interpreter.parent and path.samefile(interpreter)
+                return self._python(interpreter) if is_own else self._python(path, f" of {name}")
+            script = self.files.get("script", real, _head_of_script)
+            if not script:
+                return EnvironmentIdentity(parts={f"program {name}": self.files.sha256(real)})
+        except OSError:
+            return _unknown(f"the program `{name}` cannot be read")
+        body, _, runs = script.partition("\n")
+        runner = find_program(runs, search) if runs and depth < _MAX_SCRIPTS else None
+        if runner is None:
+            return _unknown(f"the program that runs `{name}` was not found")
+        of_runner = self._of_file(runs.rpartition("/")[2], Path(runner), search, interpreter, depth + 1)
+        return _joined([EnvironmentIdentity(parts={f"program {name}": body}), of_runner])
+
+    # ---- Python -------------------------------------------------------------------------------
+
+    def _python(self, interpreter: Path, of_program: str = "") -> EnvironmentIdentity:
+        key = (interpreter, of_program)
+        if key not in self._pythons:
+            self._pythons[key] = self._of_python(interpreter, of_program)
+        return self._pythons[key]
+
+    def _of_python(self, path: Path, of_program: str) -> EnvironmentIdentity:
+        """Return the identity of an interpreter: its version, its program with its library, its packages.
+
+        The bytes of the program and of its library determine implementation, full version and build.
+        """
+        try:
+            version = interpreter_facts(path).version
+            real = path.resolve(strict=True)
+            program, _, library = self.files.get("interpreter", real, _of_interpreter).partition("\n")
+            libraries = _python_libraries(real, version)
+            if library and not libraries:
+                return _unknown(f"the library of the interpreter `{path.name}` was not found")
+            builds = [program, *map(self.files.sha256, libraries)]
+            shown, folders = _full_version(path), [folder for folder in package_folders(path) if folder.is_dir()]
+        except (OSError, ConfigurationError):
+            return _unknown(f"the interpreter `{path.name}` cannot be read")
+        # Such as an interpreter without the GIL, whose folders have another name.
+        if not folders:
+            return _unknown(f"the packages of the interpreter `{path.name}` were not found")
+        packages = installed_packages(folders, self.files)
+        label = f"{'PyPy' if real.name.startswith('pypy') else 'Python'}{of_program}"
+        listed = f"packages{of_program}"
+        return EnvironmentIdentity(
+            parts={label: " ".join((version, *builds)), listed: packages.digest},
+            shown={label: f"{shown or version} {builds[-1][:12]}", listed: f"{packages.number} {packages.digest[:12]}"},
+            faults=packages.faults,
+        )
+
+
+def _of_interpreter(path: Path) -> str:
+    """Return the digest of a program, and after a line break whether it names the library of an interpreter."""
+    data = path.read_bytes()
+    return f"{hashlib.sha256(data).hexdigest()}\n{'yes' if any(name in data for name in _LIBRARIES) else ''}"
+
+
+def _python_libraries(program: Path, version: str) -> list[Path]:
+    """Return the shared libraries that may contain an interpreter, each once."""
+    prefix = program.parent.parent
+    places = (prefix / "lib", prefix / "lib64", *sorted((prefix / "lib").glob("*-linux-*")))
+    name = f"lib{'pypy' if program.name.startswith('pypy') else 'python'}{version}*.so*"
+    return sorted({found.resolve() for place in places for found in place.glob(name)})
+
+
+def _full_version(path: Path) -> str:
+    """Return the version as X.Y.Z where a file tells it, to be shown."""
+    config = read_pyvenv_config(path.parent.parent / "pyvenv.cfg")
+    known = (config.get("version_info") or config.get("version", "")).split(".")[:3]
+    is_own = Path(sys.executable).exists() and path.samefile(sys.executable)
+    return ".".join(map(str, sys.version_info[:3]) if is_own else known)
+
+
+def _head_of_script(path: Path) -> str:
+    """Return the digest of a script without the lines that name its interpreter, and the interpreter; empty for others.
+
+    Raises:
+        OSError: it cannot be read.
+
+    """
+    with path.open("rb") as file:
+        if file.read(2) != b"#!":
+            return ""
+        command, body = split_script(file.read())
+    words = [command.strip('"')] if command.startswith('"') else command[:_HEAD_BYTES].split()
+    runs = words[0] if words else ""
+    if runs.rpartition("/")[2] == "env":
+        runs = next((word for word in words[1:] if not word.startswith("-")), "")
+    return f"{hashlib.sha256(body).hexdigest()}\n{runs}"
+
+
+def _unknown(why: str) -> EnvironmentIdentity:
+    return EnvironmentIdentity(faults=(why,))
+
+
+def _joined(parts: Sequence[EnvironmentIdentity]) -> EnvironmentIdentity:
+    """Return one environment of several."""
+    known = {name: value for one in parts for name, value in one.parts.items()}
+    return EnvironmentIdentity(
+        parts=known,
+        shown={name: value for one in parts for name, value in one.shown.items()},
+        faults=tuple(dict.fromkeys(fault for one in parts for fault in one.faults)),
+    )

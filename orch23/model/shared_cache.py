@@ -1,0 +1,225 @@
+"""Settings of the shared cache, merged from pipeline, environment and command line.
+
+Only a build that uses a shared cache imports this module.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct, convert
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
+from orch23.model.server_url import is_loopback, normalize_url, url_fault
+from orch23.model.step import Grant
+
+if TYPE_CHECKING:
+    from orch23.model.pipeline import DeclaredCache
+
+CacheMode: TypeAlias = Literal["off", "read", "read-write"]
+HELPER_VARIABLE: Final = "ORCH23_CACHE_CREDENTIAL_HELPER"
+"""The environment variable that names the program with the credentials of the server."""
+_SERVERS = ("http", "https")
+_OTHERS = ("grpc", "grpcs", "s3", "gs", "az")
+"""Schemes of other servers and of buckets. `cache.registry` opens all of these."""
+_MAX_ADDRESS = 4096
+
+
+class CacheSettings(Struct, frozen=True, kw_only=True):
+    """How a build uses the shared cache.
+
+    `url` is the absolute path of a directory, or the normal URL of a server; empty with the mode `off`. With
+    `responses` it has recorded responses of models too. `verify: always` runs the verification of a stage again before
+    a result of the cache is used. `platform` replaces the identity of the environment of all stages. A result counts
+    only if one of the public keys `signed_by` signed it; if there are none, signatures are not looked at.
+    """
+
+    url: str = ""
+    mode: CacheMode = "off"
+    responses: bool = False
+    verify: Literal["always", "never"] = "never"
+    platform: str | None = None
+    signed_by: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> bool:
+        """Return whether the build looks up results in the cache."""
+        return self.mode != "off"
+
+    @property
+    def writes(self) -> bool:
+        """Return whether the build stores its results in the cache."""
+        return self.mode == "read-write"
+
+    @property
+    def directory(self) -> str | None:
+        """Return the absolute path of the cache, if it is a directory; None for a server."""
+        return self.url if self.url.startswith("/") else None
+
+
+class CacheOptions(Struct, frozen=True, kw_only=True):
+    """The options of the command line: `--cache URL` and `--cache-write`.
+
+    The caller makes the path of a directory absolute, by the working directory.
+    """
+
+    url: str | None = None
+    write: bool = False
+
+
+NO_OPTIONS: Final = CacheOptions()
+"""A command line without options of the cache."""
+
+
+class _Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`cache` of a pipeline."""
+
+    url: str | None = None
+    mode: Literal["read", "off"] | None = None
+    responses: bool = False
+    verify: Literal["always", "never"] = "never"
+    platform: str | None = None
+    signed_by: tuple[str, ...] = ()
+
+
+def cache_grant(
+    declared: "DeclaredCache", environ: Mapping[str, str], options: CacheOptions = NO_OPTIONS
+) -> Grant | None:
+    """Return the consent that the build needs for the address of the pipeline; None if it does not use this address.
+
+    Raises:
+        ConfigurationError: as `cache_settings`.
+
+    """
+    own = convert(dict(declared), _Declared)
+    if own.url is None or own.mode == "off" or _of_user(environ, options) is not None:
+        return None
+    url = _normal(own.url)
+    # The user should know that credentials are sent to a server that a pipeline names.
+    has_credentials = bool(environ.get(HELPER_VARIABLE)) and not url.startswith("/")
+    return Grant(kind="cache", name=url, keys=(HELPER_VARIABLE,) if has_credentials else ())
+
+
+def cache_settings(
+    declared: "DeclaredCache",
+    environ: Mapping[str, str],
+    options: CacheOptions = NO_OPTIONS,
+    *,
+    is_trusted: bool = False,
+) -> CacheSettings:
+    """Return the settings of a build: the address of the command line, else of the environment, else of the pipeline.
+
+    That of the pipeline counts only with `is_trusted`: the user has given the grant of `cache_grant`. The result may be
+    `off`, with the other settings of the pipeline.
+
+    A directory is read and written. A server is only read: writing needs the option `write`. A `mode` of the
+    pipeline makes a directory read-only, unless the option is given. `mode: off` also turns off a cache that the
+    command line does not name.
+
+    Raises:
+        ConfigurationError: an address of the environment or the command line cannot be used, or `write` has no cache.
+
+    """
+    own = convert(dict(declared), _Declared)
+    named = _of_user(environ, options)
+    if named is None and is_trusted and own.url is not None:
+        named = _normal(own.url)
+    if own.mode == "off" and options.url is None:
+        named = NO_CACHE
+    mode: CacheMode = "off"
+    if named not in {None, NO_CACHE}:
+        is_written = options.write or (own.mode is None and str(named).startswith("/"))
+        mode = "read-write" if is_written else "read"
+    elif options.write:
+        message = "`--cache-write` has no shared cache to write to"
+        hint = "name one with `--cache URL`, or allow that of the pipeline with `orch23 trust`"
+        raise ConfigurationError(Diagnostic("E730", message, hint=hint))
+    return CacheSettings(
+        url="" if mode == "off" else str(named),
+        mode=mode,
+        responses=own.responses,
+        verify=own.verify,
+        platform=own.platform,
+        signed_by=own.signed_by,
+    )
+
+
+def _of_user(environ: Mapping[str, str], options: CacheOptions) -> str | None:
+    """Return the address that the user names, or NO_CACHE; None if the user names none. An empty one counts as none.
+
+    Raises:
+        ConfigurationError: the address cannot be used.
+
+    """
+    for text, source in ((options.url, "--cache"), (environ.get(CACHE_VARIABLE), CACHE_VARIABLE)):
+        if not text:
+            continue
+        if text == NO_CACHE:
+            return NO_CACHE
+        if (fault := cache_url_fault(text)) is not None:
+            # Without the address: it may have a password.
+            message = f"the address of the shared cache in {source} {fault}"
+            raise ConfigurationError(Diagnostic("E730", message, hint=ADDRESS_FORMS))
+        return _normal(text)
+    return None
+
+
+ADDRESS_FORMS: Final = "write the absolute path of a directory, or a URL with file://, https://, grpcs:// or s3://"
+"""A hint about the addresses that a cache can have."""
+
+
+def cache_url_fault(text: str) -> str | None:
+    """Return what is wrong with the address of a cache, such as `has no host`; None if it can be used.
+
+    The text never contains the address: the wrong part may be a password.
+    """
+    if len(text) > _MAX_ADDRESS:
+        return f"is longer than {_MAX_ADDRESS} characters"
+    if not text.isprintable():
+        return "has a control character"
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "has a host that cannot be read"
+    if parts.scheme.lower() in _SERVERS:
+        return url_fault(text)
+    if parts.scheme.lower() in _OTHERS:
+        unusual = (
+            (not parts.netloc, "has no host and no bucket"),
+            ("@" in parts.netloc, "contains a user name or a password"),
+            (bool(parts.fragment), "has a fragment"),
+            (parts.scheme.lower() == "grpc" and not is_loopback(text), "has grpc, which anyone on the way can read"),
+        )
+        return next((why for broken, why in unusual if broken), None)
+    path = _path(text)
+    rules = (
+        (path is None, "is neither an absolute path nor a URL of a directory, a server or a bucket"),
+        (path is not None and "\0" in path, "has a null character"),
+        (path is not None and ".." in path.split("/"), "contains `..`"),
+        (path is not None and not path.strip("/."), "is the root directory"),
+    )
+    return next((why for broken, why in rules if broken), None)
+
+
+def _path(text: str) -> str | None:
+    """Return the absolute path that an address names; None if it names no directory of this machine."""
+    if text.startswith("/"):
+        return text
+    parts = urlsplit(text)
+    if parts.scheme.lower() != "file" or parts.netloc.lower() not in {"", "localhost"} or parts.query or parts.fragment:
+        return None
+    path = unquote(parts.path)
+    return path if path.startswith("/") else None
+
+
+def _normal(text: str) -> str:
+    """Return a valid address in the form in which it is compared and used."""
+    path = _path(text)
+    scheme, _, rest = text.partition("://")
+    if path is None and scheme.lower() in _OTHERS:
+        return f"{scheme.lower()}://{rest.rstrip('/')}"
+    if path is None:
+        return normalize_url(text)
+    return "/" + "/".join(name for name in path.split("/") if name not in {"", "."})

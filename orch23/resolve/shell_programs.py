@@ -1,0 +1,316 @@
+"""Find the programs that a command names, as far as its text shows them.
+
+A text for bash is read by a small lexer. Whatever could hide a program, such as `$(...)` or `eval`, is refused: the
+caller must not conclude from the programs that are left. `shlex` is not enough, since it does not know comments within
+words, substitutions in double quotes and ends of lines.
+"""
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from typing import Final, Literal, NoReturn
+
+from msgspec import Struct
+
+from orch23.model.patterns import lazy_pattern
+
+_VARIABLE = lazy_pattern(
+    r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-]|\{(?:[A-Za-z_]\w*|[0-9@*#?$!-])(?::?[-=+?][\w./:@-]*)?\})", re.ASCII
+)
+_ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)(?:\[\w*\])?\+?=", re.ASCII)
+_OPERATOR = lazy_pattern(r"&&|&>>|&>|&|\|\||\|&|\||;|\(|\)|\n")
+_REDIRECTION = lazy_pattern(r"<<<|<&|<>|<|>>|>&|>\||>")
+_REFUSED_SIGNS: Final = {
+    "<<": "a here-document",
+    "<(": "`<(`",
+    ">(": "`>(`",
+    "((": "`((`",
+    ";;": "`;;`",
+    ";&": "`;&`",
+}
+_EXPANSIONS: Final = ("$(", "${", "$[", "$'", '$"')
+_PATTERN_SIGNS = frozenset("*?[]{}")
+_ENDS_OF_WORDS = frozenset(" \t\n;&|<>()")
+_UNREADABLE, _OPEN_QUOTE = "it cannot be read", "it has an open quote"
+# Then bash takes the word for a program.
+_LATE_KEYWORD = "it has a keyword after an assignment or a redirection"
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_BEFORE_COMMAND: Final = _set("if then else elif while until do { !")
+_AFTER_COMMAND: Final = _set("fi done }")
+_KEYWORDS: Final = _BEFORE_COMMAND | _AFTER_COMMAND | {"for", "[["}
+_BUILTINS: Final = _set(": [ break cd continue echo exit false kill pwd return set shift test true umask wait")
+"""Commands of bash that start no program and set no variable that the user names."""
+_SETTERS: Final = _set("declare export getopts local printf read readonly typeset unset")
+"""Commands of bash that start no program, but set variables."""
+_PREFIXES: Final = _set("env exec nohup")
+"""Commands whose first word, after the assignments of `env`, is a program."""
+_HIDING: Final = _set(
+    "bash sh dash zsh ksh ash csh tcsh fish busybox rbash eval source . trap alias shopt hash enable builtin command "
+    "complete compgen coproc function case select type mapfile readarray bind fc history let bg fg jobs "
+    "xargs parallel sudo doas su runuser time timeout setsid stdbuf nice ionice chrt taskset chroot unshare nsenter "
+    "flock script strace ltrace gdb watch entr ssh setarch"
+)
+"""Commands that run text or another program in a way that is not read here."""
+_FIND_ACTIONS: Final = _set("-exec -execdir -ok -okdir")
+_SEARCH_PATH: Final = _set("PATH BASH_ENV ENV")
+
+
+class UnknownProgramsError(Exception):
+    """The text of a command does not show all programs that it runs."""
+
+    def __init__(self, why: str) -> None:
+        """Keep the reason: a clause such as "it has `eval`"."""
+        super().__init__(why)
+        self.why = why
+
+
+def _refuse(why: str) -> NoReturn:
+    raise UnknownProgramsError(why)
+
+
+class _Token(Struct, frozen=True):
+    """A word, an operator between commands, or a redirection, whose file is the next word.
+
+    The first `plain` characters of a word have no quotes and escapes; an unquoted word has -1. The word `is_open` if a
+    variable or a pattern decides what it is.
+    """
+
+    kind: Literal["word", "operator", "redirection"]
+    text: str
+    plain: int = -1
+    is_open: bool = False
+
+    def is_keyword(self, known: Container[str]) -> bool:
+        """Return whether it is one of these words, without quotes."""
+        return self.kind == "word" and self.plain < 0 and self.text in known
+
+
+def programs_in(command: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the programs that a text for bash or an argv names, each once; without bash itself.
+
+    Raises:
+        UnknownProgramsError: the command may run others too.
+
+    """
+    if isinstance(command, str):
+        return tuple(dict.fromkeys(_of_text(command)))
+    return tuple(dict.fromkeys(_of_program([_Token("word", word) for word in command], in_shell=False)))
+
+
+# ---- commands ---------------------------------------------------------------------------------
+
+
+def _of_text(text: str) -> Iterator[str]:
+    words: list[_Token] = []
+    is_late = False
+    tokens = iter([*_tokens(text), _Token("operator", "\n")])
+    for token in tokens:
+        if token.kind == "redirection":
+            if next(tokens).kind != "word":
+                _refuse(_UNREADABLE)
+            is_late = True
+        elif token.kind == "operator":
+            if token.text == "(" and _without_keywords(words):
+                _refuse(_UNREADABLE)
+            yield from _of_command(words)
+            words, is_late = [], False
+        elif is_late and token.is_keyword(_KEYWORDS) and not _without_keywords(words):
+            _refuse(_LATE_KEYWORD)
+        elif token.is_keyword({"[["}) and not _without_keywords(words):
+            if not any(one.is_keyword({"]]"}) for one in tokens):
+                _refuse(_UNREADABLE)
+            words = [_Token("word", ":")]
+        else:
+            words.append(token)
+
+
+def _without_keywords(words: list[_Token]) -> list[_Token]:
+    at = next((at for at, word in enumerate(words) if not word.is_keyword(_BEFORE_COMMAND)), len(words))
+    return words[at:]
+
+
+def _of_command(words: list[_Token]) -> Iterator[str]:
+    rest = _without_keywords(words)
+    while rest and _variable_set_by(rest[0]):
+        rest = rest[1:]
+        if rest and rest[0].is_keyword(_KEYWORDS):
+            _refuse(_LATE_KEYWORD)
+    if not rest:
+        return
+    if rest[0].is_keyword(_AFTER_COMMAND) or rest[0].is_keyword({"for"}):
+        is_loop = rest[0].text == "for"
+        # `for x do echo; done` needs no end of line before `do`.
+        if any(word.is_keyword({"do"}) for word in rest) or (len(rest) > 1 and not is_loop):
+            _refuse(_UNREADABLE)
+        if is_loop and len(rest) > 1:
+            _check_name(rest[1].text)
+        return
+    yield from _of_program(rest, in_shell=True)
+
+
+def _variable_set_by(word: _Token) -> str:
+    """Return the variable that an assignment sets; empty if the word is none."""
+    found = _ASSIGNMENT.match(word.text)
+    if found is None or 0 <= word.plain < found.end():
+        return ""
+    _check_name(found[1])
+    return found[1]
+
+
+def _check_name(variable: str) -> None:
+    if variable in _SEARCH_PATH:
+        _refuse(f"it sets {variable}")
+
+
+def _of_program(words: list[_Token], *, in_shell: bool) -> Iterator[str]:
+    """Yield the program that is the first of some words, and those that it starts. `in_shell`: bash reads the words."""
+    first, arguments = words[0], words[1:]
+    name, base = first.text, first.text.rpartition("/")[2]
+    if first.is_open:
+        _refuse(f"the program `{name}` is a variable or a pattern")
+    if "/" in name and not name.startswith("/"):
+        _refuse(f"`{name}` is a file of the project, which may run other programs")
+    if base in _HIDING:
+        _refuse(f"it has `{base}`, which runs other programs")
+    if base == "find" and any(word.is_open or word.text in _FIND_ACTIONS for word in arguments):
+        _refuse("`find` may run other programs")
+    if in_shell and name in _SETTERS:
+        _check_setter(name, arguments)
+    elif base in _PREFIXES:
+        yield from () if name == "exec" else (name,)
+        yield from _of_prefix(base, arguments)
+    elif not (in_shell and name in _BUILTINS):
+        yield name
+
+
+def _check_setter(name: str, arguments: list[_Token]) -> None:
+    """Refuse a command that sets the search path of programs, or a variable that is not known."""
+    if name == "printf":
+        if any(word.text.startswith("-v") for word in arguments[:1]):
+            _refuse("it has `printf -v`")
+        return
+    for word in arguments:
+        # Quotes do not matter here: `export "PATH=x"` sets it too.
+        found = _ASSIGNMENT.match(word.text)
+        _check_name(word.text if found is None else found[1])
+        if word.is_open and found is None:
+            _refuse(f"`{name}` has a variable for a name")
+
+
+def _of_prefix(name: str, arguments: list[_Token]) -> Iterator[str]:
+    while name == "env" and arguments and "=" in arguments[0].text and not arguments[0].text.startswith("-"):
+        _check_name(arguments[0].text.partition("=")[0])
+        if "$" in arguments[0].text.partition("=")[0]:
+            _refuse("`env` has a variable for a name")
+        arguments = arguments[1:]
+    if arguments and arguments[0].text.startswith("-"):
+        _refuse(f"`{name}` has options")
+    if arguments:
+        yield from _of_program(arguments, in_shell=False)
+
+
+# ---- words ------------------------------------------------------------------------------------
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    """Yield the words and operators of a text for bash.
+
+    Raises:
+        UnknownProgramsError: it has a sign that could hide a program, or cannot be read.
+
+    """
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char in " \t":
+            at += 1
+        elif text.startswith("\\\n", at):
+            at += 2
+        elif char == "#":
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+        elif (refused := _REFUSED_SIGNS.get(text[at : at + 2])) and not text.startswith("<<<", at):
+            _refuse(f"it has {refused}")
+        elif found := _REDIRECTION.match(text, at):
+            yield _Token("redirection", found[0])
+            at = found.end()
+        elif found := _OPERATOR.match(text, at):
+            kind: Literal["operator", "redirection"] = "redirection" if found[0] in {"&>", "&>>"} else "operator"
+            yield _Token(kind, found[0])
+            at = found.end()
+        else:
+            token, at = _word(text, at)
+            # The number of a descriptor: `2>file`.
+            if not (token.plain < 0 and token.text.isdigit() and text[at : at + 1] in {"<", ">"}):
+                yield token
+
+
+def _word(text: str, at: int) -> tuple[_Token, int]:
+    """Return the word that begins at an index, and the index after it."""
+    found: list[str] = []
+    plain, is_open = -1, False
+    while at < len(text) and text[at] not in _ENDS_OF_WORDS:
+        char = text[at]
+        if char in "'\"\\" and plain < 0 and not text.startswith("\\\n", at):
+            plain = sum(map(len, found))
+        if char == "'":
+            end = text.find("'", at + 1)
+            if end < 0:
+                _refuse(_OPEN_QUOTE)
+            found.append(text[at + 1 : end])
+            at = end + 1
+        elif char == '"':
+            inner, is_variable, at = _quoted(text, at + 1)
+            found.append(inner)
+            is_open = is_open or is_variable
+        elif char == "\\":
+            if at + 1 == len(text):
+                _refuse(_UNREADABLE)
+            found.append(text[at + 1 : at + 2].strip("\n"))
+            at += 2
+        elif char in "$`":
+            found.append(_expansion(text, at))
+            is_open, at = True, at + len(found[-1])
+        else:
+            is_open = is_open or char in _PATTERN_SIGNS
+            found.append(char)
+            at += 1
+    if text.startswith("(", at):
+        _refuse("it has a function, an array or a pattern")
+    word = "".join(found)
+    # These are commands and keywords, not patterns.
+    is_open = is_open and not (plain < 0 and word in {"[", "]", "[[", "]]", "{", "}"})
+    return _Token("word", word, plain, is_open), at
+
+
+def _quoted(text: str, at: int) -> tuple[str, bool, int]:
+    """Return the text in double quotes that begins at an index, whether it has a variable, and the index after it."""
+    found: list[str] = []
+    is_open = False
+    while not text.startswith('"', at):
+        if at >= len(text):
+            _refuse(_OPEN_QUOTE)
+        if text[at] == "\\" and text[at + 1 : at + 2] in {"$", "`", '"', "\\", "\n"}:
+            found.append(text[at + 1].strip("\n"))
+            at += 2
+            continue
+        # Within quotes, `$"` and `$'` are only a dollar sign.
+        is_sign = text[at] == "`" or (text[at] == "$" and text[at + 1 : at + 2] not in {'"', "'"})
+        found.append(_expansion(text, at) if is_sign else text[at])
+        is_open, at = is_open or is_sign, at + len(found[-1])
+    return "".join(found), is_open, at + 1
+
+
+def _expansion(text: str, at: int) -> str:
+    """Return the variable that is expanded at an index, or a dollar sign alone."""
+    if text[at] == "`":
+        _refuse("it has a backtick")
+    if found := _VARIABLE.match(text, at):
+        return found[0]
+    if text.startswith(_EXPANSIONS, at):
+        _refuse(f"it has `{text[at : at + 2]}`")
+    return "$"

@@ -1,0 +1,1 @@
+"""Sign results in a shared cache, and verify their signatures."""

@@ -1,0 +1,93 @@
+"""Store private keys in the user's configuration directory, which only the user can read."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.signing.codes import E_KEY
+from orch23.store.safe_files import (
+    NEW_FILE_FLAGS,
+    PRIVATE_FILE_MODE,
+    PRIVATE_FOLDER_MODE,
+    closing,
+    make_folder,
+    open_regular,
+    read_and_close,
+    sync,
+    sync_folder,
+    try_unlink,
+    write_all,
+)
+
+_MAX_BYTES = 16_384
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def key_file(name: str, root: Path, environ: Mapping[str, str]) -> Path:
+    """Return the path of a private key: below `$XDG_CONFIG_HOME`, else `~/.config`.
+
+    Raises:
+        ConfigurationError: there is no such directory, or it is in the project at `root`.
+
+    """
+    base, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
+    # The XDG specification says that a relative path must be ignored.
+    config = Path(base) if base.startswith("/") else Path(home, ".config") if home.startswith("/") else None
+    hint = "set HOME or XDG_CONFIG_HOME to a directory outside of the project"
+    if config is None:
+        raise ConfigurationError(Diagnostic(E_KEY, "there is no directory for private keys", hint=hint))
+    if config.resolve().is_relative_to(root.resolve()):
+        message = f"the directory for private keys, {config}, is in the project"
+        raise ConfigurationError(Diagnostic(E_KEY, message, hint=hint))
+    return config / "orch23" / "keys" / name
+
+
+def create_key_file(path: Path, data: bytes) -> None:
+    """Create the file of a private key, durably. An existing file is never replaced.
+
+    Raises:
+        ConfigurationError: the file exists.
+        OSError: it cannot be written.
+
+    """
+    make_folder(path.parent, PRIVATE_FOLDER_MODE)
+    try:
+        descriptor = os.open(path, NEW_FILE_FLAGS, PRIVATE_FILE_MODE)
+    except FileExistsError:
+        message = f"the private key {path} exists"
+        hint = "choose another name: results that it signed need its public key"
+        raise ConfigurationError(Diagnostic(E_KEY, message, hint=hint)) from None
+    try:
+        with closing(descriptor):
+            write_all(descriptor, data)
+            sync(descriptor)
+    except BaseException:
+        try_unlink(path)
+        raise
+    sync_folder(path.parent)
+
+
+def read_key_file(path: Path) -> bytes:
+    """Return the bytes of a private key.
+
+    Raises:
+        ConfigurationError: the file does not exist, is not a regular file of this user, or others may read it.
+
+    """
+    if not os.path.lexists(path):
+        hint = "create a key with `orch23 cache key new NAME`"
+        raise ConfigurationError(Diagnostic(E_KEY, f"the private key {path} does not exist", hint=hint))
+    descriptor = None
+    with contextlib.suppress(OSError):
+        descriptor = open_regular(path)
+    if descriptor is not None:
+        with closing(descriptor):
+            found = os.fstat(descriptor)
+            if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS:
+                return read_and_close(os.dup(descriptor), _MAX_BYTES)
+    message = f"the private key {path} is not a file that only you can read"
+    raise ConfigurationError(Diagnostic(E_KEY, message, hint=f"make it yours, and run `chmod 600 {path}`"))
