@@ -349,7 +349,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-01": (
         M(
             LAYERED,
-            'inputs: ["${{ vars.spec }}/request.md", "${{ vars.spec }}/feedback/*.md"]',
+            'inputs: ["${{ vars.spec }}/request.md", {path: "${{ vars.spec }}/feedback/*.md", optional: true}]',
             'inputs: ["${{ vars.spec }}/request.md"]',
         ),
     ),
