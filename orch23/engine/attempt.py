@@ -191,11 +191,11 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         stage, retry = self.resolved.stage, self.resolved.stage.retry
         if unmet := self.resolved.broken or self._requirements():
             return self._refused(unmet)
-        if failure := self._unfixable(start[1] if start else None):
-            return self._done(AttemptResult({}), 0, failure)
-        base = self.resolved.base
         failure = fit_feedback(start[1], stage) if start else None
+        base = self.resolved.base
         last = AttemptResult(start[0] if start else base, written=frozenset(written))
+        if unfixable := self._unfixable(failure):
+            return self._done(last, 0, unfixable)
         best = _best_attempt(stage)
         if best is not None and start is not None:
             best.add(0, last, start[1])

@@ -31,7 +31,7 @@ _COMMAND_LINES = 10
 _OF_A_RUN = (StageStatus.BUILT, StageStatus.FAILED)
 _MAX_REASON = 200
 # A likely cause says more than the hints of these: killed at the timeout or at a limit, a program is missing.
-_EXPLAINED = frozenset({"E219", "E304", "E309", "E620"})
+_EXPLAINED = frozenset({"E219", "E304", "E309", "E325", "E620"})
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
 _VERIFIES = "verify: "
 _NOT_RETRYABLE = "; not retryable"

@@ -105,4 +105,5 @@ def test_a_recorded_result_is_not_written_again_for_a_test_that_cannot_pass(proj
     project.edit("tests/test_app.py", f"import no_such_helper\n{TEST}")
     outcome, called = calls(project)
     assert (outcome.code, called) == (1, 0)
+    assert "/room/work" not in outcome.err
     assert project.read("src/app.py").startswith("def first")
