@@ -41,6 +41,9 @@ TOOLS_FOLDER = "{orch23:tools}"
 WORKING_DIRECTORY = "{orch23:cwd}"
 """In the argv of an action with tools: the absolute path of the working directory."""
 
+TIERS = ("none", "landlock", "namespaces", "bubblewrap")
+"""The tiers of the sandbox. Those from `namespaces` on isolate the same, `landlock` less, `none` not at all."""
+
 _BY_PATH = "path:"
 _PATH_DIGITS = 16
 
@@ -94,6 +97,8 @@ class Action(Struct, frozen=True, kw_only=True):
 
     With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
     with `/` is a folder, any other a file. Both are created if they are missing.
+
+    An action with a sandbox is not run if its tier isolates less than `min_tier`.
     """
 
     argv: tuple[str, ...]
@@ -109,6 +114,7 @@ class Action(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, FileEntry] = field(default_factory=dict)
     reports: bool = False
     sandbox: bool = True
+    min_tier: Literal["none", "landlock", "namespaces"] = "none"
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
 
@@ -179,7 +185,8 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     The bytes of everything in `written`, of `output.log` and of `report` are in the content store. `report` has the
     lines of JSON that the pytest plugin reported, None if it reported nothing. `violations` are what a result must not
     contain: links, special files, setuid bits, more files or bytes than the limits. `touched` are paths of a read-only
-    tree that were changed, even if they were restored: only a step without a sandbox can do that.
+    tree that were changed, even if they were restored: only a step without a sandbox can do that. `tier` is the tier
+    of the sandbox that it ran in, empty if it did not start.
     """
 
     exit_code: int
@@ -192,6 +199,7 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     # Comparing bytes would miss a file that was changed and restored (ADR 24).
     touched: tuple[str, ...] = ()
+    tier: str = ""
 
 
 class Completed(Struct, frozen=True, tag="completed"):

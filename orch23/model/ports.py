@@ -191,13 +191,16 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """The arguments for an executor of a plugin.
 
     `contents` has the inputs of actions and gets their outputs; `workers` is the maximum of parallel stages; `redact`
-    returns a text without secrets, and must be used on the output of a process before it is shown.
+    returns a text without secrets, and must be used on the output of a process before it is shown. `scheduler` and
+    `cache` are the addresses of `--scheduler` and `--cache`, or empty.
     """
 
     contents: ContentStore
     workers: int
     environ: Mapping[str, str]
     redact: Callable[[str], str]
+    scheduler: str = ""
+    cache: str = ""
 
 
 class Executor(Protocol):
