@@ -1,6 +1,7 @@
 """Open the project that a command line names, and read its stage selection."""
 
 import gc
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -250,6 +251,13 @@ def parse_budget(text: str | None) -> Decimal | None:
         hint = "write US dollars, as in `--budget 2.50`"
         raise UsageError(Diagnostic("E641", f"`--budget` must be greater than 0, not `{text}`", hint=hint))
     return amount
+
+
+def cache_address(here: Path, named: str | None) -> str | None:
+    """Return a shared cache of the command line: the path of a directory as an absolute one."""
+    if not named or ":" in named.partition("/")[0]:
+        return named
+    return os.path.abspath(here / named)  # noqa: PTH100 - `resolve` would follow links
 
 
 def _named(flag: str, name: str | None) -> str | None:

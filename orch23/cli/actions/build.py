@@ -15,6 +15,7 @@ from orch23.cli.consent import ask_consent
 from orch23.cli.console import Console, ignore_closed_pipe
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.opening import (
+    cache_address,
     check_forced,
     open_for_command,
     open_one_stage,
@@ -31,6 +32,7 @@ from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
 from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
+from orch23.model.pipeline import LOCAL_EXECUTOR
 from orch23.plan.planner import Selection, build_plan
 from orch23.report.formats import Format, View
 from orch23.report.live import LiveScreen
@@ -65,6 +67,9 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     overwrite_edited: bool,
     budget: str | None,
     allow_unsandboxed: bool,
+    executor: str | None,
+    scheduler: str,
+    cache: str | None,
     output: str,
     as_json: bool,
     junit: str | None,
@@ -124,6 +129,9 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         allow_unsandboxed=allow_unsandboxed,
         live=live,
         wait=wait,
+        executor=executor,
+        scheduler=scheduler,
+        cache=cache_address(console.here, cache),
         ask_consent=partial(ask_consent, console),
         approve=approve,
     )
@@ -348,7 +356,7 @@ def accept_edits(
 
     project, stage = open_one_stage(console, args)
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
-    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
+    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, executor=LOCAL_EXECUTOR)
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
         code = accept(build, stage)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"

@@ -18,7 +18,7 @@ from orch23.cli.declaration import (
     unsandboxed_option,
     variable_options,
 )
-from orch23.cli.parameters import BUILD_ACTION
+from orch23.cli.parameters import BUILD_ACTION, EXECUTORS
 from orch23.report.registry import FORMATS
 
 
@@ -46,6 +46,9 @@ from orch23.report.registry import FORMATS
 @model_options
 @budget_option
 @unsandboxed_option
+@option("--executor", type=click.Choice(EXECUTORS), help="Run steps here or on a cluster (default: of the pipeline).")
+@option("--scheduler", metavar="ADDRESS", default="", help="Use the cluster of this scheduler.")
+@option("--cache", metavar="URL", help="Use this shared cache.")
 @option(
     "--output",
     type=PluginChoice([*FORMATS]),

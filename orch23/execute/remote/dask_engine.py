@@ -122,6 +122,14 @@ def silence_dask() -> None:
     log.propagate = False
 
 
+def connection_error(address: str, error: Exception) -> ConfigurationError:
+    """Return the error that a scheduler cannot be reached."""
+    message = f"the scheduler {address} cannot be reached: {exception_text(error)}"
+    return ConfigurationError(
+        Diagnostic(_E_SCHEDULER, message, hint="check its address, its certificates and that it runs")
+    )
+
+
 class _DaskSubmission:
     """A future of dask, with the exceptions of the port."""
 

@@ -64,7 +64,7 @@ def _open(worker: Worker, slots: "ActionSlots") -> None:
     multiprocessing.util.Finalize(None, remote.close, exitpriority=10)
 
 
-class ActionSlots(WorkerPlugin):  # type: ignore[misc] # the library has no types
+class ActionSlots(WorkerPlugin):
     """What a worker of `orch23 worker` has from its start: a folder, a cache, and what it allows."""
 
     name = "orch23"
