@@ -196,6 +196,7 @@ class RemoteWorker:
         with self._changed:
             if not self._generations or self._generations[-1].scratch.added_bytes > self._scratch_bytes:
                 self._generations.append(_Generation(open_scratch(self._folder / "blobs")))
+                self._remove_unused()
             generation = self._generations[-1]
             generation.users += 1
         try:
@@ -203,10 +204,14 @@ class RemoteWorker:
         finally:
             with self._changed:
                 generation.users -= 1
-                if not generation.users and generation is not self._generations[-1]:
-                    self._generations.remove(generation)
-                    self._retired += generation.idle
-                    generation.scratch.remove()
+                self._remove_unused()
+
+    def _remove_unused(self) -> None:
+        """Remove all stores but the newest that no action uses."""
+        for generation in [one for one in self._generations[:-1] if not one.users]:
+            self._generations.remove(generation)
+            self._retired += generation.idle
+            generation.scratch.remove()
 
     @contextmanager
     def _executor(self, generation: _Generation) -> Iterator[LocalExecutor]:
