@@ -1,7 +1,7 @@
 """Doubles that fill the ports and remember what they were asked: contents, an executor, a provider, a clock."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from threading import Lock
@@ -58,6 +58,52 @@ class MemoryContents:
 
     def sync(self) -> None:
         pass
+
+
+class MemoryCache:
+    """A backend of a shared cache in memory. `before` is called with the name of each method and its digest."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[Digest, bytes] = {}
+        self.entries: dict[Digest, bytes] = {}
+        self.before: Callable[[str, Digest | None], object] = lambda _name, _digest: None
+        self.asked: list[str] = []
+        self.questions: list[int] = []
+        self.closed = 0
+
+    def _ask(self, name: str, digest: Digest | None = None) -> None:
+        self.asked.append(name)
+        self.before(name, digest)
+
+    def entry(self, digest: Digest) -> bytes | None:
+        self._ask("entry", digest)
+        return self.entries.get(digest)
+
+    def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
+        self._ask("replace_entry" if replace else "put_entry", digest)
+        if replace or digest not in self.entries:
+            self.entries[digest] = data
+
+    def missing(self, digests: Collection[Digest]) -> list[Digest]:
+        self._ask("missing")
+        self.questions.append(len(digests))
+        return [digest for digest in digests if digest not in self.blobs]
+
+    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+        self._ask("blob", digest)
+        data = self.blobs.get(digest)
+        return None if data is None else (data[at : at + 1000] for at in range(0, len(data), 1000))
+
+    def put_blob(self, digest: Digest, chunks: Callable[[], Iterable[bytes]]) -> None:
+        self._ask("put_blob", digest)
+        self.blobs[digest] = b"".join(chunks())
+
+    def discard(self, digest: Digest) -> None:
+        self._ask("discard", digest)
+        self.blobs.pop(digest, None)
+
+    def close(self) -> None:
+        self.closed += 1
 
 
 class MemoryResults:

@@ -129,6 +129,9 @@ def test_only_providers_can_reach_the_network() -> None:
     network = network_names(one for path in known.values() for one in imported(path))
     beyond = {name for name, path in known.items() if network.intersection(imported(path))}
     assert {name: _used_of_sockets(known[name]) for name in beyond} == {
+        "orch23.cache.http_cache": set(),  # to the shared cache that the user names
+        "orch23.cache.object_store": set(),  # likewise, by a library for all vendors
+        "orch23.cache.registry": set(),  # it loads the backend of a URL
         "orch23.cli.file_events": set(),  # watchfiles, whose package has an interface for asyncio
         "orch23.model.plugins": set(),  # it loads what a registry, a class of orch23 or a plugin names
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child

@@ -163,6 +163,7 @@ class CacheClient:
         """Let `use` read the verified chunks of a blob; return False if it is missing or damaged."""
         chunks = guarded(lambda: self._cache.blob(digest))
         if chunks is None:
+            self._uploads.forget(digest)
             return False
         with reading(chunks) as guarded_chunks:
             try:

@@ -24,6 +24,7 @@ _CHECKS = 8
 _CONNECT_S, _TRANSFER_S = 5.0, 10.0
 _TIMEOUTS = {"connect": _CONNECT_S, "read": _TRANSFER_S, "write": _TRANSFER_S, "pool": _TRANSFER_S}
 _OK, _REDIRECTS, _REFUSED, _LOGIN = range(200, 300), range(300, 400), range(400, 500), frozenset({401, 403, 407})
+_SMALL_BYTES = 1 << 16
 _ABSENT = frozenset({404, 410})
 _CONDITION_FAILED = 412
 _BUSY = frozenset({408, 425, 429})
@@ -121,7 +122,7 @@ class HttpCache:
         import httpcore2  # noqa: PLC0415 - heavy
 
         url = httpcore2.URL(f"{self._url}/{path}")
-        headers: dict[bytes | str, bytes | str] = {
+        headers = {
             "Host": urlsplit(self._url).netloc,
             "User-Agent": "orch23",
             "Accept": "*/*",
@@ -133,11 +134,14 @@ class HttpCache:
         passing = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.RemoteProtocolError)
         try:
             request = httpcore2.Request(
-                method, url, headers=headers, content=content, extensions={"timeout": _TIMEOUTS}
+                method, url, headers=list(headers.items()), content=content, extensions={"timeout": _TIMEOUTS}
             )
             reply = self._pool.handle_request(request)
             try:
                 yield reply
+                # A connection is kept only if its reply was read to the end. That of a fault may be a long page.
+                if method != "GET" or reply.status in _ABSENT:
+                    _drain(reply)
             finally:
                 reply.close()
         except passing as error:
@@ -161,6 +165,14 @@ def _is_there(reply: "httpcore2.Response") -> bool:
         message = "the server compresses its replies"
         raise CacheFault(message)
     return True
+
+
+def _drain(reply: "httpcore2.Response") -> None:
+    left = _SMALL_BYTES
+    for chunk in reply.iter_stream():
+        left -= len(chunk)
+        if left < 0:
+            return
 
 
 def _status_fault(reply: "httpcore2.Response") -> CacheFault:

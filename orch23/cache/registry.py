@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from orch23.cache.codes import E_CACHE_URL
+from orch23.cache.codes import url_error
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.ports import SharedCache
@@ -53,12 +53,12 @@ def open_shared_cache(url: str, credentials: "Credentials" = no_credentials) -> 
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
     if not separator:
-        return _opener("file")(url, credentials)
+        return _open("file", url, credentials)
     _refuse(_url_fault(scheme, url))
     if scheme == "file":
-        return _opener(scheme)(unquote(f"/{rest.partition('/')[2]}"), credentials)
+        return _open(scheme, unquote(f"/{rest.partition('/')[2]}"), credentials)
     if scheme not in _SERVERS:
-        return _opener(scheme)(url, credentials)
+        return _open(scheme, url, credentials)
     clean, login = _without_login(url)
     # A password is not sent where others can read it.
     is_readable = scheme in _PLAIN and not is_loopback(clean)
@@ -69,7 +69,7 @@ def open_shared_cache(url: str, credentials: "Credentials" = no_credentials) -> 
         return found
 
     headers(clean)
-    return _opener(scheme)(clean, headers)
+    return _open(scheme, clean, headers)
 
 
 def _without_login(url: str) -> tuple[str, Mapping[str, str]]:
@@ -107,15 +107,15 @@ def _url_fault(scheme: str, url: str) -> str | None:
 
 def _refuse(why: str | None) -> None:
     if why is not None:
-        raise ConfigurationError(Diagnostic(E_CACHE_URL, f"the URL of the shared cache {why}"))
+        raise url_error(why)
 
 
-def _opener(scheme: str) -> "Opener":
-    """Return the function that opens a cache, after it was imported."""
+def _open(scheme: str, url: str, credentials: "Credentials") -> SharedCache:
     name, library = _OPENERS[scheme]
     module, _, function = name.rpartition(".")
     try:
         opener: Opener = getattr(import_module(module), function)
+        return opener(url, credentials)
     except ModuleNotFoundError as error:
         if not library or (error.name or "").startswith("orch23."):
             raise
@@ -124,4 +124,3 @@ def _opener(scheme: str) -> "Opener":
 
         message = f"the shared cache needs the library `{library}`, which is not installed"
         raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(library))) from None
-    return opener

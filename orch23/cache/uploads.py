@@ -57,6 +57,11 @@ class Uploads:
             self._new.append(upload)
         self._submit(self._announce)
 
+    def forget(self, digest: Digest) -> None:
+        """Ask again whether the cache has a blob: it was missing."""
+        with self._changed:
+            self._there.discard(digest)
+
     def send_again(self, digest: Digest) -> None:
         """Upload a blob again, although the cache has it: its bytes are wrong."""
         with self._changed:

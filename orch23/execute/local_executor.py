@@ -38,7 +38,6 @@ from orch23.execute.sandbox_tree import (
     make_pytest_cache,
     make_writable_files,
     open_tree,
-    required_folders,
     stamp_tree,
 )
 from orch23.model.action import (
@@ -56,6 +55,7 @@ from orch23.model.action import (
     Interpreter,
     Output,
     TimedOut,
+    required_folders,
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry

@@ -20,10 +20,9 @@ from orch23.execute.sandbox_tree import (
     SandboxDir,
     TreeChanges,
     TreeLimits,
-    link_text,
     open_tree,
 )
-from orch23.model.action import InputsChanged
+from orch23.model.action import InputsChanged, link_text
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.safe_files import closing

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
+from orch23.model.action import link_text
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
@@ -182,18 +183,6 @@ REPLACED_TREE = TreeChanges(
     ),
 )
 """The changes of a tree that cannot be opened."""
-
-
-def link_text(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
-    """Return the text of the link as which an input is staged: a link to another input. None for a file."""
-    link = inputs[path].link if path in inputs else ""
-    target_entry = inputs.get(link) if link else None
-    if target_entry is None or target_entry.link or target_entry.digest != inputs[path].digest:
-        return None
-    above, target = path.split("/")[:-1], link.split("/")
-    while above and target[1:] and above[0] == target[0]:
-        above, target = above[1:], target[1:]
-    return "/".join([*(".." for _ in above), *target])
 
 
 def printable_path(path: str) -> str:
@@ -361,11 +350,6 @@ def writable_parts(sandbox_dir: SandboxDir, writable: Iterable[str]) -> Iterator
     if (cache := sandbox_dir.root / _PYTEST_CACHE).is_dir():
         yield cache
     yield from (sandbox_dir.work / path for path in writable)
-
-
-def required_folders(writable: Iterable[str]) -> tuple[str, ...]:
-    """Return the folders that must exist: the writable folders, and the parents of writable files."""
-    return tuple(dict.fromkeys(path.rpartition("/")[0] for path in writable if "/" in path))
 
 
 def make_pytest_cache(sandbox_dir: SandboxDir) -> None:

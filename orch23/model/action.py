@@ -46,6 +46,7 @@ TIERS = ("none", "landlock", "namespaces", "bubblewrap")
 
 _BY_PATH = "path:"
 _PATH_DIGITS = 16
+_NOT_INSIDE = frozenset({"", ".", ".."})
 
 
 class Interpreter(Struct, frozen=True):
@@ -137,6 +138,18 @@ class Action(Struct, frozen=True, kw_only=True):
             }
         )
 
+    def check_paths(self) -> None:
+        """Raise ValueError if a path leads out of the tree, or the name of a tool has a directory."""
+        # The sender and the worker both refuse such paths: neither relies on the other (ADR 30).
+        check_inside((*self.inputs, *(entry.link for entry in self.inputs.values() if entry.link)))
+        check_inside(path.removesuffix("/") for path in (*self.output_folders, *(self.writable or ())))
+        if self.working_directory != ".":
+            check_inside((self.working_directory,))
+        if any("/" in name for name in self.tools):
+            message = "the name of a tool has a directory"
+            raise ValueError(message)
+        check_inside(self.tools)
+
     def to_bytes(self) -> bytes:
         """Return the canonical JSON of the action.
 
@@ -155,16 +168,8 @@ class Action(Struct, frozen=True, kw_only=True):
                 refused too: it could be a restriction, which this version would ignore.
 
         """
-        # The sender and the worker both refuse such paths: neither relies on the other (ADR 30).
         action: Action = _decode(data, cls)
-        _check_inside((*action.inputs, *(entry.link for entry in action.inputs.values() if entry.link)))
-        _check_inside(path.removesuffix("/") for path in (*action.output_folders, *(action.writable or ())))
-        if action.working_directory != ".":
-            _check_inside((action.working_directory,))
-        if any("/" in name for name in action.tools):
-            message = "the name of a tool has a directory"
-            raise ValueError(message)
-        _check_inside(action.tools)
+        action.check_paths()
         return action
 
 
@@ -242,6 +247,30 @@ class EngineUnavailable(Struct, frozen=True, tag="engine_unavailable"):
 ActionOutcome: TypeAlias = Completed | TimedOut | Cancelled | InputsChanged | EngineUnavailable
 
 
+def check_inside(paths: Iterable[str]) -> None:
+    """Raise ValueError for a path that is absolute, contains `..` or a NUL, or has an empty segment."""
+    for path in paths:
+        if not _NOT_INSIDE.isdisjoint(path.split("/")) or "\0" in path:
+            message = f"the path {path!r} leads out of the tree"
+            raise ValueError(message)
+
+
+def link_text(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
+    """Return the text of the link as which an input is staged: a link to another input. None for a file."""
+    entry = inputs.get(path)
+    if entry is None or not entry.link or inputs.get(entry.link) != FileEntry(entry.digest, entry.executable):
+        return None
+    above, target = path.split("/")[:-1], entry.link.split("/")
+    while above and target[1:] and above[0] == target[0]:
+        above, target = above[1:], target[1:]
+    return "/".join([*(".." for _ in above), *target])
+
+
+def required_folders(writable: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders that must exist: the writable folders, and the parents of writable files."""
+    return tuple(dict.fromkeys(path.rpartition("/")[0] for path in writable if "/" in path))
+
+
 def outcome_to_bytes(outcome: ActionOutcome) -> bytes:
     """Return the canonical JSON of an outcome.
 
@@ -262,7 +291,7 @@ def outcome_from_bytes(data: bytes) -> ActionOutcome:
     outcome: ActionOutcome = _decode(data, ActionOutcome)
     changes = outcome.result if isinstance(outcome, Completed) else outcome
     if isinstance(changes, ActionResult | TimedOut):
-        _check_inside((*changes.written, *changes.removed))
+        check_inside((*changes.written, *changes.removed))
     return outcome
 
 
@@ -289,14 +318,3 @@ def _canonical(value: object) -> bytes:
 @cache
 def _decoder(kind: object) -> "msgspec.json.Decoder[Any]":
     return msgspec.json.Decoder(kind, strict=True)
-
-
-def _check_inside(paths: Iterable[str]) -> None:
-    """Raise ValueError for a path that is absolute, contains `..` or a NUL, or has an empty segment."""
-    for path in paths:
-        if not _NOT_INSIDE.isdisjoint(path.split("/")) or "\0" in path:
-            message = f"the path {path!r} leads out of the tree"
-            raise ValueError(message)
-
-
-_NOT_INSIDE = frozenset({"", ".", ".."})

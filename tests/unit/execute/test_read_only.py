@@ -11,9 +11,9 @@ from orch23.execute.sandbox_tree import (
     SandboxDir,
     compare_read_only,
     make_writable_files,
-    required_folders,
     stamp_tree,
 )
+from orch23.model.action import required_folders
 
 WRITABLE = ("out/", "logs/a.log")
 

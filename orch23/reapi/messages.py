@@ -1,0 +1,330 @@
+"""The messages of REAPI v2, of google.bytestream and of google.rpc that orch23 sends or reads.
+
+Fields that orch23 does not use are left out. A message ends with `Proto` if another class of orch23 has its name.
+"""
+
+from typing import Annotated, Final
+
+from orch23.model.digest import Digest
+from orch23.reapi.wire import INT32, Message, refuse
+
+SHA256: Final = 1
+"""DigestFunction: SHA-256."""
+IDENTITY, ZSTD = 0, 1
+"""Compressor: none, or zstd."""
+
+_HEX: Final = frozenset("0123456789abcdef")
+_HEX_DIGITS: Final = 64
+
+
+class DigestProto(Message, frozen=True, kw_only=True):
+    """Identifies a blob."""
+
+    hash: Annotated[str, 1] = ""
+    size_bytes: Annotated[int, 2] = 0
+
+
+def digest_proto(digest: Digest) -> DigestProto:
+    """Return a digest as a message."""
+    return DigestProto(hash=digest.sha256, size_bytes=digest.size_bytes)
+
+
+def digest_of(proto: DigestProto | None) -> Digest:
+    """Return the digest that a message is.
+
+    Raises:
+        DecodeError: it is missing, or not a SHA-256.
+
+    """
+    if proto is None or len(proto.hash) != _HEX_DIGITS or not _HEX.issuperset(proto.hash) or proto.size_bytes < 0:
+        refuse("a digest is missing, or not a SHA-256 with a size")
+    return Digest(proto.hash, proto.size_bytes)
+
+
+EMPTY_BLOB: Final = Digest("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", 0)
+"""The digest of no bytes, and of an empty Directory."""
+
+
+class Duration(Message, frozen=True, kw_only=True):
+    """A time in seconds and nanoseconds."""
+
+    seconds: Annotated[int, 1] = 0
+    nanos: Annotated[int, 2, INT32] = 0
+
+
+class Property(Message, frozen=True, kw_only=True):
+    """A property that a worker must have, or an environment variable: both have these fields."""
+
+    name: Annotated[str, 1] = ""
+    value: Annotated[str, 2] = ""
+
+
+class Platform(Message, frozen=True, kw_only=True):
+    """What a worker must have; sorted by name."""
+
+    properties: Annotated[tuple[Property, ...], 1] = ()
+
+
+class Command(Message, frozen=True, kw_only=True):
+    """Arguments and environment of a process. Output paths are relative to the working directory, and sorted."""
+
+    arguments: Annotated[tuple[str, ...], 1] = ()
+    environment_variables: Annotated[tuple[Property, ...], 2] = ()
+    platform: Annotated[Platform | None, 5] = None
+    working_directory: Annotated[str, 6] = ""
+    output_paths: Annotated[tuple[str, ...], 7] = ()
+
+
+class FileNode(Message, frozen=True, kw_only=True):
+    """A file in a directory."""
+
+    name: Annotated[str, 1] = ""
+    digest: Annotated[DigestProto | None, 2] = None
+    is_executable: Annotated[bool, 4] = False
+
+
+class DirectoryNode(Message, frozen=True, kw_only=True):
+    """A directory in a directory: the digest of its Directory."""
+
+    name: Annotated[str, 1] = ""
+    digest: Annotated[DigestProto | None, 2] = None
+
+
+class SymlinkNode(Message, frozen=True, kw_only=True):
+    """A symbolic link in a directory. The target is relative to this directory."""
+
+    name: Annotated[str, 1] = ""
+    target: Annotated[str, 2] = ""
+
+
+class Directory(Message, frozen=True, kw_only=True):
+    """A directory; each of the lists is sorted by name."""
+
+    files: Annotated[tuple[FileNode, ...], 1] = ()
+    directories: Annotated[tuple[DirectoryNode, ...], 2] = ()
+    symlinks: Annotated[tuple[SymlinkNode, ...], 3] = ()
+
+
+class Tree(Message, frozen=True, kw_only=True):
+    """A directory with all directories in it, as the value of an output directory."""
+
+    root: Annotated[Directory | None, 1] = None
+    children: Annotated[tuple[Directory, ...], 2] = ()
+
+
+class ActionProto(Message, frozen=True, kw_only=True):
+    """A command with its input tree. Its digest is the key of its result."""
+
+    command_digest: Annotated[DigestProto | None, 1] = None
+    input_root_digest: Annotated[DigestProto | None, 2] = None
+    timeout: Annotated[Duration | None, 6] = None
+    do_not_cache: Annotated[bool, 7] = False
+    salt: Annotated[bytes, 9] = b""
+    platform: Annotated[Platform | None, 10] = None
+
+
+class OutputFile(Message, frozen=True, kw_only=True):
+    """A file of a result. `contents` may have its bytes."""
+
+    path: Annotated[str, 1] = ""
+    digest: Annotated[DigestProto | None, 2] = None
+    is_executable: Annotated[bool, 4] = False
+    contents: Annotated[bytes, 5] = b""
+
+
+class OutputDirectory(Message, frozen=True, kw_only=True):
+    """A directory of a result: the digest of a Tree."""
+
+    path: Annotated[str, 1] = ""
+    tree_digest: Annotated[DigestProto | None, 3] = None
+
+
+class OutputSymlink(Message, frozen=True, kw_only=True):
+    """A symbolic link of a result."""
+
+    path: Annotated[str, 1] = ""
+    target: Annotated[str, 2] = ""
+
+
+class ExecutedActionMetadata(Message, frozen=True, kw_only=True):
+    """Which worker ran an action."""
+
+    worker: Annotated[str, 1] = ""
+
+
+class ActionResultProto(Message, frozen=True, kw_only=True):
+    """The result of an action."""
+
+    output_files: Annotated[tuple[OutputFile, ...], 2] = ()
+    output_directories: Annotated[tuple[OutputDirectory, ...], 3] = ()
+    exit_code: Annotated[int, 4, INT32] = 0
+    stdout_raw: Annotated[bytes, 5] = b""
+    stdout_digest: Annotated[DigestProto | None, 6] = None
+    stderr_raw: Annotated[bytes, 7] = b""
+    stderr_digest: Annotated[DigestProto | None, 8] = None
+    execution_metadata: Annotated[ExecutedActionMetadata | None, 9] = None
+    output_symlinks: Annotated[tuple[OutputSymlink, ...], 12] = ()
+
+
+class RpcStatus(Message, frozen=True, kw_only=True):
+    """google.rpc.Status: the result of one part of a call; code 0 is success."""
+
+    code: Annotated[int, 1, INT32] = 0
+    message: Annotated[str, 2] = ""
+
+
+class FindMissingBlobsRequest(Message, frozen=True, kw_only=True):
+    """Asks which blobs are missing."""
+
+    instance_name: Annotated[str, 1] = ""
+    blob_digests: Annotated[tuple[DigestProto, ...], 2] = ()
+    digest_function: Annotated[int, 3, INT32] = 0
+
+
+class FindMissingBlobsResponse(Message, frozen=True, kw_only=True):
+    """The blobs that are missing."""
+
+    missing_blob_digests: Annotated[tuple[DigestProto, ...], 2] = ()
+
+
+class BlobUpdate(Message, frozen=True, kw_only=True):
+    """BatchUpdateBlobsRequest.Request: a blob to store."""
+
+    digest: Annotated[DigestProto | None, 1] = None
+    data: Annotated[bytes, 2] = b""
+    compressor: Annotated[int, 3, INT32] = 0
+
+
+class BatchUpdateBlobsRequest(Message, frozen=True, kw_only=True):
+    """Stores small blobs."""
+
+    instance_name: Annotated[str, 1] = ""
+    requests: Annotated[tuple[BlobUpdate, ...], 2] = ()
+    digest_function: Annotated[int, 5, INT32] = 0
+
+
+class BlobUpdated(Message, frozen=True, kw_only=True):
+    """BatchUpdateBlobsResponse.Response: whether a blob was stored."""
+
+    digest: Annotated[DigestProto | None, 1] = None
+    status: Annotated[RpcStatus | None, 2] = None
+
+
+class BatchUpdateBlobsResponse(Message, frozen=True, kw_only=True):
+    """Which small blobs were stored."""
+
+    responses: Annotated[tuple[BlobUpdated, ...], 1] = ()
+
+
+class BatchReadBlobsRequest(Message, frozen=True, kw_only=True):
+    """Asks for small blobs."""
+
+    instance_name: Annotated[str, 1] = ""
+    digests: Annotated[tuple[DigestProto, ...], 2] = ()
+    acceptable_compressors: Annotated[tuple[int, ...], 3, INT32] = ()
+    digest_function: Annotated[int, 4, INT32] = 0
+
+
+class BlobRead(Message, frozen=True, kw_only=True):
+    """BatchReadBlobsResponse.Response: a blob, or why it was not read."""
+
+    digest: Annotated[DigestProto | None, 1] = None
+    data: Annotated[bytes, 2] = b""
+    status: Annotated[RpcStatus | None, 3] = None
+    compressor: Annotated[int, 4, INT32] = 0
+
+
+class BatchReadBlobsResponse(Message, frozen=True, kw_only=True):
+    """Small blobs."""
+
+    responses: Annotated[tuple[BlobRead, ...], 1] = ()
+
+
+class GetActionResultRequest(Message, frozen=True, kw_only=True):
+    """Asks for the result of an action."""
+
+    instance_name: Annotated[str, 1] = ""
+    action_digest: Annotated[DigestProto | None, 2] = None
+    inline_stdout: Annotated[bool, 3] = False
+    inline_stderr: Annotated[bool, 4] = False
+    inline_output_files: Annotated[tuple[str, ...], 5] = ()
+    digest_function: Annotated[int, 6, INT32] = 0
+
+
+class UpdateActionResultRequest(Message, frozen=True, kw_only=True):
+    """Stores the result of an action."""
+
+    instance_name: Annotated[str, 1] = ""
+    action_digest: Annotated[DigestProto | None, 2] = None
+    action_result: Annotated[ActionResultProto | None, 3] = None
+    digest_function: Annotated[int, 5, INT32] = 0
+
+
+class GetCapabilitiesRequest(Message, frozen=True, kw_only=True):
+    """Asks what a server can do."""
+
+    instance_name: Annotated[str, 1] = ""
+
+
+class ActionCacheUpdateCapabilities(Message, frozen=True, kw_only=True):
+    """Whether the caller may store results."""
+
+    update_enabled: Annotated[bool, 1] = False
+
+
+class CacheCapabilities(Message, frozen=True, kw_only=True):
+    """What a cache can do. A maximum of 0 is no limit except that of gRPC."""
+
+    digest_functions: Annotated[tuple[int, ...], 1, INT32] = ()
+    action_cache_update_capabilities: Annotated[ActionCacheUpdateCapabilities | None, 2] = None
+    max_batch_total_size_bytes: Annotated[int, 4] = 0
+    supported_compressors: Annotated[tuple[int, ...], 6, INT32] = ()
+    supported_batch_update_compressors: Annotated[tuple[int, ...], 7, INT32] = ()
+
+
+class ServerCapabilities(Message, frozen=True, kw_only=True):
+    """What a server can do."""
+
+    cache_capabilities: Annotated[CacheCapabilities | None, 1] = None
+
+
+class ReadRequest(Message, frozen=True, kw_only=True):
+    """Asks for the bytes of a resource, from an offset."""
+
+    resource_name: Annotated[str, 1] = ""
+    read_offset: Annotated[int, 2] = 0
+    read_limit: Annotated[int, 3] = 0
+
+
+class ReadResponse(Message, frozen=True, kw_only=True):
+    """A part of a resource."""
+
+    data: Annotated[bytes, 10] = b""
+
+
+class WriteRequest(Message, frozen=True, kw_only=True):
+    """A part of a resource to write. The first has the name."""
+
+    resource_name: Annotated[str, 1] = ""
+    write_offset: Annotated[int, 2] = 0
+    finish_write: Annotated[bool, 3] = False
+    data: Annotated[bytes, 10] = b""
+
+
+class WriteResponse(Message, frozen=True, kw_only=True):
+    """How many bytes were written."""
+
+    committed_size: Annotated[int, 1] = 0
+
+
+class QueryWriteStatusRequest(Message, frozen=True, kw_only=True):
+    """Asks how far a write has come."""
+
+    resource_name: Annotated[str, 1] = ""
+
+
+class QueryWriteStatusResponse(Message, frozen=True, kw_only=True):
+    """How far a write has come."""
+
+    committed_size: Annotated[int, 1] = 0
+    complete: Annotated[bool, 2] = False

@@ -1,0 +1,237 @@
+"""A shared cache in a directory: Bazel's layout, permissions, and what other users put into it."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orch23.cache.bounds import MAX_ENTRY_BYTES
+from orch23.cache.disk import DiskCache
+from orch23.model.digest import Digest, digest_bytes
+from orch23.model.errors import CacheFault
+from tests.cache_conformance import ACTION, CacheConformance, Served, put, read
+
+DATA = b"some bytes"
+DIGEST = digest_bytes(DATA)
+
+
+def path_of(root: Path, kind: str, digest: Digest) -> Path:
+    return root / kind / digest.sha256[:2] / digest.sha256
+
+
+def replace_blob(root: Path, digest: Digest, data: bytes) -> None:
+    path = path_of(root, "cas", digest)
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
+class TestDirectory(CacheConformance):
+    """A directory, by its path."""
+
+    @pytest.fixture
+    def served(self, tmp_path: Path) -> Iterator[Served]:
+        root = tmp_path / "deep" / "cache"
+        yield Served(
+            str(root),
+            lambda digest, data: replace_blob(root, digest, data),
+            lambda digest: path_of(root, "cas", digest).unlink(),
+        )
+        assert not list(root.glob("**/.orch23-*")), "no temporary file stays"
+
+
+class TestWithoutLinks(TestDirectory):
+    """A directory on a file system that has no hard links."""
+
+    @pytest.fixture(autouse=True)
+    def no_links(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_args: object, **_more: object) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def cache(root: Path) -> DiskCache:
+    return DiskCache(root)
+
+
+def test_the_layout_is_that_of_bazel(cache: DiskCache, root: Path) -> None:
+    put(cache, DATA)
+    cache.put_entry(ACTION, b"entry")
+    assert path_of(root, "cas", DIGEST).read_bytes() == DATA
+    assert path_of(root, "ac", ACTION).read_bytes() == b"entry"
+    assert sorted(path.name for path in root.iterdir()) == ["ac", "cas", "tmp"]
+    assert list((root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", [0o2770, 0o700, 0o755, 0o1777])
+def test_files_have_the_permissions_of_the_directory(cache: DiskCache, root: Path, mode: int) -> None:
+    root.mkdir()
+    root.chmod(mode)
+    old = os.umask(0o077)
+    try:
+        put(cache, DATA)
+        cache.put_entry(ACTION, b"entry")
+    finally:
+        os.umask(old)
+    for path in root.rglob("*"):
+        expected = mode if path.is_dir() else mode & 0o666
+        assert oct(stat.S_IMODE(path.stat().st_mode)) == oct(expected), path
+
+
+def test_a_file_that_is_read_becomes_newer(cache: DiskCache, root: Path) -> None:
+    put(cache, DATA)
+    cache.put_entry(ACTION, b"entry")
+    paths = [path_of(root, "cas", DIGEST), path_of(root, "ac", ACTION)]
+    for path in paths:
+        os.utime(path, (1e9, 1e9))
+    assert (read(cache, DIGEST), cache.entry(ACTION)) == (DATA, b"entry")
+    assert all(path.stat().st_mtime > 1e9 for path in paths)
+
+
+def test_a_file_of_another_size_is_replaced(cache: DiskCache, root: Path) -> None:
+    put(cache, DATA)
+    for damage in (b"", DATA[:-1], DATA + b"more"):
+        replace_blob(root, DIGEST, damage)
+        assert list(cache.missing([DIGEST])) == [DIGEST]
+        assert cache.blob(DIGEST) is None
+        put(cache, DATA)
+        assert path_of(root, "cas", DIGEST).read_bytes() == DATA
+
+
+def test_temporary_files_of_killed_processes_are_removed_after_a_day(cache: DiskCache, root: Path) -> None:
+    (root / "tmp").mkdir(parents=True)
+    old, new, other = (root / "tmp" / name for name in (".orch23-1-1.tmp", ".orch23-1-2.tmp", "of-bazel"))
+    for path in (old, new, other):
+        path.write_bytes(b"part")
+    for path in (old, other):
+        os.utime(path, (1e9, 1e9))
+    put(cache, DATA)
+    assert sorted(path.name for path in (root / "tmp").iterdir()) == [".orch23-1-2.tmp", "of-bazel"]
+
+
+def a_link(path: Path, elsewhere: Path) -> None:
+    elsewhere.write_bytes(DATA)
+    path.symlink_to(elsewhere)
+
+
+def a_pipe(path: Path, _elsewhere: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_huge_file(path: Path, _elsewhere: Path) -> None:
+    with path.open("wb") as stream:
+        stream.truncate(1 << 40)
+
+
+def a_directory(path: Path, _elsewhere: Path) -> None:
+    path.mkdir()
+
+
+Hostile = Callable[[Path, Path], None]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("kind", ["ac", "cas"])
+@pytest.mark.parametrize("make", [a_link, a_pipe, a_huge_file, a_directory])
+def test_what_is_no_file_of_the_cache_is_a_miss(
+    cache: DiskCache, root: Path, tmp_path: Path, make: Hostile, kind: str
+) -> None:
+    digest = ACTION if kind == "ac" else DIGEST
+    path = path_of(root, kind, digest)
+    path.parent.mkdir(parents=True)
+    make(path, tmp_path / "elsewhere")
+    if kind == "ac":
+        assert cache.entry(ACTION) is None
+    else:
+        assert cache.blob(DIGEST) is None
+        assert list(cache.missing([DIGEST])) == [DIGEST]
+    if make is a_directory:
+        with pytest.raises(CacheFault):
+            put(cache, DATA) if kind == "cas" else cache.put_entry(ACTION, DATA)
+        return
+    put(cache, DATA) if kind == "cas" else cache.put_entry(ACTION, DATA)
+    assert (read(cache, DIGEST) if kind == "cas" else cache.entry(ACTION)) == DATA
+    assert not (tmp_path / "elsewhere").exists() or (tmp_path / "elsewhere").read_bytes() == DATA
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("below", ["cas", "tmp", f"cas/{DIGEST.sha256[:2]}"])
+@pytest.mark.parametrize("make", [a_link, a_pipe])
+def test_nothing_is_written_outside_of_the_directory(root: Path, tmp_path: Path, below: str, make: Hostile) -> None:
+    (root / below).parent.mkdir(parents=True)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    if make is a_link:
+        (root / below).symlink_to(outside)
+    else:
+        os.mkfifo(root / below)
+    with pytest.raises(CacheFault) as raised:
+        put(DiskCache(root), DATA)
+    assert not raised.value.transient
+    assert list(outside.iterdir()) == []
+    (outside / DIGEST.sha256).write_bytes(DATA)
+    if make is a_link and below != "tmp":
+        with pytest.raises(CacheFault):
+            DiskCache(root).missing([DIGEST])
+    DiskCache(root).discard(DIGEST)
+    assert (outside / DIGEST.sha256).exists()
+
+
+def test_a_link_to_a_file_elsewhere_is_not_changed_by_a_put(cache: DiskCache, root: Path, tmp_path: Path) -> None:
+    path = path_of(root, "cas", DIGEST)
+    path.parent.mkdir(parents=True)
+    (tmp_path / "precious").write_bytes(b"precious")
+    path.symlink_to(tmp_path / "precious")
+    put(cache, DATA)
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert not path.is_symlink()
+
+
+def test_an_entry_that_is_too_large_is_replaced(cache: DiskCache, root: Path) -> None:
+    cache.put_entry(ACTION, b"entry")
+    with path_of(root, "ac", ACTION).open("r+b") as stream:
+        stream.truncate(MAX_ENTRY_BYTES + 1)
+    assert cache.entry(ACTION) is None
+    cache.put_entry(ACTION, b"small")
+    assert cache.entry(ACTION) == b"small"
+
+
+def test_a_file_that_shrinks_or_grows_while_it_is_read_ends_there(cache: DiskCache, root: Path) -> None:
+    data = bytes(3 << 20)
+    digest = put(cache, data)
+    for size in (1 << 20, 9 << 20):
+        chunks = cache.blob(digest)
+        assert chunks is not None
+        found = len(next(chunks))
+        os.truncate(path_of(root, "cas", digest), size)
+        assert found + sum(map(len, chunks)) == min(size, len(data))
+        os.truncate(path_of(root, "cas", digest), len(data))
+
+
+def test_a_file_in_place_of_the_directory_is_a_fault(root: Path) -> None:
+    root.write_bytes(b"a file")
+    assert DiskCache(root).entry(ACTION) is None
+    with pytest.raises(CacheFault):
+        put(DiskCache(root), DATA)
+
+
+def test_a_share_that_is_gone_for_a_moment_is_a_transient_fault(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(cache, DATA)
+
+    def stale(*_args: object, **_more: object) -> int:
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(os, "open", stale)
+    with pytest.raises(CacheFault, match="Stale file handle") as raised:
+        cache.entry(ACTION)
+    assert raised.value.transient
