@@ -70,8 +70,8 @@ class Availability:
         if is_spent:
             self.switch_off(f"it took {self._limits.patience_s:g} s longer than usual")
 
-    def tried(self, call: Callable[[], _Result]) -> _Result:
-        """Return the result of a call of the cache, which is repeated after a transient fault.
+    def tried(self, call: Callable[[], _Result], usual_s: float) -> _Result:
+        """Return the result of a call that usually takes some time. After a transient fault, it is repeated.
 
         Raises:
             CacheFault: it failed for good: the cache is switched off. Or it was switched off meanwhile.
@@ -85,7 +85,7 @@ class Availability:
                 return call()
             except CacheFault as fault:
                 delays_s = self._limits.delays_s[number : number + 1] if fault.transient else ()
-                if not delays_s or self.overdue_s(began_s, delays_s[0]) <= 0:
+                if not delays_s or self.overdue_s(began_s, usual_s) <= delays_s[0]:
                     self.switch_off(_after(fault.message, number + 1))
                     raise
                 self._pause(delays_s[0])

@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from orch23.model.digest import Digest
+from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import CacheFault
 
 MAX_ENTRY_BYTES = 16 << 20
 """The maximum size of an entry. An ActionResult with 100,000 outputs has about this size."""
 CHUNK_BYTES = 1 << 20
+EMPTY = digest_bytes(b"")
+"""Every cache has the empty blob: other clients of a cache may not upload it."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

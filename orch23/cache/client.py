@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace as replaced
 
 from orch23.cache.availability import Availability, CacheLimits
-from orch23.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, guarded, is_valid, reading, verified
+from orch23.cache.bounds import EMPTY, MAX_ENTRY_BYTES, WrongBytesError, guarded, is_valid, reading, verified
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.cache.uploads import Uploads
 from orch23.model.digest import Digest
@@ -56,17 +56,24 @@ class CacheClient:
         warn: Callable[[str], None],
         limits: CacheLimits = USUAL_LIMITS,
         *,
+        name: str = "",
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
     ) -> None:
-        """Call nothing yet. `warn` gets why the cache is used no more; `pause` waits before a call is repeated."""
+        """Call nothing yet. `warn` gets why the cache is used no more, from any thread; `name` is its URL in warnings.
+
+        `pause` waits before a call is repeated.
+        """
         self._cache, self._warn, self._clock = cache, warn, clock
+        self._name = f"the shared cache {name}".rstrip()
         self._closed = threading.Event()
         pause = pause or self._closed.wait
         self._reading = Availability(limits, self._stop_reading, clock, pause)
         self._writing = Availability(limits, self._stop_writing, clock, pause)
         self._limits = limits
-        self._threads = DaemonThreads(limits.downloads, "cache-download", clock)
+        # Of its own, so that the lookup of one stage does not wait for the downloads of another.
+        self._lookups = DaemonThreads(limits.downloads, "cache-lookup", clock)
+        self._downloads = DaemonThreads(limits.downloads, "cache-download", clock)
         self._uploads = Uploads(cache, self._writing, limits, clock, lambda size: self._count(up_bytes=size))
         self._lock = threading.Lock()
         self._statistics = CacheStatistics()
@@ -84,7 +91,8 @@ class CacheClient:
         """
         if not self._reading.is_on:
             return None
-        data = self._wait(self._started(lambda: guarded(lambda: self._cache.entry(action)), 0))
+        call = self._timed(lambda: guarded(lambda: self._cache.entry(action)), 0)
+        data = self._wait(self._lookups.submit(call))
         if data is not None and len(data) <= MAX_ENTRY_BYTES:
             self._count(hits=1, down_bytes=len(data))
             return data
@@ -101,13 +109,16 @@ class CacheClient:
         """Return a verified blob; None if it is missing, damaged or larger than the limit."""
         if not is_valid(digest) or digest.size_bytes > limit_bytes:
             return None
+        if digest == EMPTY:
+            return b""
         found: list[bytes] = []
 
         def join(chunks: Iterator[bytes]) -> None:
             # It may be the second try.
             found[:] = chunks
 
-        is_there = self._wait(self._started(lambda: self._read(digest, join), digest.size_bytes))
+        task = self._timed(lambda: self._read(digest, join), digest.size_bytes)
+        is_there = self._wait(self._downloads.submit(task))
         return b"".join(found) if is_there else None
 
     def fetch(self, digests: Collection[Digest], contents: ContentStore, limit_bytes: int) -> bool:
@@ -122,6 +133,8 @@ class CacheClient:
         wanted = set(digests)
         if not all(map(is_valid, wanted)) or sum(digest.size_bytes for digest in wanted) > limit_bytes:
             return False
+        if EMPTY in wanted:
+            contents.put(b"")
         absent = sorted(digest for digest in wanted if not contents.has(digest))
         if absent and not self._reading.is_on:
             return False
@@ -133,8 +146,12 @@ class CacheClient:
                 is_complete.clear()
             return is_complete.is_set()
 
-        tasks = [self._started(partial(copy, digest), digest.size_bytes) for digest in absent]
-        return False not in [self._wait(task) or False for task in tasks]
+        tasks = [self._timed(partial(copy, digest), digest.size_bytes) for digest in absent]
+        for task in tasks:
+            self._downloads.submit(task)
+        # Wait for all, also after one has failed: none may write later.
+        copied = [self._wait(task) is True for task in tasks]
+        return all(copied)
 
     def upload(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource]) -> None:
         """Store a result in the background: the blobs that the cache does not have, then the entry."""
@@ -154,7 +171,8 @@ class CacheClient:
         self._reading.switch_off()
         self._writing.switch_off()
         self._closed.set()
-        self._threads.stop()
+        self._lookups.stop()
+        self._downloads.stop()
         self._uploads.stop()
         with contextlib.suppress(CacheFault):
             guarded(self._cache.close)
@@ -185,19 +203,20 @@ class CacheClient:
             self._count(down_bytes=len(chunk))
             yield chunk
 
-    def _started(self, call: Callable[[], _Result | None], size_bytes: int) -> Task[_Result]:
+    def _timed(self, call: Callable[[], _Result | None], size_bytes: int) -> Task[_Result]:
+        """Return a task with a call that is tried some times, whose lost time counts, and which raises no fault."""
         usual_s = self._limits.usual_time_s(size_bytes)
 
         def timed() -> _Result | None:
             began_s = self._clock()
             try:
-                return self._reading.tried(call)
+                return self._reading.tried(call, usual_s)
             except CacheFault:
                 return None
             finally:
                 self._reading.lose(self._clock() - began_s - usual_s)
 
-        return self._threads.submit(Task(timed, usual_s))
+        return Task(timed, usual_s)
 
     def _wait(self, task: Task[_Result]) -> _Result | None:
         """Return the result of a task; None as soon as the cache is switched off."""
@@ -212,20 +231,21 @@ class CacheClient:
 
     def _until_overdue_s(self) -> float:
         """Return after how long a call that is running may have used up the patience."""
-        running = self._threads.running()
+        running = [*self._lookups.running(), *self._downloads.running()]
         times_s = [self._reading.overdue_s(one.began_s, one.usual_s) for one in running if one.began_s is not None]
-        return max(0.0, min(_LONGEST_WAIT_S, *times_s)) if times_s else _LONGEST_WAIT_S
+        return max(0.0, min(_LONGEST_WAIT_S, self._limits.patience_s, *times_s))
 
     def _stop_reading(self, reason: str) -> None:
         self._writing.switch_off()
-        self._off(f"the shared cache is not used for the rest of this run: {reason}")
+        self._off(f"{self._name} is not used for the rest of this run: {reason}")
 
     def _stop_writing(self, reason: str) -> None:
-        self._off(f"results are not uploaded to the shared cache for the rest of this run: {reason}")
+        self._off(f"results are not uploaded to {self._name} for the rest of this run: {reason}")
 
     def _off(self, message: str) -> None:
         with self._lock:
             self._statistics = replaced(self._statistics, fault=message)
+        self._uploads.wake()
         self._warn(message)
 
     def _count(self, **more: float) -> None:

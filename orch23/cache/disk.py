@@ -136,11 +136,12 @@ class DiskCache:
 
     def _create(self, name: str, parent: int, chunks: Iterable[bytes], stays: Callable[[os.stat_result], bool]) -> None:
         with open_directory(self._root, (_TEMPS,)) as temps:
-            descriptor, temp = open_temp("", 0o600, temps)
+            descriptor, temp = open_temp("", self._permissions() & 0o666, temps)
             try:
                 with closing(descriptor):
                     for chunk in chunks:
                         write_all(descriptor, chunk)
+                    # The umask may have removed some. Not all network shares have permissions.
                     with contextlib.suppress(OSError):
                         os.fchmod(descriptor, self._permissions() & 0o666)
                 if not _linked(temp, temps, name, parent, stays):

@@ -18,7 +18,8 @@ from orch23.model.ports import ChunkSource
 if TYPE_CHECKING:
     import httpcore2
 
-_CONNECTIONS = 16
+_CONNECTIONS, _KEPT_CONNECTIONS = 128, 24
+"""At most, which the number of threads limits; a call that waited for a connection would look slow."""
 _CHECKS = 8
 """Questions at once for blobs: the protocol has one for each blob."""
 _CONNECT_S, _TRANSFER_S = 5.0, 10.0
@@ -34,7 +35,7 @@ def open_http(url: str, credentials: Callable[[str], Mapping[str, str]]) -> "Htt
     """Return the cache at a URL; no connection is opened yet."""
     import httpcore2  # noqa: PLC0415 - heavy
 
-    pool = httpcore2.ConnectionPool(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
+    pool = httpcore2.ConnectionPool(max_connections=_CONNECTIONS, max_keepalive_connections=_KEPT_CONNECTIONS)
     return HttpCache(url, credentials, pool)
 
 

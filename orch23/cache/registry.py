@@ -72,6 +72,13 @@ def open_shared_cache(url: str, credentials: "Credentials" = no_credentials) -> 
     return _open(scheme, clean, headers)
 
 
+def shown_url(url: str) -> str:
+    """Return the URL of an open cache for messages: without a user name, a password or options."""
+    scheme, separator, rest = url.partition("://")
+    address, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}{separator}{address.rpartition('@')[2]}{slash}{path}" if separator else url
+
+
 def _without_login(url: str) -> tuple[str, Mapping[str, str]]:
     """Return a URL without its user name and password and a slash at its end, and the header with these."""
     parts = urlsplit(url)

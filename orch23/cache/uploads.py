@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from orch23.cache.availability import Availability, CacheLimits
@@ -39,6 +39,7 @@ class Uploads:
         self._changed = threading.Condition()
         self._pending: dict[Digest, _Upload] = {}
         self._new: deque[_Upload] = deque()
+        self._is_announcing = False
         self._in_flight: dict[Digest, list[_Upload]] = {}
         self._there: set[Digest] = set()
         self._damaged: set[Digest] = set()
@@ -55,7 +56,10 @@ class Uploads:
             upload = _Upload(action, entry, blobs, replace=replace)
             self._pending[action] = upload
             self._new.append(upload)
-        self._submit(self._announce)
+            if self._is_announcing:
+                return
+            self._is_announcing = True
+        self._submit(self._announce_all)
 
     def forget(self, digest: Digest) -> None:
         """Ask again whether the cache has a blob: it was missing."""
@@ -74,20 +78,26 @@ class Uploads:
             self._changed.wait_for(lambda: not self._pending or not self._availability.is_on, deadline_s)
             return tuple(sorted({*self._unsent, *self._pending}))
 
-    def stop(self) -> None:
-        """Start no further upload, and wake who waits for one."""
+    def wake(self) -> None:
+        """Let `flush` return if the cache is switched off."""
         with self._changed:
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Let the threads end after their calls. The cache is switched off."""
+        self.wake()
         self._threads.stop()
 
     def _submit(self, call: Callable[[], None]) -> None:
         self._threads.submit(Task(call, 0.0))
 
-    def _announce(self) -> None:
-        """Find out which blobs of the new results are missing, and send them."""
-        uploads = self._taken()
-        if not uploads:
-            return
+    def _announce_all(self) -> None:
+        """Announce the new results, in one thread: the questions for results that come meanwhile are asked as one."""
+        while uploads := self._taken():
+            self._announce(uploads)
+
+    def _announce(self, uploads: Sequence[_Upload]) -> None:
+        """Find out which blobs of some results are missing, and send them."""
         try:
             absent = self._absent({digest for upload in uploads for digest in upload.blobs})
         except CacheFault:
@@ -113,13 +123,14 @@ class Uploads:
             self._submit(partial(self._send_entry, upload))
 
     def _taken(self) -> list[_Upload]:
-        """Take new results, with as many blobs as one question has."""
+        """Take new results, with as many blobs as one question has; none ends the announcements."""
         taken: list[_Upload] = []
         count = 0
         with self._changed:
             while self._new and count < self._limits.batch:
                 taken.append(self._new.popleft())
                 count += len(taken[-1].blobs)
+            self._is_announcing = bool(taken)
         return taken
 
     def _absent(self, digests: set[Digest]) -> set[Digest]:
@@ -133,11 +144,13 @@ class Uploads:
         return absent
 
     def _missing(self, digests: Collection[Digest]) -> Collection[Digest]:
-        return self._availability.tried(lambda: guarded(lambda: self._cache.missing(digests)))
+        usual_s = self._limits.usual_time_s(0)
+        return self._availability.tried(lambda: guarded(lambda: self._cache.missing(digests)), usual_s)
 
     def _send_blob(self, digest: Digest, source: ChunkSource) -> None:
         try:
-            is_sent = self._availability.tried(lambda: self._put(digest, source))
+            usual_s = self._limits.usual_time_s(digest.size_bytes)
+            is_sent = self._availability.tried(lambda: self._put(digest, source), usual_s)
         except CacheFault:
             is_sent = False
         with self._changed:
@@ -179,7 +192,7 @@ class Uploads:
 
         try:
             if not upload.is_failed:
-                self._availability.tried(put)
+                self._availability.tried(put, self._limits.usual_time_s(len(upload.entry)))
                 self._on_sent(len(upload.entry))
         except CacheFault:
             upload.is_failed = True

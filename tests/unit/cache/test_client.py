@@ -256,6 +256,42 @@ def test_a_cache_that_hangs_costs_a_bounded_time_once(name: str) -> None:
     assert contents.blobs == {}
 
 
+def test_a_call_that_ends_after_the_client_has_given_up_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, ended = threading.Event(), threading.Event()
+
+    class Watched(MemoryContents):
+        def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
+            try:
+                return super().put_chunks(chunks)
+            finally:
+                ended.set()
+
+    def slow() -> Iterator[bytes]:
+        yield DATA[:1000]
+        assert goes_on.wait(20)
+        yield DATA[1000:]
+
+    rig, contents = Rig(FAST), Watched()
+    monkeypatch.setattr(rig.cache, "blob", lambda _digest: slow())
+    assert not rig.client.fetch([DIGEST], contents, LIMIT)
+    goes_on.set()
+    assert ended.wait(20)
+    assert contents.blobs == {}
+    rig.client.close()
+
+
+def test_several_faults_at_once_are_one_warning(rig: Rig) -> None:
+    together = threading.Barrier(3)
+
+    def fail(_name: str, _digest: Digest | None) -> None:
+        together.wait(20)
+        raise CacheFault(DIGEST.sha256)
+
+    rig.cache.before = fail
+    assert not rig.client.fetch([DIGEST, ACTION, OTHER], MemoryContents(), LIMIT)
+    assert len(rig.warnings) == 1
+
+
 def test_a_slow_cache_is_switched_off_when_it_has_lost_the_time_of_a_run(rig: Rig) -> None:
     def slow(_name: str, _digest: Digest | None) -> None:
         rig.now_s += 5  # 4 more than usual
@@ -336,17 +372,46 @@ def test_questions_for_missing_blobs_have_a_bounded_size() -> None:
     rig.client.close()
 
 
-def test_a_result_whose_bytes_are_gone_from_this_machine_is_not_uploaded(rig: Rig) -> None:
-    def gone() -> Iterator[bytes]:
-        yield b"some"
-        raise MissingBytesError(DIGEST.sha256)
+def test_results_that_come_during_a_question_are_in_the_next_one() -> None:
+    rig = Rig()
+    began, goes_on = threading.Event(), threading.Event()
 
-    def wrong() -> list[bytes]:
-        return [bytes(len(DATA))]
+    def before(name: str, _digest: Digest | None) -> None:
+        if name == "missing":
+            began.set()
+            assert goes_on.wait(20)
 
-    rig.client.upload(ACTION, b"entry", {DIGEST: gone})
-    rig.client.upload(OTHER, b"entry", {DIGEST: wrong})
-    assert rig.client.flush(10) == tuple(sorted([ACTION, OTHER]))
+    rig.cache.before = before
+    for number in range(9):
+        rig.client.upload(digest_bytes(b"action %d" % number), b"entry", source(b"%d" % number))
+        assert began.wait(20)
+    goes_on.set()
+    assert rig.client.flush(10) == ()
+    assert rig.cache.questions == [1, 8]
+    rig.client.close()
+
+
+def test_the_empty_blob_is_everywhere(rig: Rig) -> None:
+    contents = MemoryContents()
+    assert rig.client.fetch([digest_bytes(b"")], contents, 0)
+    assert contents.get(digest_bytes(b"")) == b""
+    assert rig.client.get(digest_bytes(b""), 0) == b""
+    assert rig.cache.asked == []
+
+
+def gone() -> Iterator[bytes]:
+    yield b"some"
+    raise MissingBytesError(DIGEST.sha256)
+
+
+def unreadable() -> Iterable[bytes]:
+    raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("broken", [gone, unreadable, lambda: [bytes(len(DATA))]])
+def test_a_result_whose_bytes_are_gone_from_this_machine_is_not_uploaded(rig: Rig, broken: ChunkSource) -> None:
+    rig.client.upload(ACTION, b"entry", {DIGEST: broken})
+    assert rig.client.flush(10) == (ACTION,)
     assert (rig.cache.entries, rig.cache.blobs, rig.warnings) == ({}, {}, [])
 
 

@@ -225,6 +225,7 @@ def test_an_entry_that_the_server_refuses_is_a_fault(server: CacheServer, cache:
     assert server.entries == {}
 
 
+@pytest.mark.slow
 def test_the_library_is_loaded_only_for_a_cache_behind_http() -> None:
     script = "import sys, orch23.cache.client, orch23.cache.registry as r; r.open_shared_cache('/tmp'); print("
     script += "[one for one in ('httpcore2', 'httpx2', 'obstore', 'grpc', 'ssl') if one in sys.modules])"

@@ -17,6 +17,8 @@ from orch23.model.digest import digest_bytes
 from orch23.model.errors import CacheFault, ConfigurationError
 from tests.cache_conformance import ACTION, CacheConformance, Served, put, read
 
+pytestmark = pytest.mark.slow
+
 DATA = b"some bytes"
 DIGEST = digest_bytes(DATA)
 

@@ -10,7 +10,7 @@ from orch23.cache import registry
 from orch23.cache.bounds import checked_sha256
 from orch23.cache.disk import DiskCache
 from orch23.cache.http_cache import HttpCache
-from orch23.cache.registry import open_shared_cache
+from orch23.cache.registry import open_shared_cache, shown_url
 from orch23.model.errors import ConfigurationError
 from tests.cache_conformance import ACTION
 
@@ -77,6 +77,20 @@ def test_a_missing_library_is_reported_with_the_command_that_installs_it(monkeyp
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.hint is not None
     assert re.search(r"\binstall\b.*obstore", diagnostic.hint)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("/mnt/a@b?", "/mnt/a@b?"),
+        ("https://name:secret@host:8080/base", "https://host:8080/base"),
+        ("s3://bucket/path?endpoint=https://n:secret@host/&region=x", "s3://bucket/path"),
+        ("http://n:se@cret@host", "http://host"),
+        ("s3://bucket?endpoint=x", "s3://bucket"),
+    ],
+)
+def test_messages_show_no_password(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
 
 
 def test_each_scheme_names_a_function() -> None:
