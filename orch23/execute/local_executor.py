@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner
 from orch23.execute.launch import (
+    LANDLOCK_TIER,
     NO_SANDBOX,
     Launch,
     Launcher,
@@ -42,7 +43,6 @@ from orch23.execute.sandbox_tree import (
 )
 from orch23.model.action import (
     PYTHON,
-    TIERS,
     TOOLS_FOLDER,
     WORKING_DIRECTORY,
     Action,
@@ -164,7 +164,7 @@ class LocalExecutor:
             return Cancelled()
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
-        if action.min_tier != PlainLauncher.tier and (weak := self._weak_sandbox(action)) is not None:
+        if action.min_tier != LANDLOCK_TIER and (weak := self._weak_sandbox(action)) is not None:
             return EngineUnavailable(weak.message, "sandbox", weak)
         try:
             interpreter = self._interpreters(action.python)
@@ -202,7 +202,7 @@ class LocalExecutor:
     def _weak_sandbox(self, action: Action) -> Diagnostic | None:
         """Return the error that the sandbox of this machine isolates less than the action needs."""
         tier = self._launcher_of(action).tier
-        if not action.sandbox or TIERS.index(tier) >= TIERS.index(action.min_tier):
+        if not action.sandbox or tier not in {PlainLauncher.tier, LANDLOCK_TIER}:
             return None
         message = f"the sandbox of this machine is `{tier}`, and the stage needs at least `{action.min_tier}`"
         return Diagnostic("E483", message, hint="`orch23 doctor` on that machine says how to get a better one")

@@ -41,9 +41,6 @@ TOOLS_FOLDER = "{orch23:tools}"
 WORKING_DIRECTORY = "{orch23:cwd}"
 """In the argv of an action with tools: the absolute path of the working directory."""
 
-TIERS = ("none", "landlock", "namespaces", "bubblewrap")
-"""The tiers of the sandbox. Those from `namespaces` on isolate the same, `landlock` less, `none` not at all."""
-
 _BY_PATH = "path:"
 _PATH_DIGITS = 16
 _NOT_INSIDE = frozenset({"", ".", ".."})
@@ -99,7 +96,8 @@ class Action(Struct, frozen=True, kw_only=True):
     With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
     with `/` is a folder, any other a file. Both are created if they are missing.
 
-    An action with a sandbox is not run if its tier isolates less than `min_tier`.
+    An action with a sandbox is not run in one that isolates less than `min_tier`. Whether it may run without any is
+    the decision of the machine.
     """
 
     argv: tuple[str, ...]
@@ -115,7 +113,7 @@ class Action(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, FileEntry] = field(default_factory=dict)
     reports: bool = False
     sandbox: bool = True
-    min_tier: Literal["none", "landlock", "namespaces"] = "none"
+    min_tier: Literal["landlock", "namespaces"] = "landlock"
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
 

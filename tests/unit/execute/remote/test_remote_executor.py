@@ -138,8 +138,8 @@ def test_after_the_cache_lost_an_output_the_action_is_run_again(rig: Rig) -> Non
 
     def lose(reply: bytes) -> bytes:
         if not replies:
-            outcome = outcome_from_bytes(Reply.from_bytes(reply).outcome or b"")
-            blob(rig, outcome.result.written["out.txt"].digest).unlink()
+            result = passed(outcome_from_bytes(Reply.from_bytes(reply).outcome or b""))
+            blob(rig, result.written["out.txt"].digest).unlink()
         replies.append(reply)
         return reply
 
@@ -152,7 +152,12 @@ def test_after_the_cache_lost_an_output_the_action_is_run_again(rig: Rig) -> Non
 def test_a_large_outcome_is_a_blob(rig: Rig) -> None:
     command = "for i in $(seq 800); do echo $i > a-file-with-a-long-name-$i; done"
     sizes: list[int] = []
-    rig.engine.on_reply = lambda reply: (sizes.append(len(reply)), reply)[1]
+
+    def measure(reply: bytes) -> bytes:
+        sizes.append(len(reply))
+        return reply
+
+    rig.engine.on_reply = measure
     outcome = rig.executor.run(Action(argv=("bash", "-c", command), inputs={}, sandbox=False))
     assert len(passed(outcome).written) == 800
     assert len(outcome_to_bytes(outcome)) > MAX_INLINE_BYTES
