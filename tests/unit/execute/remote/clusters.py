@@ -13,9 +13,11 @@ from orch23.execute.remote.dask_worker import WorkerSettings, worker_options
 
 
 @contextmanager
-def dask_cluster(folder: Path, *, workers: int = 1, slots: int = 2, **given: Any) -> Iterator[Any]:
+def dask_cluster(
+    folder: Path, *, workers: int = 1, slots: int = 2, allowed: bool = False, **given: Any
+) -> Iterator[Any]:
     """Yield a cluster with the workers that `orch23 worker` starts. They may be killed as often as one likes."""
-    settings = WorkerSettings(scheduler="tcp://127.0.0.1:0", cache_url="", slots=slots, folder=folder)
+    settings = WorkerSettings(scheduler="tcp://127.0.0.1:0", cache_url="", slots=slots, folder=folder, allowed=allowed)
     options = worker_options(settings)
     options["threads_per_worker"] = options.pop("nthreads")
     options["worker_dashboard_address"] = options.pop("dashboard_address")

@@ -75,13 +75,13 @@ class Rig:
 
 
 @contextmanager
-def local_rig(folder: Path) -> Iterator[Rig]:
+def local_rig(folder: Path, workers: int = 2) -> Iterator[Rig]:
     """Yield the executor of this machine."""
     contents = DiskContentStore(folder / "contents")
     executor = LocalExecutor(
         sandbox_dirs=SandboxDirs(folder / "rooms", _Inputs(contents)),
         contents=contents,
-        workers=2,
+        workers=workers,
         interpreters=partial(matching_interpreter, root=folder, environ=ENVIRON),
         launcher=SandboxLauncher(best_tier_once),
     )

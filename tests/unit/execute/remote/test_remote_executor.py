@@ -69,11 +69,12 @@ def test_a_worker_gets_two_strings_and_bytes_travel_through_the_cache(rig: Rig) 
 def test_what_the_cache_has_is_not_uploaded_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
     put = rig.executor._transfers._cache.put_blob
-    monkeypatch.setattr(
-        rig.executor._transfers._cache,
-        "put_blob",
-        lambda digest, chunks: (sent.append(digest.size_bytes), put(digest, chunks)),
-    )
+
+    def note(digest: Digest, chunks: Any) -> None:
+        sent.append(digest.size_bytes)
+        put(digest, chunks)
+
+    monkeypatch.setattr(rig.executor._transfers._cache, "put_blob", note)
     action = copying(rig)
     for _ in range(3):
         passed(rig.executor.run(action))
@@ -107,6 +108,7 @@ def test_without_workers_an_action_waits_for_a_bounded_time(rig: Rig) -> None:
 
 def test_an_input_that_the_cache_removed_is_uploaded_again(rig: Rig) -> None:
     passed(rig.executor.run(copying(rig)))
+    assert rig.cache is not None
     for path in rig.cache.rglob("cas/*/*"):
         path.unlink()
     # The worker has the bytes of the first run: take another one.
@@ -134,7 +136,7 @@ def test_an_input_that_vanishes_each_time_ends_the_build(rig: Rig) -> None:
 
 
 def test_after_the_cache_lost_an_output_the_action_is_run_again(rig: Rig) -> None:
-    replies = []
+    replies: list[bytes] = []
 
     def lose(reply: bytes) -> bytes:
         if not replies:
