@@ -28,6 +28,7 @@ from tests.unit.execute.remote.engines import local_rig
 
 ACTIONS, KILLS = 1000, 40
 WORKERS, SLOTS = 2, 2
+ALLOW = ("--allow-unsandboxed",)
 _SEED = 23
 # Without a sandbox, so that each start leaves a line outside.
 _COMMAND = "echo $0 >> $1; sleep 0.05 & wait; { cat in.txt; seq 200; } > out.txt"
@@ -39,12 +40,12 @@ def main(count: int, kills: int) -> None:
         folder = Path(name)
         with local_rig(folder / "local", WORKERS * SLOTS) as rig:
             here, local_s, _ = measured(rig.executor.run, rig.contents, folder / "local-starts", count)
-        with dask_cluster(folder / "calm-workers", workers=WORKERS, slots=SLOTS, allowed=True) as cluster:
+        with dask_cluster(folder / "calm-workers", workers=WORKERS, slots=SLOTS, options=ALLOW) as cluster:
             calm, calm_s, starts, submissions = remote(folder / "calm", cluster, count)
         print(f"local: {count} actions in {local_s:.1f} s")
         print(f"dask, {WORKERS} workers with {SLOTS} slots: {calm_s:.1f} s, {submissions} submissions, {starts} starts")
         ended = threading.Event()
-        with dask_cluster(folder / "workers", workers=WORKERS, slots=SLOTS, allowed=True) as cluster:
+        with dask_cluster(folder / "workers", workers=WORKERS, slots=SLOTS, options=ALLOW) as cluster:
             killed: list[int] = []
             killer = threading.Thread(target=kill_workers, args=(cluster, kills, calm_s / max(kills, 1), ended, killed))
             killer.start()
@@ -65,7 +66,7 @@ def remote(folder: Path, cluster: Any, count: int) -> tuple[list[str], float, in
     """Return the outputs of all actions on a cluster, the time, and how many were started and submitted."""
     contents, cache = DiskContentStore(folder / "contents"), str(folder / "cache")
     executor = RemoteExecutor(
-        DaskEngine(cluster.scheduler_address),
+        DaskEngine(cluster.address),
         open_shared_cache(cache),
         cache_url=cache,
         contents=contents,
@@ -100,7 +101,7 @@ def kill_workers(cluster: Any, kills: int, each_s: float, ended: threading.Event
     """Kill a random worker, again and again."""
     numbers = random.Random(_SEED)  # noqa: S311 - the same kills each time
     while len(killed) < kills and not ended.wait(each_s * numbers.uniform(0.5, 1.5)):
-        living = [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
+        living = cluster.worker_pids()
         if living:
             killed.append(numbers.choice(living))
             os.kill(killed[-1], signal.SIGKILL)

@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def remote(project: Project, cluster: Any, *words: str) -> Any:
     cache = project.root.parent / "cache"
-    return project.build("--executor", "dask", "--scheduler", cluster.scheduler_address, "--cache", str(cache), *words)
+    return project.build("--executor", "dask", "--scheduler", cluster.address, "--cache", str(cache), *words)
 
 
 def lock_of(project: Project) -> str:
@@ -103,7 +103,7 @@ def test_the_end_of_a_build_kills_its_steps_on_the_workers(project: Project, clu
     seconds = f"700.{os.getpid()}{end.value}"
     stages = {"a": {"shell": f"setsid sleep {seconds} & sleep {seconds}; touch a", "outputs": ["a"]}}
     project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
-    options = ("--executor", "dask", "--scheduler", cluster.scheduler_address, "--cache", "cache")
+    options = ("--executor", "dask", "--scheduler", cluster.address, "--cache", "cache")
     with started(project.root, "build", *options) as build:
         wait_until(lambda: len(processes_with(seconds)) >= 2)
         build.send_signal(end)
@@ -117,35 +117,45 @@ def started(folder: Path, *words: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen((*program, *words), cwd=folder, stderr=subprocess.DEVNULL)
 
 
-def test_the_command_worker_serves_builds_until_it_is_ended(project: Project, tmp_path: Path) -> None:
-    folder, seconds = tmp_path / "workers", f"700.{os.getpid()}77"
-    stages = {"a": {"shell": "echo a > a", "outputs": ["a"]}}
+def test_a_worker_command_that_is_killed_leaves_no_process_and_the_next_one_no_folder(
+    project: Project, tmp_path: Path
+) -> None:
+    folder, seconds, cache = tmp_path / "workers", f"700.{os.getpid()}77", str(tmp_path / "cache")
+    stages = {"a": {"shell": f"setsid sleep {seconds} & sleep {seconds}; touch a", "outputs": ["a"]}}
     project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
-    with dask_cluster(tmp_path / "none", workers=0) as cluster:
-        cache = str(project.root.parent / "cache")
-        words = ("worker", "--scheduler", cluster.scheduler_address, "--cache", cache, "--slots", "2")
-        with started(tmp_path, *words, "--folder", str(folder)) as first:
-            assert remote(project, cluster).code == 0
-            slow = {"b": {"shell": f"setsid sleep {seconds} & sleep {seconds}; touch b", "outputs": ["b"]}}
-            project.write({"slow.yaml": json.dumps({"version": 1, "name": "slow", "stages": slow})})
-            options = ("--executor", "dask", "--scheduler", cluster.scheduler_address, "--cache", cache)
-            with started(project.root, "build", "slow.yaml", *options) as build:
-                wait_until(lambda: len(processes_with(seconds)) >= 2)
-                first.kill()
-                first.wait(20)
-                # Its processes end with it, but no one is left to remove its folder.
-                wait_until(lambda: not processes_with(seconds))
-                assert len([*folder.glob("orch23-worker-*")]) == 1
-                with started(tmp_path, *words, "--folder", str(folder)) as second:
-                    # The same action runs again, as no attempt of the stage.
-                    wait_until(lambda: len(processes_with(seconds)) >= 2)
-                    assert len([*folder.glob("orch23-worker-*")]) == 1
-                    build.send_signal(signal.SIGINT)
-                    build.wait(20)
-                    second.terminate()
-                    assert second.wait(20) == 0
+    with dask_cluster(folder) as cluster:
+        options = ("--executor", "dask", "--scheduler", cluster.address, "--cache", cache)
+        with started(project.root, "build", *options) as build:
+            wait_until(lambda: len(processes_with(seconds)) >= 2)
+            cluster.commands[0].kill()
+            wait_until(lambda: not processes_with(seconds))
+            # No one was left to remove it.
+            assert len([*folder.glob("orch23-worker-*")]) == 1
+            second = cluster.start_worker(folder)
+            # The same action runs again, and this is no attempt of the stage.
+            wait_until(lambda: len(processes_with(seconds)) >= 2)
+            assert len([*folder.glob("orch23-worker-*")]) == 1
+            build.send_signal(signal.SIGINT)
+            build.wait(20)
+        second.terminate()
+        assert second.wait(20) == 0
     assert [*folder.glob("orch23-worker-*")] == []
     assert len(project.events_of("attempt_started")) == 1
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path) -> None:
+    with dask_cluster(tmp_path) as cluster:
+        for _ in range(3):
+            wait_until(cluster.worker_pids)
+            (pid,) = cluster.worker_pids()
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: pid not in cluster.worker_pids())  # noqa: B023 - called here
+        wait_until(lambda: cluster.local.scheduler.workers)
+
+
+def test_a_worker_without_a_scheduler_ends_with_an_error(project: Project) -> None:
+    done = project.run("worker", "--scheduler", "tcp://10.1.1.1:8786")
+    assert (done.code, "has no TLS" in done.err) == (78, True), done.err
 
 
 def test_workers_that_are_killed_cost_no_attempt_and_leave_nothing(tmp_path: Path) -> None:
@@ -160,10 +170,10 @@ def test_workers_that_are_killed_cost_no_attempt_and_leave_nothing(tmp_path: Pat
         def kill() -> None:
             while not ended.is_set() and len(killed) < 3:
                 pause.wait(1.0)
-                living = [nanny.pid for nanny in cluster.workers.values() if nanny.pid]
+                living = cluster.worker_pids()
                 if living and not ended.is_set():
-                    os.kill(living[len(killed) % len(living)], signal.SIGKILL)
                     killed.append(living[len(killed) % len(living)])
+                    os.kill(killed[-1], signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
         killer.start()
@@ -197,12 +207,19 @@ def test_a_cluster_with_tls_is_used_with_the_certificates_of_dask(project: Proje
     from distributed import Security  # noqa: PLC0415
 
     with dask.config.set(tls):
-        given = {"processes": False, "protocol": "tls://", "security": Security(require_encryption=True)}
+        given = {"protocol": "tls://", "security": Security(require_encryption=True), "env": variables(files)}
         with dask_cluster(tmp_path / "workers", **given) as cluster:
-            assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
+            assert cluster.address.startswith("tls://127.0.0.1:")
             done = remote(project, cluster)
             assert done.code == 0, done.err
     assert (project.root / "a").read_text() == "a\n"
+
+
+def variables(files: dict[str, str]) -> dict[str, str]:
+    """Return the settings of dask for a worker."""
+    prefix = "DASK_DISTRIBUTED__COMM__TLS__"
+    worker = {f"{prefix}WORKER__{part.upper()}": files[part] for part in ("cert", "key")}
+    return {f"{prefix}CA_FILE": files["ca"], **worker}
 
 
 def certificates(folder: Path) -> dict[str, str]:

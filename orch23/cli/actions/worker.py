@@ -7,7 +7,8 @@ from pathlib import Path
 from orch23.cache.registry import open_shared_cache
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
-from orch23.execute.remote.dask_engine import check_scheduler, connection_error
+from orch23.execute.remote.dask_engine import check_scheduler, security_of, unreachable_error
+from orch23.execute.remote.worker_process import WorkerProcess, WorkerSettings
 
 
 def serve_worker(
@@ -23,16 +24,13 @@ def serve_worker(
     url = cache_address(console.here, cache) or ""
     if url:
         open_shared_cache(url).close()
-    from orch23.execute.remote.dask_worker import WorkerSettings, serve  # noqa: PLC0415 - loads dask
-
     settings = WorkerSettings(
         scheduler=scheduler,
         cache_url=url,
         slots=slots or os.cpu_count() or 1,
-        folder=(console.here / folder if folder else Path(tempfile.gettempdir())).absolute(),
+        folder=str((console.here / folder if folder else Path(tempfile.gettempdir())).absolute()),
         allowed=allow_unsandboxed,
     )
-    try:
-        serve(settings)
-    except (OSError, TimeoutError) as error:
-        raise connection_error(scheduler, error) from error
+    security_of(scheduler, "worker")
+    if not WorkerProcess(settings).serve():
+        raise unreachable_error(scheduler)

@@ -7,7 +7,7 @@ import warnings
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from orch23.cache.registry import open_shared_cache
@@ -88,8 +88,8 @@ def _address_fault(address: str) -> tuple[str, str] | None:
     return None
 
 
-def security_of(address: str) -> "Security":
-    """Return the certificates of dask's own settings, for an address.
+def security_of(address: str, role: Literal["client", "worker"]) -> "Security":
+    """Return the certificates of dask's own settings, for an address and what connects to it.
 
     Raises:
         ConfigurationError: the address needs some, and they are not set or cannot be read.
@@ -104,14 +104,14 @@ def security_of(address: str) -> "Security":
         "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, and ..._TLS__CLIENT__CERT and ..._TLS__CLIENT__KEY, for workers "
         "..._TLS__WORKER__CERT and ..._TLS__WORKER__KEY; or use dask's configuration file"
     )
-    if not security.tls_ca_file:
-        message = f"`{address}` needs certificates, and dask has none configured"
-        raise ConfigurationError(Diagnostic(_E_SCHEDULER, message, hint=hint))
     try:
-        security.get_connection_args("client")
+        is_configured = security.get_connection_args(role)["ssl_context"] is not None
     except (OSError, ValueError) as error:
         message = f"the certificates of dask cannot be read: {exception_text(error)}"
         raise ConfigurationError(Diagnostic(_E_SCHEDULER, message, hint=hint)) from error
+    if not is_configured:
+        message = f"`{address}` needs certificates, and dask has none configured for a {role}"
+        raise ConfigurationError(Diagnostic(_E_SCHEDULER, message, hint=hint))
     return security
 
 
@@ -122,12 +122,10 @@ def silence_dask() -> None:
     log.propagate = False
 
 
-def connection_error(address: str, error: Exception) -> ConfigurationError:
-    """Return the error that a scheduler cannot be reached."""
-    message = f"the scheduler {address} cannot be reached: {exception_text(error)}"
-    return ConfigurationError(
-        Diagnostic(_E_SCHEDULER, message, hint="check its address, its certificates and that it runs")
-    )
+def unreachable_error(address: str) -> ConfigurationError:
+    """Return the error that a worker cannot reach its scheduler."""
+    hint = "check its address, its certificates, and that it runs"
+    return ConfigurationError(Diagnostic(_E_SCHEDULER, f"the scheduler {address} cannot be reached", hint=hint))
 
 
 class _DaskSubmission:
@@ -216,7 +214,7 @@ class DaskEngine:
         from distributed import Client  # noqa: PLC0415 - as in `security_of`
 
         silence_dask()
-        security = security_of(self._address)
+        security = security_of(self._address, "client")
         try:
             # It warns of other versions of libraries, which two strings do not depend on.
             with warnings.catch_warnings():

@@ -1,20 +1,21 @@
-"""The side of a dask worker: a function that it runs, and the command that starts such workers."""
+"""The side of a dask worker: the function that it runs, and the process that `orch23 worker` starts."""
 
 import asyncio
 import multiprocessing.util
 import os
 import signal
+import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
-from distributed import Nanny, Worker, WorkerPlugin, get_worker
+from distributed import Worker, WorkerPlugin, get_worker
 from distributed.core import Status
-from msgspec import Struct
 
 from orch23.execute.remote.dask_engine import security_of
 from orch23.execute.remote.worker import RemoteWorker
+from orch23.execute.remote.worker_process import NO_SCHEDULER, WorkerSettings
+from orch23.model.plugins import exception_text
 from orch23.model.server_url import is_loopback
 
 _SCRATCH = "dask-scratch-space"
@@ -86,48 +87,40 @@ class ActionSlots(WorkerPlugin):
             remote.close()
 
 
-class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """The options of `orch23 worker`."""
-
-    scheduler: str
-    cache_url: str
-    slots: int
-    folder: Path
-    allowed: bool = False
-
-
-def worker_options(settings: WorkerSettings) -> dict[str, Any]:
-    """Return the arguments of a Nanny: it starts one process, and starts it again when it was killed."""
-    is_here = is_loopback(settings.scheduler)
-    return {
-        "nthreads": settings.slots,
-        "plugins": (ActionSlots(folder=str(settings.folder), cache_url=settings.cache_url, allowed=settings.allowed),),
-        "local_directory": str(settings.folder),
-        # Each action has its own limits; dask would kill the worker with all of its actions.
-        "memory_limit": 0,
-        "host": "127.0.0.1" if is_here else None,
-        "dashboard_address": "127.0.0.1:0",
-    }
-
-
-def serve(settings: WorkerSettings) -> None:
-    """Run actions until the scheduler ends, or SIGINT or SIGTERM arrives.
-
-    Raises:
-        OSError: the scheduler cannot be reached.
-
-    """
-    asyncio.run(_serve(settings))
-
-
-async def _serve(settings: WorkerSettings) -> None:
-    nanny = Nanny(settings.scheduler, security=security_of(settings.scheduler), **worker_options(settings))
-    loop = asyncio.get_running_loop()
+async def run_worker(settings: WorkerSettings) -> bool:
+    """Run actions in this process until SIGTERM, or the end of the scheduler. Return False if there was none at all."""
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with nanny:
-        ended = {asyncio.create_task(nanny.finished()), asyncio.create_task(stop.wait())}
-        await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
-        for task in ended:
-            task.cancel()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    try:
+        worker = await Worker(
+            settings.scheduler,
+            nthreads=settings.slots,
+            plugins=(ActionSlots(folder=settings.folder, cache_url=settings.cache_url, allowed=settings.allowed),),
+            local_directory=settings.folder,
+            # Each action has its own limits; dask would pause the worker with all of its actions.
+            memory_limit=0,
+            security=security_of(settings.scheduler, "worker"),
+            host="127.0.0.1" if is_loopback(settings.scheduler) else None,
+            dashboard_address="127.0.0.1:0",
+        )
+    except (OSError, TimeoutError) as error:
+        sys.stderr.write(f"{exception_text(error)}\n")
+        return False
+    ended = {asyncio.create_task(worker.finished()), asyncio.create_task(stop.wait())}
+    await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+    for task in ended:
+        task.cancel()
+    await worker.close()
+    return True
+
+
+def main() -> None:
+    """Read the settings from stdin, and run actions. The end of stdin is the end of the process that started this."""
+    settings = WorkerSettings.from_bytes(sys.stdin.buffer.readline())
+
+    def end_with_parent() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    sys.exit(0 if asyncio.run(run_worker(settings)) else NO_SCHEDULER)

@@ -1,32 +1,78 @@
-"""A cluster of dask on this machine, whose workers are processes and end with this one."""
+"""A scheduler of dask in this process, with workers that are processes of `orch23 worker` and end with it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import dask
 from distributed import LocalCluster
 
 from orch23.execute.remote.dask_engine import silence_dask
-from orch23.execute.remote.dask_worker import WorkerSettings, worker_options
+
+_PROGRAM = (sys.executable, "-c", "from orch23.entry import run; run()", "worker")
+
+
+class Cluster:
+    """The address of a scheduler, and the processes of its workers."""
+
+    def __init__(self, local: Any) -> None:
+        self.local, self.address = local, local.scheduler_address
+        self.commands: list[subprocess.Popen[bytes]] = []
+
+    def start_worker(
+        self, folder: Path, *options: str, env: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[bytes]":
+        """Start one process of `orch23 worker`."""
+        words = ("--scheduler", self.address, "--folder", str(folder), *options)
+        command = subprocess.Popen((*_PROGRAM, *words), env={**os.environ, **(env or {})}, stderr=subprocess.DEVNULL)
+        self.commands.append(command)
+        return command
+
+    def worker_pids(self) -> list[int]:
+        """Return the processes that run actions, also those that still start."""
+        parents = {command.pid for command in self.commands}
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent in parents:
+                found.append(int(process.name))
+        return found
 
 
 @contextmanager
 def dask_cluster(
-    folder: Path, *, workers: int = 1, slots: int = 2, allowed: bool = False, **given: Any
-) -> Iterator[Any]:
-    """Yield a cluster with the workers that `orch23 worker` starts. They may be killed as often as one likes."""
-    settings = WorkerSettings(scheduler="tcp://127.0.0.1:0", cache_url="", slots=slots, folder=folder, allowed=allowed)
-    options = worker_options(settings)
-    options["threads_per_worker"] = options.pop("nthreads")
-    options["worker_dashboard_address"] = options.pop("dashboard_address")
+    folder: Path, *, workers: int = 1, slots: int = 2, options: tuple[str, ...] = (), **given: Any
+) -> Iterator[Cluster]:
+    """Yield a cluster. `options` are those of `orch23 worker`; `given` is for the scheduler.
+
+    When this process ends, so does the scheduler, and its workers end with it.
+    """
+    env = given.pop("env", None)
     silence_dask()
-    # Pipes to this process end the workers when it ends, however that happens.
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 10_000}),
-        LocalCluster(
-            n_workers=workers, dashboard_address="127.0.0.1:0", silence_logs=False, **{**options, **given}
-        ) as cluster,
-    ):
+    usual = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "protocol": "tcp://"}
+    with ExitStack() as stack:
+        local = stack.enter_context(
+            LocalCluster(n_workers=0, processes=False, silence_logs=False, **{**usual, **given})
+        )
+        cluster = Cluster(local)
+        stack.callback(end_all, cluster)
+        for _ in range(workers):
+            cluster.start_worker(folder, "--slots", str(slots), *options, env=env)
+        local.scheduler.allowed_failures = 10_000
+        if workers:
+            local.wait_for_workers(workers, timeout=60)
         yield cluster
+
+
+def end_all(cluster: Cluster) -> None:
+    """End all workers, and wait for that."""
+    for command in cluster.commands:
+        command.terminate()
+    for command in cluster.commands:
+        command.wait(30)

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with dask_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster.scheduler_address
+        yield cluster.address
 
 
 @pytest.fixture(scope="module", params=["local", "fake", "dask"])
@@ -48,7 +48,7 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         with remote_rig(folder, DaskEngine(address)) as made:
             yield made
         return
-    with {"local": local_rig, "fake": fake_rig}[request.param](folder) as made:
+    with local_rig(folder) if request.param == "local" else fake_rig(folder) as made:
         yield made
 
 
