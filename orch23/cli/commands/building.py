@@ -46,7 +46,7 @@ from orch23.report.registry import FORMATS
 @model_options
 @budget_option
 @unsandboxed_option
-@option("--executor", type=click.Choice(EXECUTORS), help="Run steps here or on a cluster (default: of the pipeline).")
+@option("--executor", type=click.Choice(EXECUTORS), help="Run steps on this machine or on a cluster.")
 @option("--scheduler", metavar="ADDRESS", default="", help="Use the cluster of this scheduler.")
 @option("--cache", metavar="URL", help="Use this shared cache.")
 @option(

@@ -82,7 +82,7 @@ def _address_fault(address: str) -> tuple[str, str] | None:
     if scheme == "tcp" and not is_loopback(address):
         hint = "use `tls://`, with certificates (`orch23 help remote`)"
         return (
-            f"`{address}` has no TLS: whoever reaches it can run code on all of its workers, and on this machine",
+            f"`{address}` has no TLS: everyone who reaches it can run code on its workers and on this machine",
             hint,
         )
     return None
