@@ -1,6 +1,6 @@
 """Measure a cluster of dask on this machine while its workers are killed.
 
-`python -m bench.remote_faults [ACTIONS KILLS]`
+`python -m bench.remote_faults [ACTIONS]`
 
 Prints how often actions were submitted and started, the time in comparison with this machine, and what was left behind.
 """
@@ -26,7 +26,9 @@ from orch23.store.content_store import DiskContentStore
 from tests.unit.execute.remote.clusters import dask_cluster
 from tests.unit.execute.remote.engines import local_rig
 
-ACTIONS, KILLS = 1000, 40
+ACTIONS = 1000
+KILL_EACH_S = 3.0
+"""The mean time between two kills. A worker starts in about two seconds."""
 WORKERS, SLOTS = 2, 2
 ALLOW = ("--allow-unsandboxed",)
 _SEED = 23
@@ -34,7 +36,7 @@ _SEED = 23
 _COMMAND = "echo $0 >> $1; sleep 0.05 & wait; { cat in.txt; seq 200; } > out.txt"
 
 
-def main(count: int, kills: int) -> None:
+def main(count: int) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
         folder = Path(name)
@@ -47,11 +49,13 @@ def main(count: int, kills: int) -> None:
         ended = threading.Event()
         with dask_cluster(folder / "workers", workers=WORKERS, slots=SLOTS, options=ALLOW) as cluster:
             killed: list[int] = []
-            killer = threading.Thread(target=kill_workers, args=(cluster, kills, calm_s / max(kills, 1), ended, killed))
+            killer = threading.Thread(target=kill_workers, args=(cluster, ended, killed))
             killer.start()
-            there, faulty_s, starts, submissions = remote(folder / "faulty", cluster, count)
-            ended.set()
-            killer.join()
+            try:
+                there, faulty_s, starts, submissions = remote(folder / "faulty", cluster, count)
+            finally:
+                ended.set()
+                killer.join()
         # The next worker removes what the last kill may have left.
         with dask_cluster(folder / "workers"):
             pass
@@ -71,6 +75,7 @@ def remote(folder: Path, cluster: Any, count: int) -> tuple[list[str], float, in
         cache_url=cache,
         contents=contents,
         workers=WORKERS * SLOTS,
+        on_fault=lambda reason: print(f"submitted again: {reason}"),
     )
     try:
         found, duration_s, starts = measured(executor.run, contents, folder / "starts", count)
@@ -97,10 +102,10 @@ def measured(
     return found, time.monotonic() - began, len(starts.read_text().splitlines())
 
 
-def kill_workers(cluster: Any, kills: int, each_s: float, ended: threading.Event, killed: list[int]) -> None:
+def kill_workers(cluster: Any, ended: threading.Event, killed: list[int]) -> None:
     """Kill a random worker, again and again."""
     numbers = random.Random(_SEED)  # noqa: S311 - the same kills each time
-    while len(killed) < kills and not ended.wait(each_s * numbers.uniform(0.5, 1.5)):
+    while not ended.wait(KILL_EACH_S * numbers.uniform(0.5, 1.5)):
         living = cluster.worker_pids()
         if living:
             killed.append(numbers.choice(living))
@@ -119,4 +124,4 @@ def orphans(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    main(*(map(int, sys.argv[1:]) if sys.argv[1:] else (ACTIONS, KILLS)))
+    main(int(sys.argv[1]) if sys.argv[1:] else ACTIONS)

@@ -7,7 +7,7 @@ from pathlib import Path
 from orch23.cache.registry import open_shared_cache
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
-from orch23.execute.remote.dask_engine import check_scheduler, security_of, unreachable_error
+from orch23.execute.remote.dask_scheduler import check_scheduler, security_of, unreachable_error
 from orch23.execute.remote.worker_process import WorkerProcess, WorkerSettings
 
 

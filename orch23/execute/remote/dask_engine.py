@@ -1,29 +1,28 @@
 """The engine of a dask cluster, and the executor that uses it."""
 
-import importlib.util
 import logging
 import threading
 import warnings
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from orch23.cache.registry import open_shared_cache
+from orch23.execute.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
 from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, WorkerLost
 from orch23.execute.remote.executor import RemoteExecutor
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
 from orch23.model.ports import Surroundings
-from orch23.model.server_url import is_loopback
 
 if TYPE_CHECKING:
-    from distributed import Client, Security
+    from distributed import Client
 
-_E_SCHEDULER = "E488"
 _CONNECT_S = 10
+_RESULT_S = 60
 _COUNT_EACH_S = 2.0
 
 
@@ -37,7 +36,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     check_scheduler(surroundings.scheduler)
     if not surroundings.cache:
         message = "workers get files through a shared cache, and none is named"
-        raise ConfigurationError(Diagnostic(_E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
+        raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
     return RemoteExecutor(
         DaskEngine(surroundings.scheduler),
         open_shared_cache(surroundings.cache),
@@ -48,73 +47,6 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     )
 
 
-def check_scheduler(address: str) -> None:
-    """Check the address of a scheduler, and that the library is installed.
-
-    Raises:
-        ConfigurationError: the address cannot, or must not, be used, or the library is missing.
-
-    """
-    if importlib.util.find_spec("distributed") is None:
-        from orch23.providers.codes import NO_LIBRARY  # noqa: PLC0415 - for this error alone
-        from orch23.providers.installation import install_command  # noqa: PLC0415 - as above
-
-        message = "the executor `dask` needs the library `distributed`, which is not installed"
-        raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command("distributed")))
-    if (fault := _address_fault(address)) is not None:
-        raise ConfigurationError(Diagnostic(_E_SCHEDULER, fault[0], hint=fault[1]))
-
-
-def _address_fault(address: str) -> tuple[str, str] | None:
-    """Return why a scheduler must not be used, and what to do."""
-    if not address:
-        return (
-            "no dask scheduler is named",
-            "add `--scheduler tls://HOST:8786`, or `tcp://127.0.0.1:8786` on this machine",
-        )
-    scheme, separator, _ = address.partition("://")
-    if not separator or scheme not in {"tcp", "tls"}:
-        return (
-            f"`{address}` is not the address of a dask scheduler",
-            "write `tls://HOST:PORT` or `tcp://127.0.0.1:PORT`",
-        )
-    # It and its workers run code of all who can connect.
-    if scheme == "tcp" and not is_loopback(address):
-        hint = "use `tls://`, with certificates (`orch23 help remote`)"
-        return (
-            f"`{address}` has no TLS: everyone who reaches it can run code on its workers and on this machine",
-            hint,
-        )
-    return None
-
-
-def security_of(address: str, role: Literal["client", "worker"]) -> "Security":
-    """Return the certificates of dask's own settings, for an address and what connects to it.
-
-    Raises:
-        ConfigurationError: the address needs some, and they are not set or cannot be read.
-
-    """
-    from distributed import Security  # noqa: PLC0415 - only builds with a cluster need it
-
-    if not address.startswith("tls://"):
-        return Security(require_encryption=False)
-    security = Security(require_encryption=True)
-    hint = (
-        "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, and ..._TLS__CLIENT__CERT and ..._TLS__CLIENT__KEY, for workers "
-        "..._TLS__WORKER__CERT and ..._TLS__WORKER__KEY; or use dask's configuration file"
-    )
-    try:
-        is_configured = security.get_connection_args(role)["ssl_context"] is not None
-    except (OSError, ValueError) as error:
-        message = f"the certificates of dask cannot be read: {exception_text(error)}"
-        raise ConfigurationError(Diagnostic(_E_SCHEDULER, message, hint=hint)) from error
-    if not is_configured:
-        message = f"`{address}` needs certificates, and dask has none configured for a {role}"
-        raise ConfigurationError(Diagnostic(_E_SCHEDULER, message, hint=hint))
-    return security
-
-
 def silence_dask() -> None:
     """Keep dask from writing its log to stderr, between the lines of a build."""
     log = logging.getLogger("distributed")
@@ -122,24 +54,23 @@ def silence_dask() -> None:
     log.propagate = False
 
 
-def unreachable_error(address: str) -> ConfigurationError:
-    """Return the error that a worker cannot reach its scheduler."""
-    hint = "check its address, its certificates, and that it runs"
-    return ConfigurationError(Diagnostic(_E_SCHEDULER, f"the scheduler {address} cannot be reached", hint=hint))
-
-
 class _DaskSubmission:
     """A future of dask, with the exceptions of the port."""
 
     def __init__(self, future: Any) -> None:
         self.future = future
+        self._ended = threading.Event()
+        future.add_done_callback(lambda _: self._ended.set())
 
     def result(self, timeout: float) -> bytes:
         """See the port."""
         from distributed.scheduler import KilledWorker, NoValidWorkerError  # noqa: PLC0415 - as in `security_of`
 
+        # Without a call of dask: a timeout of `result` cancels a transfer that has begun.
+        if not self._ended.wait(timeout):
+            raise TimeoutError
         try:
-            found: bytes = self.future.result(timeout)
+            found: bytes = self.future.result(_RESULT_S)
         except (TimeoutError, CancelledError):
             raise
         except KilledWorker as error:

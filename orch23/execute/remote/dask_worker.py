@@ -12,7 +12,7 @@ from pathlib import Path
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.core import Status
 
-from orch23.execute.remote.dask_engine import security_of
+from orch23.execute.remote.dask_scheduler import security_of
 from orch23.execute.remote.worker import RemoteWorker
 from orch23.execute.remote.worker_process import NO_SCHEDULER, WorkerSettings
 from orch23.model.plugins import exception_text

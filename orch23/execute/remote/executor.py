@@ -93,16 +93,19 @@ class RemoteExecutor:
         contents: ContentStore,
         workers: int,
         redact: Callable[[str], str] = str,
+        on_fault: Callable[[str], object] = str,
         limits: RemoteLimits = USUAL_LIMITS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Submit at most `workers` actions at a time. `cache_url` is that of the cache, for the workers.
 
-        They do not get its user name and password. `redact` removes secrets from reports and logs.
+        They do not get its user name and password. `redact` removes secrets from reports. `on_fault` gets why an action
+        is submitted again.
         """
         self._engine, self._cache, self._contents = engine, cache, contents
         self._cache_url = without_login(cache_url)
         self._redact, self._limits, self._clock = redact, limits, clock
+        self._on_fault = on_fault
         self._stop = threading.Event()
         self._transfers = Transfers(cache, contents, self._stop.wait)
         self._slots = threading.Semaphore(workers)
@@ -265,6 +268,7 @@ class RemoteExecutor:
 
         """
         count = faults.note(kind, reason)
+        self._on_fault(reason)
         if count > getattr(self._limits, kind):
             raise _GivenUpError(reason)
         if kind == "faults":

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-from time import monotonic
 from types import FrameType
 
 import msgspec
@@ -56,14 +55,12 @@ class WorkerProcess:
             signal.signal(number, self._end)
         pause_s = _PAUSE_S
         while not self._stop.is_set():
-            began_s = monotonic()
             status = self._run_once()
             if status in {0, NO_SCHEDULER}:
                 return status == 0
-            if monotonic() > began_s + _LONGEST_PAUSE_S:
-                pause_s = _PAUSE_S
+            # One that was killed is started again at once, one that fails each time not.
+            pause_s = _PAUSE_S if status < 0 else min(2 * pause_s, _LONGEST_PAUSE_S)
             self._stop.wait(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return True
 
     def _run_once(self) -> int:
