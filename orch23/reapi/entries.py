@@ -53,6 +53,8 @@ def entry_blobs(kind: str, version: int, key: str) -> Mapping[Digest, bytes]:
 def encode_result(files: Mapping[str, FileEntry | bytes]) -> bytes:
     """Return an entry with some files by path: their digests, or their bytes, which the entry then contains.
 
+    Store also those bytes as blobs before the entry: some servers, such as buildbox-casd, return no entry without them.
+
     Raises:
         ValueError: there are more than MAX_ENTRY_FILES files, or a path leads out of the tree, is not valid Unicode or
             is a link.
