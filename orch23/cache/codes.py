@@ -2,9 +2,6 @@
 
 from collections.abc import Mapping
 
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
-
 E_CACHE_URL = "E721"
 
 CACHE_CODES: Mapping[str, tuple[str, str]] = {
@@ -15,8 +12,3 @@ CACHE_CODES: Mapping[str, tuple[str, str]] = {
         "and a password go only to https, or to this machine, since they can be read on the way otherwise.",
     ),
 }
-
-
-def url_error(why: str) -> ConfigurationError:
-    """Return the error that the URL of a shared cache cannot be used. `why` must not contain it: it has a password."""
-    return ConfigurationError(Diagnostic(E_CACHE_URL, f"the URL of the shared cache {why}"))

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from orch23.cache.codes import url_error
+from orch23.cache.url_error import url_error
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.ports import SharedCache

@@ -1,6 +1,7 @@
 """The client of shared caches: bounds, retries, verified reads, uploads in the background, and when it gives up."""
 
 import contextlib
+import random
 import subprocess
 import sys
 import threading
@@ -506,3 +507,60 @@ def test_a_server_that_sends_too_slowly_is_switched_off(server: CacheServer, fau
         assert not rig.client.fetch([DIGEST], contents, LIMIT)
         assert len(rig.warnings) == 1
         assert contents.blobs == {}
+
+
+# ---- everything at once ----
+
+
+class Chaos:
+    """Does one of the things that caches do, at each call."""
+
+    def __init__(self, seed: int, cache: MemoryCache) -> None:
+        self.random, self.cache = random.Random(seed), cache
+        self.lock = threading.Lock()
+
+    def __call__(self, name: str, digest: Digest | None) -> None:
+        with self.lock:
+            chance = self.random.random()
+            if chance < 0.1:
+                raise busy()[0]
+            if chance < 0.11:
+                raise CacheFault(name)
+            if chance < 0.15 and name == "blob" and digest is not None:
+                self.cache.blobs.pop(digest, None)
+            elif chance < 0.25 and name == "blob" and digest in self.cache.blobs:
+                data = self.cache.blobs[digest]
+                self.cache.blobs[digest] = self.random.choice([data[:-1], data + b"!", bytes(len(data))])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_wrong_comes_from_a_cache_whatever_it_does(seed: int) -> None:
+    rig = Rig()
+    rig.cache.before = Chaos(seed, rig.cache)
+    contents = MemoryContents()
+    chosen = random.Random(seed)
+    texts = [b"%d" % number * chosen.randrange(1, 2000) for number in range(12)]
+    results = {digest_bytes(b"action %d" % number): chosen.sample(texts, 3) for number in range(8)}
+
+    def build(action: Digest) -> None:
+        entry = rig.client.entry(action)
+        blobs = [digest_bytes(text) for text in results[action]]
+        if entry is not None:
+            assert entry == action.sha256.encode()
+            if rig.client.fetch(blobs, contents, LIMIT):
+                assert [contents.get(digest) for digest in blobs] == results[action]
+                return
+            rig.client.reject(action)
+        rig.client.upload(action, action.sha256.encode(), source(*results[action]))
+
+    for _ in range(6):
+        builders = [threading.Thread(target=build, args=(action,)) for action in results]
+        for builder in builders:
+            builder.start()
+        for builder in builders:
+            builder.join()
+        assert rig.client.flush(20) is not None
+    assert all(digest_bytes(data).sha256 == sha256 for sha256, data in contents.blobs.items())
+    assert set(rig.cache.entries.items()) <= {(action, action.sha256.encode()) for action in results}
+    assert len(rig.warnings) <= 2
+    rig.client.close()
