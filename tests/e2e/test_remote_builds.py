@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -151,9 +152,24 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda: pid not in cluster.worker_pids())  # noqa: B023 - called here
         wait_until(lambda: cluster.local.scheduler.workers)
+        cluster.local.close()
+        # It ends with its scheduler.
+        assert cluster.commands[0].wait(30) == 0
 
 
-def test_a_worker_without_a_scheduler_ends_with_an_error(project: Project) -> None:
+def test_a_worker_that_waits_for_its_scheduler_can_be_ended(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with started(tmp_path, "worker", "--scheduler", address, "--folder", str(tmp_path / "workers")) as command:
+            silent.settimeout(30)
+            connection, _ = silent.accept()
+            command.terminate()
+            assert command.wait(20) == 0
+            connection.close()
+    assert [*(tmp_path / "workers").glob("orch23-worker-*")] == []
+
+
+def test_the_scheduler_of_a_worker_must_be_on_this_machine_or_have_tls(project: Project) -> None:
     done = project.run("worker", "--scheduler", "tcp://10.1.1.1:8786")
     assert (done.code, "has no TLS" in done.err) == (78, True), done.err
 

@@ -7,7 +7,9 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.core import Status
@@ -19,6 +21,8 @@ from orch23.model.plugins import exception_text
 from orch23.model.server_url import is_loopback
 
 _SCRATCH = "dask-scratch-space"
+_READ_BYTES = 1 << 16
+_CONNECT_WITHIN_S = 30
 _WANTED = frozenset({"executing", "long-running", "resumed"})
 _LOCK = threading.Lock()
 # By the id of the dask worker. A worker that was not started by `orch23 worker` gets one with its first action.
@@ -91,35 +95,54 @@ async def run_worker(settings: WorkerSettings) -> bool:
     """Run actions in this process until SIGTERM, or the end of the scheduler. Return False if there was none at all."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    worker = Worker(
+        settings.scheduler,
+        nthreads=settings.slots,
+        plugins=(ActionSlots(folder=settings.folder, cache_url=settings.cache_url, allowed=settings.allowed),),
+        local_directory=settings.folder,
+        # Each action has its own limits; dask would pause the worker with all of its actions.
+        memory_limit=0,
+        death_timeout=_CONNECT_WITHIN_S,
+        security=security_of(settings.scheduler, "worker"),
+        host="127.0.0.1" if is_loopback(settings.scheduler) else None,
+        dashboard_address="127.0.0.1:0",
+    )
     try:
-        worker = await Worker(
-            settings.scheduler,
-            nthreads=settings.slots,
-            plugins=(ActionSlots(folder=settings.folder, cache_url=settings.cache_url, allowed=settings.allowed),),
-            local_directory=settings.folder,
-            # Each action has its own limits; dask would pause the worker with all of its actions.
-            memory_limit=0,
-            security=security_of(settings.scheduler, "worker"),
-            host="127.0.0.1" if is_loopback(settings.scheduler) else None,
-            dashboard_address="127.0.0.1:0",
-        )
+        await _first(worker.start(), stop.wait())
+        await _first(worker.finished(), stop.wait())
     except (OSError, TimeoutError) as error:
         sys.stderr.write(f"{exception_text(error)}\n")
         return False
-    ended = {asyncio.create_task(worker.finished()), asyncio.create_task(stop.wait())}
-    await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
-    for task in ended:
-        task.cancel()
-    await worker.close()
+    finally:
+        await worker.close()
     return True
+
+
+async def _first(*some: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of these has ended, and cancel the others.
+
+    Raises:
+        Exception: that of the one that has ended.
+
+    """
+    tasks = [asyncio.ensure_future(one) for one in some]
+    ended, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in left:
+        task.cancel()
+    for task in ended:
+        task.result()
 
 
 def main() -> None:
     """Read the settings from stdin, and run actions. The end of stdin is the end of the process that started this."""
-    settings = WorkerSettings.from_bytes(sys.stdin.buffer.readline())
+    # Not by `sys.stdin`: Python cannot end while another thread reads it.
+    data = b""
+    while not data.endswith(b"\n") and (more := os.read(0, _READ_BYTES)):
+        data += more
+    settings = WorkerSettings.from_bytes(data)
 
     def end_with_parent() -> None:
-        sys.stdin.buffer.read()
+        os.read(0, 1)
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()

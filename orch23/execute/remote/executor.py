@@ -95,7 +95,6 @@ class RemoteExecutor:
         redact: Callable[[str], str] = str,
         on_fault: Callable[[str], object] = str,
         limits: RemoteLimits = USUAL_LIMITS,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
         """Submit at most `workers` actions at a time. `cache_url` is that of the cache, for the workers.
 
@@ -104,7 +103,7 @@ class RemoteExecutor:
         """
         self._engine, self._cache, self._contents = engine, cache, contents
         self._cache_url = without_login(cache_url)
-        self._redact, self._limits, self._clock = redact, limits, clock
+        self._redact, self._limits = redact, limits
         self._on_fault = on_fault
         self._stop = threading.Event()
         self._transfers = Transfers(cache, contents, self._stop.wait)
@@ -208,13 +207,13 @@ class RemoteExecutor:
                 self._running.discard(submission)
 
     def _reply(self, submission: Submission) -> bytes:
-        seen_s = self._clock()
+        seen_s = monotonic()
         while not self._stop.is_set():
             with suppress(TimeoutError):
                 return submission.result(self._limits.look_each_s)
             if self._engine.slots():
-                seen_s = self._clock()
-            elif self._clock() > seen_s + self._limits.patience_s:
+                seen_s = monotonic()
+            elif monotonic() > seen_s + self._limits.patience_s:
                 message = f"there has been no worker for {self._limits.patience_s:g} s"
                 raise _GivenUpError(message)
         raise CancelledError

@@ -1,6 +1,7 @@
 """A scheduler of dask in this process, with workers that are processes of `orch23 worker` and end with it."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -75,4 +76,4 @@ def end_all(cluster: Cluster) -> None:
     for command in cluster.commands:
         command.terminate()
     for command in cluster.commands:
-        command.wait(30)
+        assert command.wait(30) in {0, -signal.SIGTERM, -signal.SIGKILL}  # SIGTERM: it was still starting
