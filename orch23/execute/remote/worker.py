@@ -196,7 +196,6 @@ class RemoteWorker:
         with self._changed:
             if not self._generations or self._generations[-1].scratch.added_bytes > self._scratch_bytes:
                 self._generations.append(_Generation(open_scratch(self._folder / "blobs")))
-                self._remove_unused()
             generation = self._generations[-1]
             generation.users += 1
         try:
