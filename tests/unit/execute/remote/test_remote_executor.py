@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from orch23.execute.interpreters import SYSTEM_PATH, tool_digest
 from orch23.execute.remote.engine import EngineFault, UnreachableEngineError, WorkerLost, digest_text, parse_digest
 from orch23.execute.remote.executor import without_login
 from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
@@ -241,6 +242,17 @@ def test_a_weaker_sandbox_than_the_action_needs_runs_nothing(tmp_path: Path, mon
     assert isinstance(outcome, EngineUnavailable)
     assert outcome.kind == "sandbox"
     assert "needs at least `namespaces`" in outcome.reason
+
+
+def test_a_worker_with_another_declared_tool_runs_nothing(rig: Rig) -> None:
+    digest = tool_digest("bash", SYSTEM_PATH)
+    assert digest is not None
+    assert passed(rig.executor.run(copying(rig, programs={"bash": digest}))).exit_code == 0
+    for name, why in (("bash", "another program"), ("no-such-tool", "is not installed")):
+        outcome = rig.executor.run(copying(rig, programs={name: "0" * 64}))
+        assert isinstance(outcome, EngineUnavailable)
+        assert outcome.diagnostic is not None
+        assert (outcome.diagnostic.code, why in outcome.reason) == ("E482", True)
 
 
 def test_secrets_of_this_machine_are_removed_from_a_report(tmp_path: Path) -> None:
