@@ -44,6 +44,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         contents=surroundings.contents,
         workers=surroundings.workers,
         redact=surroundings.redact,
+        on_fault=lambda reason: surroundings.warn(f"a step is sent to a worker again: {reason}"),
     )
 
 

@@ -89,8 +89,11 @@ def test_after_a_fault_the_action_is_submitted_again_as_often_as_the_limit_says(
     ]
     most = getattr(QUICK, kind)
     rig.engine.faults = [fault() for _ in range(most)]
+    reasons: list[str] = []
+    rig.executor._on_fault = reasons.append
     passed(rig.executor.run(copying(rig)))
     assert len(rig.engine.submitted) == most + 1
+    assert reasons == [fault().reason] * most
     rig.engine.faults = [fault() for _ in range(most + 1)]
     assert fault().reason in refusal(rig.executor.run(copying(rig)))
 
@@ -170,6 +173,12 @@ def test_a_large_outcome_is_a_blob(rig: Rig) -> None:
 FORGED = {
     "not JSON": b"\x80\x04pickle",
     "empty": Reply().to_bytes(),
+    "huge": Reply(
+        outcome=outcome_to_bytes(
+            Completed(ActionResult(exit_code=0, written={"a": FileEntry(Digest("0" * 64, 1 << 50))}, output=Output("")))
+        )
+    ).to_bytes(),
+    "huge outcome": Reply(blob=Digest("0" * 64, 1 << 40)).to_bytes(),
     "outside": Reply(
         outcome=msgspec.json.encode(
             Completed(ActionResult(exit_code=0, written={"../up": FileEntry(digest_bytes(b""))})), order="sorted"
