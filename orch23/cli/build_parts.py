@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from orch23.cli.author_data import read_scripted_responses, validate_by_schema
 from orch23.cli.consent import Consent, trust_command_line
+from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import Project
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Models, Safeguards
@@ -34,9 +35,10 @@ from orch23.execute.registry import executors_of
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, no_sandbox_error, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.event import BATCH_MARK, Observer
+from orch23.model.errors import UsageError
+from orch23.model.event import BATCH_MARK, Event, Observer, Warned
 from orch23.model.parsing import json_at
-from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Stage, StopConditions
+from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Pipeline, Stage, StopConditions
 from orch23.model.ports import Executor, Surroundings
 from orch23.model.step import Grant
 from orch23.plan.planner import ALL_STAGES, Selection
@@ -62,7 +64,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     stage whose response is not recorded waits. `shared_budget` is the limit of several builds together. `approve`
     raises an error if the preview of the build is not the plan that was approved; stages then do only what the plan
     says. `cache` is the shared cache that the user names, as an absolute path or a URL, or `off`; with `cache_write`
-    results are stored in it.
+    results are stored in it. `executor` replaces that of the pipeline; `scheduler` is the address that it uses.
     """
 
     selection: Selection = ALL_STAGES
@@ -83,8 +85,25 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     holds: bool = False
     cache: str | None = None
     cache_write: bool = False
+    executor: str | None = None
+    scheduler: str = ""
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
     approve: Callable[[Project, Preview], None] | None = None
+
+
+def executor_of(request: BuildRequest, pipeline: Pipeline) -> str:
+    """Return the name of the executor of a build.
+
+    Raises:
+        UsageError: the command line replaces the executor of a plugin, whose version is in the keys of stages.
+
+    """
+    if request.executor is None or request.executor == pipeline.executor:
+        return pipeline.executor
+    if pipeline.executor not in EXECUTORS:
+        message = f"`--executor` cannot replace `{pipeline.executor}`, the executor of a plugin"
+        raise UsageError(Diagnostic("E641", message, hint="remove `executor` from the pipeline, or the option"))
+    return request.executor
 
 
 class BuildParts(Struct, frozen=True, kw_only=True):
@@ -176,7 +195,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                     live=request.live,
                     watcher=request.watcher,
                 ),
-                is_isolated=lambda: self.sandbox.choice.launcher is not None,
+                is_isolated=lambda: executor is not local or self.sandbox.choice.launcher is not None,
             ),
             committer=Committer(session),
             executor=executor,
@@ -226,7 +245,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
     def _check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
         pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox
-        plan = self.session.state.plan
+        plan, executor = self.session.state.plan, executor_of(self.request, pipeline)
 
         def ask_consent(grants: Sequence[Grant]) -> bool:
             # Without a place to store the answer, the next build would ask the same question.
@@ -244,24 +263,33 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         ).check(plan, look)
         SandboxPreflight(
             pipeline=pipeline,
-            is_elsewhere=pipeline.executor != LOCAL_EXECUTOR,
+            is_elsewhere=executor not in EXECUTORS,
             allowed=self.request.allow_unsandboxed,
-            missing=lambda: no_sandbox_error(sandbox.choice) if sandbox.choice.launcher is None else None,
+            # A worker refuses an action that it has no sandbox for.
+            missing=lambda: (
+                no_sandbox_error(sandbox.choice)
+                if executor == LOCAL_EXECUTOR and sandbox.choice.launcher is None
+                else None
+            ),
             refused=not_allowed_error(),
         ).check(plan, look)
 
     def _executor(self, local: LocalExecutor) -> Executor:
-        """Return the executor that the pipeline names: the local one, or one of a plugin."""
-        pipeline = self.project.pipeline
-        if pipeline.executor == LOCAL_EXECUTOR:
+        """Return the executor that the command line or the pipeline names: the local one, or another."""
+        pipeline, request = self.project.pipeline, self.request
+        name = executor_of(request, pipeline)
+        if name == LOCAL_EXECUTOR:
             return local
         surroundings = Surroundings(
             contents=self.project.store.contents,
             workers=self.jobs,
             environ=self.project.settings.environ,
             redact=self.secrets.redact,
+            scheduler=request.scheduler,
+            cache=request.cache or "",
+            warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
         )
-        executor = executors_of(pipeline.plugins)[pipeline.executor](surroundings)
+        executor = executors_of(pipeline.plugins)[name](surroundings)
         self.stack.callback(executor.close)
         return executor
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas
-from orch23.cli.build_parts import BuildParts, BuildRequest
+from orch23.cli.build_parts import BuildParts, BuildRequest, executor_of
 from orch23.cli.consent import Consent
 from orch23.cli.project_loading import Project, open_build_session, open_read_session
 from orch23.cli.store_size import warn_about_size
@@ -26,7 +26,7 @@ from orch23.engine.build import Build
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.ledger import run_limits
-from orch23.engine.preflight import may_use_sandbox
+from orch23.engine.preflight import may_call_program, may_use_sandbox
 from orch23.engine.session import Session, lock_path
 from orch23.execute.launch import LANDLOCK_TIER, PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
@@ -44,7 +44,7 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
-from orch23.model.pipeline import PathInput, SliceInput, Stage
+from orch23.model.pipeline import LOCAL_EXECUTOR, PathInput, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.providers.prices import decimal_text
 from orch23.report.observers import Fanout, RedactingObserver
@@ -179,8 +179,10 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         if project.last_build is not None:
             project.last_build.check_current(store)
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
+        is_here = executor_of(request, pipeline) == LOCAL_EXECUTOR
+        needs_sandbox = may_use_sandbox if is_here else may_call_program
         # The self-test of the sandbox starts processes: it runs in parallel with the steps below.
-        if any(map(may_use_sandbox, pipeline.stages)):
+        if any(map(needs_sandbox, pipeline.stages)):
             sandbox.choose_in_background()
         sandbox_dirs, left_edited = _recover(project)
         forced = (*request.forced, *request.resample)
@@ -234,7 +236,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # Before the first event: a missing key, price, sandbox or consent must not stop the build half-way, and a
         # question to the user must not wait for hours.
         build = parts.checked_build(local, lambda: preview(open_again(), request.selection))
-        uses_sandbox = any(map(may_use_sandbox, session.state.plan.nodes.values()))
+        uses_sandbox = any(map(needs_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "unused"
         selected = request.selection.nodes(session.state.plan)
         at_rest = build.unaffected.intersection(selected)

@@ -20,7 +20,7 @@ _DECLARED_IN = {
     "building": "build watch plan status cancel",
     "inspecting": "explain validate graph affected diff vars schema runs log report view show",
     "results": "accept release clean reset gc cache",
-    "setup": "trust init template model doctor help",
+    "setup": "trust init template model worker doctor help",
 }
 _MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names.split()}
 # The commands, most used first. Each is `NAME_command` of a module in `commands`.

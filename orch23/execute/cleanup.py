@@ -67,12 +67,12 @@ class BackgroundCleaner:
 
 # ---- temporary folders -------------------------------------------------------------------------------------------
 
-_TEMPORARY_NAME = lazy_pattern(r"orch23-(?:sandbox|template)-[0-9a-f]{16}")
+_TEMPORARY_NAME = lazy_pattern(r"orch23-(?:sandbox|template|worker)-[0-9a-f]{16}")
 
 
 @contextlib.contextmanager
-def temporary_folder(purpose: Literal["sandbox", "template"]) -> Iterator[Path]:
-    """Create a private temporary folder, and remove it at the end.
+def temporary_folder(purpose: Literal["sandbox", "template", "worker"], top: Path | None = None) -> Iterator[Path]:
+    """Create a private temporary folder in `top`, or in the folder of TMPDIR, and remove it at the end.
 
     This process holds a lock on it. A folder without a lock was left by a killed process, and the next call removes it.
 
@@ -80,9 +80,11 @@ def temporary_folder(purpose: Literal["sandbox", "template"]) -> Iterator[Path]:
         OSError: no folder can be created.
 
     """
-    import tempfile  # noqa: PLC0415 - loads `random` and `shutil`; only a self-test of the sandbox and templates need it
+    if top is None:
+        import tempfile  # noqa: PLC0415 - loads `random` and `shutil`; an ordinary build does not need it
 
-    top = Path(tempfile.gettempdir()).resolve()
+        top = Path(tempfile.gettempdir())
+    top = top.resolve()
     _remove_abandoned(top)
     path, lock = _create_locked(top, purpose)
     try:

@@ -41,6 +41,18 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
         "The process ended without a complete test report: it called os._exit, a hook changed the outcome, or "
         "something else wrote the report. Let the tests end normally.",
     ),
+    "E487": (
+        "no worker could run a step",
+        "The scheduler, its workers or the shared cache failed too often, so the build stopped. This is not a failure "
+        "of the stage: no attempt was used. Check that the scheduler and its workers run and can use the cache, then "
+        "build again.",
+    ),
+    "E488": (
+        "the scheduler cannot be used",
+        "`--executor dask` needs `--scheduler` and a `--cache` that workers can use too. Everyone who can connect to a "
+        "scheduler can run programs on its workers and on this machine: unless it is on this machine, its address must "
+        "be `tls://`, with the certificates that dask is configured with.",
+    ),
     "E480": (
         "no Python interpreter",
         "The interpreter that the pipeline or the environment names does not exist or cannot be run. Set `python:` "

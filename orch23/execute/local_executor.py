@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner
 from orch23.execute.launch import (
+    LANDLOCK_TIER,
     NO_SANDBOX,
     Launch,
     Launcher,
@@ -123,6 +124,11 @@ class LocalExecutor:
         """The tier of the sandbox that processes run in."""
         return self._launcher.tier
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called: it starts nothing more."""
+        return self._stop.is_set()
+
     def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
         """Run an action when a worker is free, and return its outcome. `hear` gets each line that it prints."""
         if self._stop.is_set():
@@ -158,6 +164,8 @@ class LocalExecutor:
             return Cancelled()
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
+        if action.min_tier != LANDLOCK_TIER and (weak := self._weak_sandbox(action)) is not None:
+            return EngineUnavailable(weak.message, "sandbox", weak)
         try:
             interpreter = self._interpreters(action.python)
         except ConfigurationError as missing:
@@ -190,6 +198,14 @@ class LocalExecutor:
 
     def _launcher_of(self, action: Action) -> Launcher:
         return self._launcher if action.sandbox else self._unconfined
+
+    def _weak_sandbox(self, action: Action) -> Diagnostic | None:
+        """Return the error that the sandbox of this machine isolates less than the action needs."""
+        tier = self._launcher_of(action).tier
+        if not action.sandbox or tier not in {PlainLauncher.tier, LANDLOCK_TIER}:
+            return None
+        message = f"the sandbox of this machine is `{tier}`, and the stage needs at least `{action.min_tier}`"
+        return Diagnostic("E483", message, hint="`orch23 doctor` on that machine says how to get a better one")
 
     def _run_in(
         self, sandbox_dir: SandboxDir, action: Action, interpreter: Path, on_line: LineListener | None
@@ -312,6 +328,7 @@ class LocalExecutor:
                 violations=(*changes.violations, *_process_violations(end)),
                 duration_s=end.duration_s,
                 touched=read_only.touched,
+                tier=self._launcher_of(action).tier,
             )
         )
 

@@ -1,20 +1,30 @@
-"""The registry of executors from plugins."""
+"""The registry of executors: those of orch23 beside the local one, and those of plugins."""
 
 from collections.abc import Callable
 from functools import cache
 from typing import Final, TypeAlias
 
-from orch23.model.plugins import Registry
+from orch23.model.plugins import LazyMapping, Registry, load_object
 from orch23.model.ports import Executor, Surroundings
 
 EXECUTOR_GROUP: Final = "orch23.executors"
 MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
 
+_PLACES: Final = {"dask": "orch23.execute.remote.dask_engine:make_executor"}
+
+
+def _load(name: str) -> MakeExecutor:
+    make: MakeExecutor = load_object(_PLACES[name])
+    return make
+
+
+_OWN: Final = LazyMapping(_PLACES, _load)
+
 
 @cache
 def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
-    """Return the functions that create the executors of these plugins, by name."""
-    return Registry({}, EXECUTOR_GROUP, plugins, _fault)
+    """Return the functions that create executors, by name; the local one is not among them."""
+    return Registry(_OWN, EXECUTOR_GROUP, plugins, _fault)
 
 
 def _fault(found: object, _name: str) -> str:

@@ -93,8 +93,14 @@ class Action(Struct, frozen=True, kw_only=True):
     each argument of an action with tools. With `reports` the folder of the tools is the PYTHONPATH, and the pytest
     plugin in it reports to the executor on a channel that the code under test cannot forge.
 
+    `programs` are the declared tools of the stage with their sha256, as in its key. A worker with others does not run
+    the action.
+
     With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
     with `/` is a folder, any other a file. Both are created if they are missing.
+
+    An action with a sandbox is not run in one that isolates less than `min_tier`. Whether it may run without any is
+    the decision of the machine.
     """
 
     argv: tuple[str, ...]
@@ -110,8 +116,10 @@ class Action(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, FileEntry] = field(default_factory=dict)
     reports: bool = False
     sandbox: bool = True
+    min_tier: Literal["landlock", "namespaces"] = "landlock"
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
+    programs: Mapping[str, str] = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return the identity of the action: what it does, without limits, the sandbox and the path of its Python."""
@@ -129,6 +137,7 @@ class Action(Struct, frozen=True, kw_only=True):
                 **({} if not self.tools else {"tools": {name: str(entry) for name, entry in self.tools.items()}}),
                 **({} if not self.python.version else {"python": (self.python.version, self.python.pytest)}),
                 **({} if self.writable is None else {"writable": self.writable}),
+                **({} if not self.programs else {"programs": dict(self.programs)}),
             }
         )
 
@@ -184,7 +193,8 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     The bytes of everything in `written`, of `output.log` and of `report` are in the content store. `report` has the
     lines of JSON that the pytest plugin reported, None if it reported nothing. `violations` are what a result must not
     contain: links, special files, setuid bits, more files or bytes than the limits. `touched` are paths of a read-only
-    tree that were changed, even if they were restored: only a step without a sandbox can do that.
+    tree that were changed, even if they were restored: only a step without a sandbox can do that. `tier` is the tier
+    of the sandbox that it ran in, empty if it did not start.
     """
 
     exit_code: int
@@ -197,6 +207,7 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     duration_s: float = 0.0
     # Comparing bytes would miss a file that was changed and restored (ADR 24).
     touched: tuple[str, ...] = ()
+    tier: str = ""
 
 
 class Completed(Struct, frozen=True, tag="completed"):

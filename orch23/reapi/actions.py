@@ -24,7 +24,10 @@ PYTEST_PROPERTY: Final = "orch23-pytest"
 SANDBOX_PROPERTY: Final = "orch23-sandbox"
 """The platform property with the lowest sandbox tier that may run the action."""
 
-_TIERS: Final = {True: "B", False: "C"}  # with a sandbox: Landlock at least
+PROGRAM_PROPERTIES: Final = "orch23-program-"
+"""With the name of a declared tool: the platform property with its sha256."""
+
+_FULL, _ANY, _NONE = "A", "B", "C"  # the tiers of ADR 14: all that bubblewrap isolates, Landlock at least, no sandbox
 _TREE, _TOOLS = "tree", "tools"
 _NANOS = 1_000_000_000
 
@@ -142,9 +145,15 @@ def _action(message: ActionProto, command: Command, files: Mapping[str, FileEntr
         network=salt.network,
         tools=_below(files, _TOOLS),
         reports=salt.reports,
-        sandbox=properties.get(SANDBOX_PROPERTY) != _TIERS[False],
+        sandbox=properties.get(SANDBOX_PROPERTY) != _NONE,
+        min_tier="namespaces" if properties.get(SANDBOX_PROPERTY) == _FULL else "landlock",
         limits=salt.limits,
         writable=salt.writable,
+        programs={
+            name.removeprefix(PROGRAM_PROPERTIES): digest
+            for name, digest in properties.items()
+            if name.startswith(PROGRAM_PROPERTIES)
+        },
     )
 
 
@@ -170,7 +179,14 @@ def _below(files: Mapping[str, FileEntry], folder: str) -> dict[str, FileEntry]:
 def _platform(action: Action) -> Platform:
     versions = {PYTHON_PROPERTY: action.python.version, PYTEST_PROPERTY: action.python.pytest}
     needed = {name: version for name, version in versions.items() if version}
-    return Platform(properties=_properties({**needed, SANDBOX_PROPERTY: _TIERS[action.sandbox]}))
+    needed |= {f"{PROGRAM_PROPERTIES}{name}": digest for name, digest in action.programs.items()}
+    return Platform(properties=_properties({**needed, SANDBOX_PROPERTY: _tier(action)}))
+
+
+def _tier(action: Action) -> str:
+    if not action.sandbox:
+        return _NONE
+    return _FULL if action.min_tier == "namespaces" else _ANY
 
 
 def _properties(values: Mapping[str, str]) -> tuple[Property, ...]:

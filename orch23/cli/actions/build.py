@@ -32,7 +32,7 @@ from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
 from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
-from orch23.model.pipeline import NO_CACHE
+from orch23.model.pipeline import LOCAL_EXECUTOR, NO_CACHE
 from orch23.plan.planner import Selection, build_plan
 from orch23.report.formats import Format, View
 from orch23.report.live import LiveScreen
@@ -67,6 +67,8 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     overwrite_edited: bool,
     budget: str | None,
     allow_unsandboxed: bool,
+    executor: str | None,
+    scheduler: str,
     output: str,
     as_json: bool,
     junit: str | None,
@@ -128,6 +130,8 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         wait=wait,
         cache=cache_address(console.here, args.cache),
         cache_write=args.cache_write,
+        executor=executor,
+        scheduler=scheduler,
         ask_consent=partial(ask_consent, console),
         approve=approve,
     )
@@ -352,7 +356,9 @@ def accept_edits(
 
     project, stage = open_one_stage(console, args)
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
-    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE)
+    request = BuildRequest(
+        replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR
+    )
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
         code = accept(build, stage)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"

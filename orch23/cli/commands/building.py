@@ -19,7 +19,7 @@ from orch23.cli.declaration import (
     unsandboxed_option,
     variable_options,
 )
-from orch23.cli.parameters import BUILD_ACTION
+from orch23.cli.parameters import BUILD_ACTION, EXECUTORS
 from orch23.report.registry import FORMATS
 
 
@@ -48,6 +48,8 @@ from orch23.report.registry import FORMATS
 @cache_options
 @budget_option
 @unsandboxed_option
+@option("--executor", type=click.Choice(EXECUTORS), help="Run steps on this machine or on a cluster.")
+@option("--scheduler", metavar="ADDRESS", default="", help="Use the cluster of this scheduler.")
 @option(
     "--output",
     type=PluginChoice([*FORMATS]),

@@ -9,6 +9,7 @@ from orch23.cli.declaration import (
     model_options,
     option,
     pipeline_argument,
+    unsandboxed_option,
     variable_options,
 )
 from orch23.cli.parameters import load_action
@@ -125,6 +126,20 @@ def model_install() -> None:
 @click.argument("name")
 def model_remove() -> None:
     """Remove an installed model."""
+
+
+@declare_command("worker", "worker.serve_worker")
+@option("--scheduler", metavar="ADDRESS", required=True, help="Connect to this dask scheduler.")
+@option("--cache", metavar="URL", default="", help="Use this shared cache (default: that of each build).")
+@option("--slots", type=click.IntRange(min=1), metavar="N", help="Run at most N actions at once (default: cores).")
+@option("--folder", metavar="DIR", type=click.Path(), help="Keep temporary files below DIR (default: TMPDIR).")
+@unsandboxed_option
+def worker_command() -> None:
+    """Run steps of builds on other machines.
+
+    Serves `orch23 build --executor dask` until Ctrl-C, SIGTERM, or the end of the scheduler. Everyone who can connect
+    to the scheduler can run programs as this user: a scheduler that is not on this machine needs TLS.
+    """
 
 
 @declare_command("doctor", "doctor.check_setup")

@@ -66,8 +66,10 @@ actions = st.builds(
     tools=st.dictionaries(names, entries, max_size=3),
     reports=st.booleans(),
     sandbox=st.booleans(),
+    min_tier=st.sampled_from(["landlock", "namespaces"]),
     limits=st.builds(StepLimits, memory=sizes, address_space=st.none() | sizes),
     writable=st.none() | tuples(paths | paths.map("{}/".format)),
+    programs=st.dictionaries(names, texts, max_size=2),
 )
 outputs = st.builds(Output, texts, sizes, st.none() | digests)
 results = st.builds(
@@ -80,6 +82,7 @@ results = st.builds(
     violations=tuples(diagnostics),
     duration_s=seconds,
     touched=tuples(texts),
+    tier=texts,
 )
 outcomes: st.SearchStrategy[ActionOutcome] = st.one_of(
     st.builds(Completed, results),

@@ -139,8 +139,10 @@ CHANGES: dict[str, Any] = {
     "tools": {"plugin.py": TWO},
     "reports": False,
     "sandbox": False,
+    "min_tier": "namespaces",
     "limits": StepLimits(processes=1),
     "writable": None,
+    "programs": {"jq": "0" * 64},
 }
 
 

@@ -1,0 +1,87 @@
+"""Which dask schedulers may be used, and with which certificates."""
+
+import importlib.util
+from typing import TYPE_CHECKING, Literal
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.model.plugins import exception_text
+from orch23.model.server_url import is_loopback
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+E_SCHEDULER = "E488"
+
+
+def check_scheduler(address: str) -> None:
+    """Check the address of a scheduler, and that the library is installed.
+
+    Raises:
+        ConfigurationError: the address cannot, or must not, be used, or the library is missing.
+
+    """
+    if importlib.util.find_spec("distributed") is None:
+        from orch23.providers.codes import NO_LIBRARY  # noqa: PLC0415 - for this error alone
+        from orch23.providers.installation import install_command  # noqa: PLC0415 - as above
+
+        message = "the executor `dask` needs the library `distributed`, which is not installed"
+        raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command("distributed")))
+    if (fault := _address_fault(address)) is not None:
+        raise ConfigurationError(Diagnostic(E_SCHEDULER, fault[0], hint=fault[1]))
+
+
+def _address_fault(address: str) -> tuple[str, str] | None:
+    """Return why a scheduler must not be used, and what to do."""
+    if not address:
+        return (
+            "no dask scheduler is named",
+            "add `--scheduler tls://HOST:8786`, or `tcp://127.0.0.1:8786` on this machine",
+        )
+    scheme, separator, _ = address.partition("://")
+    if not separator or scheme not in {"tcp", "tls"}:
+        return (
+            f"`{address}` is not the address of a dask scheduler",
+            "write `tls://HOST:PORT` or `tcp://127.0.0.1:PORT`",
+        )
+    # It and its workers run code of all who can connect.
+    if scheme == "tcp" and not is_loopback(address):
+        hint = "use `tls://`, with certificates (`orch23 help remote`)"
+        return (
+            f"`{address}` has no TLS: everyone who reaches it can run code on its workers and on this machine",
+            hint,
+        )
+    return None
+
+
+def security_of(address: str, role: Literal["client", "worker"]) -> "Security":
+    """Return the certificates of dask's own settings, for an address and what connects to it.
+
+    Raises:
+        ConfigurationError: the address needs some, and they are not set or cannot be read.
+
+    """
+    from distributed import Security  # noqa: PLC0415 - only builds with a cluster need it
+
+    if not address.startswith("tls://"):
+        return Security(require_encryption=False)
+    security = Security(require_encryption=True)
+    hint = (
+        "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, and ..._TLS__CLIENT__CERT and ..._TLS__CLIENT__KEY, for workers "
+        "..._TLS__WORKER__CERT and ..._TLS__WORKER__KEY; or use dask's configuration file"
+    )
+    try:
+        is_configured = security.get_connection_args(role)["ssl_context"] is not None
+    except (OSError, ValueError) as error:
+        message = f"the certificates of dask cannot be read: {exception_text(error)}"
+        raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint=hint)) from error
+    if not is_configured:
+        message = f"`{address}` needs certificates, and dask has none configured for a {role}"
+        raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint=hint))
+    return security
+
+
+def unreachable_error(address: str) -> ConfigurationError:
+    """Return the error that a worker cannot reach its scheduler."""
+    hint = "check its address, its certificates, and that it runs"
+    return ConfigurationError(Diagnostic(E_SCHEDULER, f"the scheduler {address} cannot be reached", hint=hint))

@@ -1,0 +1,81 @@
+"""The port to an engine that runs functions on other machines, and its faults."""
+
+from typing import Protocol
+
+from orch23.model.digest import Digest
+
+
+class EngineFault(Exception):  # noqa: N818 - not an error of a build: the action is submitted again
+    """The engine could not run an action, for a reason that the action did not cause."""
+
+    def __init__(self, reason: str) -> None:
+        """Store what happened, in one line without secrets."""
+        super().__init__(reason)
+        self.reason = reason
+
+
+class WorkerLost(EngineFault):
+    """The worker that ran the action ended: it was killed, or its machine is gone."""
+
+
+class UnreachableEngineError(EngineFault):
+    """The engine could not be reached at all: nothing is tried again."""
+
+
+class Submission(Protocol):
+    """An action that was submitted. A `concurrent.futures.Future` is one."""
+
+    def result(self, timeout: float) -> bytes:
+        """Wait some seconds for the reply of the worker, and return it.
+
+        Raises:
+            TimeoutError: there is none yet.
+            EngineFault: there will be none.
+            concurrent.futures.CancelledError: it was cancelled.
+
+        """
+
+
+class Engine(Protocol):
+    """Runs `worker.RemoteWorker.run` on other machines. Safe for calls from several threads.
+
+    A worker gets two strings: the URL of the cache, and the digest of the action's bytes, as `digest_text` writes it.
+    """
+
+    def submit(self, cache_url: str, digest: str) -> Submission:
+        """Submit an action.
+
+        Raises:
+            EngineFault: the engine cannot be reached.
+
+        """
+
+    def cancel(self, submission: Submission) -> None:
+        """Stop an action; the worker kills its processes. Never raises."""
+
+    def slots(self) -> int:
+        """Return how many actions the workers can run at once now: 0 without workers.
+
+        Raises:
+            EngineFault: the engine cannot be reached.
+
+        """
+
+    def close(self) -> None:
+        """Release all resources; the workers cancel what they run for this engine."""
+
+
+def digest_text(digest: Digest) -> str:
+    """Return a digest as one string: `SHA256/SIZE`, as in REAPI."""
+    return f"{digest.sha256}/{digest.size_bytes}"
+
+
+def parse_digest(text: str) -> Digest:
+    """Return the digest that `digest_text` was called with.
+
+    Raises:
+        ValueError: the text is not one.
+
+    """
+    sha256, _, size = text.partition("/")
+    return Digest(sha256, int(size))

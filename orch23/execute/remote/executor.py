@@ -1,0 +1,318 @@
+"""Run actions on the workers of an engine. Faults of machines are never failures of a stage."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from time import monotonic
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.execute.remote.engine import (
+    Engine,
+    EngineFault,
+    Submission,
+    UnreachableEngineError,
+    WorkerLost,
+    digest_text,
+)
+from orch23.execute.remote.reply import Reply
+from orch23.execute.remote.transfers import Transfers
+from orch23.execute.remote.worker import digests_of, input_digests
+from orch23.model.action import (
+    Action,
+    ActionOutcome,
+    ActionResult,
+    Cancelled,
+    Completed,
+    EngineUnavailable,
+    InputsChanged,
+    StepLimits,
+    TimedOut,
+    outcome_from_bytes,
+)
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest
+from orch23.model.errors import CacheFault, MissingBytesError
+from orch23.model.ports import ContentStore, SharedCache
+from orch23.model.text import LineListener, LineSplitter
+from orch23.store.turns import PAUSE
+
+_E_REMOTE = "E487"
+_MOST_OUTCOME_BYTES = 64 << 20
+_MOST_TEXT_BYTES = 1 << 30
+"""For the log and the report of a step, beside its outputs. Nothing larger is read: a reply can name any sizes."""
+
+
+class RemoteLimits(Struct, frozen=True, kw_only=True):
+    """How often an action is submitted again after a fault of each kind, and the waits, in seconds.
+
+    `lost` counts workers that ended, `missing` inputs or outputs that the cache has lost, `faults` an engine, a cache
+    or a worker that cannot be used. `patience_s` is how long an action waits while there is no worker.
+    """
+
+    lost: int = 10
+    missing: int = 3
+    faults: int = 4
+    pauses_s: tuple[float, ...] = (0.5, 2.0, 5.0, 10.0)
+    patience_s: float = 60.0
+    look_each_s: float = 0.5
+
+
+USUAL_LIMITS = RemoteLimits()
+
+
+class _Faults(Struct):
+    """What went wrong with one action so far, by kind."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    last: str = ""
+
+    def note(self, kind: str, reason: str) -> int:
+        """Count a fault, and return how many of its kind there were."""
+        self.last = reason
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        return self.counts[kind]
+
+
+class _GivenUpError(Exception):
+    """The budget of an action for faults is used up."""
+
+
+class RemoteExecutor:
+    """Sends actions to the workers of an engine, and fetches their outputs. Safe for calls from several threads.
+
+    Bytes travel through a shared cache, and are verified wherever they arrive. A worker never gets a path or an
+    environment variable of this machine.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        cache: SharedCache,
+        *,
+        cache_url: str,
+        contents: ContentStore,
+        workers: int,
+        redact: Callable[[str], str] = str,
+        on_fault: Callable[[str], object] = str,
+        limits: RemoteLimits = USUAL_LIMITS,
+    ) -> None:
+        """Submit at most `workers` actions at a time. `cache_url` is that of the cache, for the workers.
+
+        They do not get its user name and password. `redact` removes secrets from reports. `on_fault` gets why an action
+        is submitted again.
+        """
+        self._engine, self._cache, self._contents = engine, cache, contents
+        self._cache_url = without_login(cache_url)
+        self._redact, self._limits = redact, limits
+        self._on_fault = on_fault
+        self._stop = threading.Event()
+        self._transfers = Transfers(cache, contents, self._stop.wait)
+        self._slots = threading.Semaphore(workers)
+        self._lock = threading.Lock()
+        self._running: set[Submission] = set()
+        self._is_closed = False
+        self.submissions = 0
+
+    def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
+        """See the port. `hear` gets the lines when the action has ended."""
+        with PAUSE, self._slots:
+            try:
+                outcome = self._run(action)
+            except _GivenUpError as given_up:
+                outcome = _unavailable(str(given_up))
+            if hear is not None and isinstance(outcome, Completed | TimedOut):
+                output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
+                lines = LineSplitter(hear)
+                lines.feed(output.text)
+                lines.flush()
+            return Cancelled() if self._stop.is_set() else outcome
+
+    def cancel(self) -> None:
+        """See the port: the workers kill the processes of all actions."""
+        self._stop.set()
+        with self._lock:
+            running = [*self._running]
+        for submission in running:
+            self._engine.cancel(submission)
+
+    def close(self) -> None:
+        """See the port."""
+        self.cancel()
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._engine.close()
+        self._cache.close()
+
+    def _run(self, action: Action) -> ActionOutcome:
+        faults = _Faults()
+        try:
+            digest = self._contents.put(action.to_bytes())
+        except ValueError as error:
+            return EngineUnavailable(f"the action cannot be sent: {error}")
+        while not self._stop.is_set():
+            outcome = self._tried_once(action, digest, faults)
+            if outcome is not None:
+                return outcome
+        return Cancelled()
+
+    def _tried_once(self, action: Action, digest: Digest, faults: _Faults) -> ActionOutcome | None:
+        """Submit an action; return None if it has to be submitted again.
+
+        Raises:
+            _GivenUpError: there were too many faults.
+
+        """
+        try:
+            return self._outcome(action, digest, faults)
+        except MissingBytesError as lost:
+            return InputsChanged(_paths_of(action, lost.sha256))
+        except OSError as error:
+            return EngineUnavailable(f"the outputs could not be stored: {error}", "room")
+        except UnreachableEngineError as fault:
+            raise _GivenUpError(fault.reason) from fault
+        except (EngineFault, CacheFault, CancelledError, ValueError) as fault:
+            if not self._stop.is_set():
+                self._again(*_described(fault), faults)
+            return None
+
+    def _outcome(self, action: Action, digest: Digest, faults: _Faults) -> ActionOutcome | None:
+        self._transfers.upload((digest, *input_digests(action)))
+        reply = Reply.from_bytes(self._wait_for(digest))
+        if reply.fault:
+            self._again("faults", f"{reply.worker}: {reply.fault}", faults)
+        elif reply.missing:
+            self._upload_again(action, digest, reply, faults)
+        else:
+            return self._fetched(reply, action.limits, faults)
+        return None
+
+    def _wait_for(self, digest: Digest) -> bytes:
+        """Submit an action, and return the reply of its worker."""
+        submission = self._engine.submit(self._cache_url, digest_text(digest))
+        with self._lock:
+            self._running.add(submission)
+            self.submissions += 1
+        try:
+            if self._stop.is_set():
+                self._engine.cancel(submission)
+            return self._reply(submission)
+        except BaseException:
+            # Whatever happened: nothing must go on that no one waits for.
+            self._engine.cancel(submission)
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(submission)
+
+    def _reply(self, submission: Submission) -> bytes:
+        seen_s = monotonic()
+        while not self._stop.is_set():
+            with suppress(TimeoutError):
+                return submission.result(self._limits.look_each_s)
+            if self._engine.slots():
+                seen_s = monotonic()
+            elif monotonic() > seen_s + self._limits.patience_s:
+                message = f"there has been no worker for {self._limits.patience_s:g} s"
+                raise _GivenUpError(message)
+        raise CancelledError
+
+    def _upload_again(self, action: Action, digest: Digest, reply: Reply, faults: _Faults) -> None:
+        """Upload inputs that a worker did not find: the cache has removed them, or has wrong bytes."""
+        asked = {digest, *input_digests(action)}.intersection(reply.missing)
+        reason = f"{reply.worker} does not find {len(reply.missing)} files in the cache that were uploaded to it"
+        self._again("missing", reason, faults)
+        self._transfers.upload_again(asked)
+
+    def _fetched(self, reply: Reply, limits: StepLimits, faults: _Faults) -> ActionOutcome | None:
+        """Fetch what an outcome names; return None if the cache has lost some of it: then it is run again."""
+        if reply.blob is not None and reply.blob.size_bytes > _MOST_OUTCOME_BYTES:
+            message = "it is too large"
+            raise ValueError(message)
+        if reply.blob is not None and self._transfers.fetch([reply.blob]):
+            self._again("missing", "the cache has lost an outcome", faults)
+            return None
+        data = reply.outcome if reply.blob is None else self._contents.get(reply.blob)
+        if data is None:
+            message = "it is empty"
+            raise ValueError(message)
+        outcome = outcome_from_bytes(data)
+        if isinstance(outcome, Cancelled):
+            # The worker is shutting down, or lost its scheduler.
+            self._again("lost", f"{reply.worker} has cancelled the action", faults)
+            return None
+        if isinstance(outcome, EngineUnavailable) and outcome.kind == "room":
+            # The disk of the worker is full, for example: it says nothing about the stage.
+            self._again("faults", f"{reply.worker}: {outcome.reason}", faults)
+            return None
+        if sum(digest.size_bytes for digest in digests_of(outcome)) > limits.disk + _MOST_TEXT_BYTES:
+            message = "its outputs are larger than the limit of the step"
+            raise ValueError(message)
+        if self._transfers.fetch(digests_of(outcome)):
+            self._again("missing", "the cache has lost outputs", faults)
+            return None
+        return self._without_secrets(outcome)
+
+    def _without_secrets(self, outcome: ActionOutcome) -> ActionOutcome:
+        """Return an outcome whose report has no secrets: a worker does not know those of this machine."""
+        if not isinstance(outcome, Completed) or outcome.result.report is None:
+            return outcome
+        data = self._contents.get(outcome.result.report)
+        redacted = self._redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        if redacted == data:
+            return outcome
+        result: ActionResult = replace(outcome.result, report=self._contents.put(redacted))
+        return Completed(result)
+
+    def _again(self, kind: str, reason: str, faults: _Faults) -> None:
+        """Count a fault, and wait before the action is submitted again.
+
+        Raises:
+            _GivenUpError: there were too many of this kind.
+
+        """
+        count = faults.note(kind, reason)
+        if count > getattr(self._limits, kind):
+            raise _GivenUpError(reason)
+        self._on_fault(reason)
+        if kind == "faults":
+            self._stop.wait(self._limits.pauses_s[min(count, len(self._limits.pauses_s)) - 1])
+
+
+def _described(fault: Exception) -> tuple[str, str]:
+    """Return the kind of a fault, and what happened."""
+    match fault:
+        case WorkerLost(reason=reason):
+            return "lost", reason
+        case EngineFault(reason=reason):
+            return "faults", reason
+        case CacheFault(message=message):
+            return "faults", f"the cache cannot be used: {message}"
+        case CancelledError():
+            # The scheduler was restarted, or the connection to it was lost.
+            return "faults", "the engine has cancelled the action"
+        case _:
+            return "faults", f"the reply of a worker cannot be read: {fault}"
+
+
+def without_login(url: str) -> str:
+    """Return a URL without its user name and password. Each worker has its own."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in parts.netloc else url
+
+
+def _paths_of(action: Action, sha256: str) -> tuple[str, ...]:
+    """Return the inputs with these bytes."""
+    named = (*action.inputs.items(), *action.tools.items())
+    return tuple(path for path, entry in named if entry.digest.sha256 == sha256) or (sha256,)
+
+
+def _unavailable(reason: str) -> EngineUnavailable:
+    hint = "check that the scheduler and its workers run and can use the cache, then build again; results are kept"
+    message = f"the action could not be run on another machine: {reason}"
+    return EngineUnavailable(message, diagnostic=Diagnostic(_E_REMOTE, message, hint=hint))

@@ -1,0 +1,114 @@
+"""Copy blobs between a shared cache and a content store of this machine; all of them are verified."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from orch23.cache.bounds import WrongBytesError, guarded, is_valid, reading, verified
+from orch23.model.digest import Digest
+from orch23.model.errors import CacheFault, MissingBytesError
+from orch23.model.ports import ContentStore, SharedCache
+
+_Result = TypeVar("_Result")
+
+_PAUSES_S = (0.2, 1.0, 3.0)
+_BATCH = 1000
+
+
+class Transfers:
+    """Uploads and fetches blobs. Safe for calls from several threads. Transient faults of the cache are retried."""
+
+    def __init__(
+        self, cache: SharedCache, contents: ContentStore, pause: Callable[[float], object] = time.sleep
+    ) -> None:
+        """Call nothing yet. `pause` waits some seconds before a call is repeated."""
+        self._cache, self._contents, self._pause = cache, contents, pause
+        self._lock = threading.Lock()
+        self._known: set[Digest] = set()
+
+    def upload(self, digests: Iterable[Digest]) -> None:
+        """Upload those of these blobs that the cache does not have. It is asked only once for each blob.
+
+        Raises:
+            CacheFault: the cache cannot be reached, or refuses a blob.
+            MissingBytesError: the content store does not have the bytes.
+
+        """
+        with self._lock:
+            wanted = sorted(set(digests) - self._known)
+        for start in range(0, len(wanted), _BATCH):
+            batch = wanted[start : start + _BATCH]
+            self.upload_again(self._tried(partial(guarded, partial(self._cache.missing, batch))))
+            with self._lock:
+                self._known.update(batch)
+
+    def upload_again(self, digests: Iterable[Digest]) -> None:
+        """Upload blobs, also if the cache says that it has them: their bytes may be wrong.
+
+        Raises:
+            CacheFault, MissingBytesError: as for `upload`.
+
+        """
+        for digest in sorted(digests):
+            self._send(digest)
+
+    def fetch(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
+        """Copy blobs to the content store. Return those that the cache does not have, or whose bytes are wrong.
+
+        Raises:
+            CacheFault: the cache cannot be reached.
+            OSError: the content store cannot store them.
+
+        """
+        absent = (digest for digest in sorted(set(digests)) if not self._contents.has(digest))
+        return tuple(digest for digest in absent if not self._tried(partial(self._copy, digest)))
+
+    def _copy(self, digest: Digest) -> bool:
+        if not is_valid(digest):
+            return False
+        if not digest.size_bytes:
+            # A cache need not store it.
+            return self._contents.put(b"") == digest
+        chunks = guarded(partial(self._cache.blob, digest))
+        if chunks is None:
+            return False
+        with reading(chunks) as guarded_chunks:
+            try:
+                self._contents.put_chunks(verified(guarded_chunks, digest))
+            except WrongBytesError:
+                guarded(partial(self._cache.discard, digest))
+                return False
+        return True
+
+    def _send(self, digest: Digest) -> None:
+        """Upload a blob. An error of the content store is raised as it is: it is no fault of the cache."""
+        errors: list[Exception] = []
+
+        def chunks() -> Iterator[bytes]:
+            try:
+                yield from verified(self._contents.get_chunks(digest), digest)
+            except WrongBytesError as error:
+                errors.append(MissingBytesError(str(error)))
+                raise
+            except Exception as error:
+                errors.append(error)
+                raise
+
+        try:
+            self._tried(partial(guarded, partial(self._cache.put_blob, digest, chunks)))
+        except CacheFault:
+            if errors:
+                raise errors[-1] from None
+            raise
+
+    def _tried(self, call: Callable[[], _Result]) -> _Result:
+        for pause_s in _PAUSES_S:
+            try:
+                return call()
+            except CacheFault as fault:
+                if not fault.transient:
+                    raise
+            self._pause(pause_s)
+        return call()

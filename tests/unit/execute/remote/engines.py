@@ -1,0 +1,114 @@
+"""Executors to test: the local one, one on an engine in this process, and one on a cluster of dask."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from orch23.cache.disk import DiskCache
+from orch23.execute.interpreters import matching_interpreter
+from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.remote.engine import EngineFault
+from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
+from orch23.execute.remote.worker import RemoteWorker, _Inputs
+from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.store.content_store import DiskContentStore
+
+ENVIRON = {"VIRTUAL_ENV": sys.prefix, "HOME": os.environ.get("HOME", "/"), "ACME_TOKEN": "a-secret-of-the-worker"}
+QUICK = RemoteLimits(pauses_s=(0.0,), patience_s=0.3, look_each_s=0.05)
+
+
+class FakeEngine:
+    """Runs actions in threads of this process. `faults` are raised in place of the next submissions, in order.
+
+    `on_reply` may change what a worker replies, and raise a fault.
+    """
+
+    def __init__(self, worker: RemoteWorker, slots: int = 2) -> None:
+        self.worker, self.count = worker, slots
+        self.threads = ThreadPoolExecutor(slots)
+        self.submitted: list[tuple[str, str]] = []
+        self.faults: list[EngineFault] = []
+        self.on_reply: Callable[[bytes], bytes] = bytes
+        self._unwanted: dict[Future[bytes], Event] = {}
+
+    def submit(self, cache_url: str, digest: str) -> Future[bytes]:
+        self.submitted.append((cache_url, digest))
+        if self.faults:
+            raise self.faults.pop(0)
+        unwanted = Event()
+
+        def run() -> bytes:
+            reply = self.worker.run_remotely(cache_url, digest, lambda: not unwanted.is_set())
+            if unwanted.is_set():
+                raise CancelledError
+            return self.on_reply(reply)
+
+        future = self.threads.submit(run)
+        self._unwanted[future] = unwanted
+        return future
+
+    def cancel(self, submission: Any) -> None:
+        self._unwanted[submission].set()
+        submission.cancel()
+
+    def slots(self) -> int:
+        return self.count
+
+    def close(self) -> None:
+        self.threads.shutdown()
+
+
+class Rig:
+    """An executor with its contents, and its cache if it has one."""
+
+    def __init__(
+        self, executor: Any, contents: DiskContentStore, cache: Path | None = None, engine: Any = None
+    ) -> None:
+        self.executor, self.contents, self.cache, self.engine = executor, contents, cache, engine
+
+
+@contextmanager
+def local_rig(folder: Path, workers: int = 2) -> Iterator[Rig]:
+    """Yield the executor of this machine."""
+    contents = DiskContentStore(folder / "contents")
+    executor = LocalExecutor(
+        sandbox_dirs=SandboxDirs(folder / "rooms", _Inputs(contents)),
+        contents=contents,
+        workers=workers,
+        interpreters=partial(matching_interpreter, root=folder, environ=ENVIRON),
+        launcher=SandboxLauncher(best_tier_once),
+    )
+    try:
+        yield Rig(executor, contents)
+    finally:
+        executor.close()
+
+
+@contextmanager
+def remote_rig(folder: Path, engine: Any, *, limits: RemoteLimits = QUICK, **given: Any) -> Iterator[Rig]:
+    """Yield an executor on an engine, with a cache in a directory."""
+    contents, cache = DiskContentStore(folder / "contents"), folder / "cache"
+    url = given.pop("cache_url", str(cache))
+    executor = RemoteExecutor(
+        engine, DiskCache(cache), cache_url=url, contents=contents, workers=2, limits=limits, **given
+    )
+    try:
+        yield Rig(executor, contents, cache, engine)
+    finally:
+        executor.close()
+
+
+@contextmanager
+def fake_rig(folder: Path, *, worker: dict[str, Any] | None = None, **given: Any) -> Iterator[Rig]:
+    """Yield an executor on an engine in this process."""
+    with ExitStack() as stack:
+        remote = RemoteWorker(folder / "worker", slots=2, environ=ENVIRON, **(worker or {}))
+        stack.callback(remote.close)
+        yield stack.enter_context(remote_rig(folder, FakeEngine(remote), **given))
