@@ -24,7 +24,7 @@ from orch23.cache.bounds import MAX_ENTRY_BYTES
 from orch23.cache.client import CacheClient
 from orch23.cache.registry import open_shared_cache
 from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.model.errors import CacheFault, MissingBytesError
+from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
 from orch23.model.ports import SharedCache
 from orch23.reapi.entries import encode_result, entry_blobs, entry_digest
 from tests.cache_conformance import ACTION, LIMIT, MIB, CacheConformance, Served, put, read
@@ -224,6 +224,25 @@ def test_a_server_that_takes_no_results_can_be_read(server: ReapiServer, cache: 
         assert not raised.value.transient
     assert read(cache, DIGEST) == DATA
     assert cache.entry(ACTION) == entry_of([DIGEST])
+
+
+def test_an_upload_ends_if_the_server_has_the_blob(
+    server: ReapiServer, cache: SharedCache, empty_casd: tuple[str, Path]
+) -> None:
+    given: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        for at in range(0, len(LARGE), 1000):
+            given.append(at)
+            yield LARGE[at : at + 1000]
+
+    with contextlib.closing(open_shared_cache(f"grpc://{empty_casd[0]}")) as other:
+        for one in (cache, other):
+            one.put_blob(digest_bytes(LARGE), chunks)
+            given.clear()
+            one.put_blob(digest_bytes(LARGE), chunks)
+            assert len(given) < len(LARGE) / 1000
+            assert read(one, digest_bytes(LARGE)) == LARGE
 
 
 def test_an_upload_is_resumed_where_the_server_has_it(server: ReapiServer, cache: SharedCache) -> None:
@@ -465,6 +484,13 @@ def test_calls_end_when_the_cache_is_closed(server: ReapiServer) -> None:
     cache.close()
     thread.join(timeout=5)
     assert [fault.partition(",")[0] for fault in faults] == ["GetActionResult failed: CANCELLED"]
+
+
+def test_a_missing_library_is_reported_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(ConfigurationError, match="needs the library `grpcio`") as raised:
+        open_shared_cache("grpc://127.0.0.1:1")
+    assert "grpcio" in (raised.value.diagnostics[0].hint or "")
 
 
 CHILDREN = """
