@@ -1,5 +1,6 @@
 """Open the shared cache of a build or a plan, and report at the end what was done with it."""
 
+import threading
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
@@ -46,17 +47,20 @@ class HeldEvents:
         """Hold no event yet."""
         self.held: list[Event] = []
         self._observer: Observer | None = None
+        self._lock = threading.Lock()
 
     def notice(self, event: Event) -> None:
-        """Hold an event, or pass it on."""
-        if self._observer is None:
-            self.held.append(event)
-        else:
-            self._observer.notice(event)
+        """Hold an event, or pass it on. Any thread may call it."""
+        with self._lock:
+            if self._observer is None:
+                self.held.append(event)
+                return
+        self._observer.notice(event)
 
     def pass_to(self, observer: Observer) -> None:
         """Pass all events to an observer, also later ones."""
-        self._observer = observer
+        with self._lock:
+            self._observer = observer
         for event in self.held:
             observer.notice(event)
         self.held.clear()

@@ -1,5 +1,6 @@
 """A team shares results: what one checkout has built, another finds in the shared cache, verified, at no cost."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from orch23.cli import shared_cache
 from orch23.execute.environment import Environments, MachineFacts
 from tests.e2e.pipelines import calls, green, pipeline, prompt, shell
+from tests.e2e.test_nothing_to_do import orch23
+from tests.e2e.test_what_an_edit_loads import PROGRAM
 from tests.project import Project
 from tests.repository import Repository
 
@@ -331,3 +334,33 @@ def test_only_results_that_a_listed_key_signed_are_used(tmp_path: Path, cache: s
     green(done)
     assert three.ran() == ["write", "polish", "copy", "count"]
     assert "[E731]" in done.err
+
+
+def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")
+    head = "defaults: {sandbox: off}\n"
+    stages = "  copy: {inputs: [spec.md], outputs: [o.md], shell: cp spec.md o.md}\n"
+    project = Project(tmp_path / "project").write(shell(stages, FILES, head=head))
+    parts = (
+        "orch23.cache",
+        "orch23.reapi",
+        "orch23.signing",
+        "orch23.model.shared_cache",
+        "orch23.cli.shared_cache",
+        "orch23.engine.shared_r",
+    )
+
+    def loaded() -> list[str]:
+        done = orch23(project.root, "build", program=PROGRAM)
+        assert done.returncode == 0, done.stderr
+        modules, _ = json.loads(project.read("loaded.json"))
+        return [
+            name for name in modules if name.startswith((*parts, "orch23.engine.shared_r", "orch23.engine.shared_e"))
+        ]
+
+    assert loaded() == []
+    project.edit("spec.md", "another spec")
+    assert loaded() == []
+    monkeypatch.setenv("ORCH23_CACHE_URL", str(tmp_path / "shared"))
+    project.edit("spec.md", "a third spec")
+    assert "orch23.engine.shared_results" in loaded()

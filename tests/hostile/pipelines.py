@@ -69,7 +69,7 @@ PIPELINES: dict[str, Case] = {
         "the keys are too long",
     ),
     "thousands of keys that are not known, and a long comment": text(
-        GREEN + "".join(f"{'k' * 50}{n}: 1\n" for n in range(9_000)) + "#" * (8 << 20),
+        GREEN + "".join(f"{'k' * 40}{n}: 1\n" for n in range(9_000)) + "#" * (8 << 20),
         "E8",
         "more are not shown",
         problems=50,
