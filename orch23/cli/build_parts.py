@@ -280,13 +280,15 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         name = executor_of(request, pipeline)
         if name == LOCAL_EXECUTOR:
             return local
+        from orch23.cli.shared_cache import cache_of_workers  # noqa: PLC0415 - few builds run elsewhere
+
         surroundings = Surroundings(
             contents=self.project.store.contents,
             workers=self.jobs,
             environ=self.project.settings.environ,
             redact=self.secrets.redact,
             scheduler=request.scheduler,
-            cache=request.cache or "",
+            cache=cache_of_workers(self.project, request.cache, self.consent),
             warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
         )
         executor = executors_of(pipeline.plugins)[name](surroundings)

@@ -266,6 +266,7 @@ def _open_cache(
         write=request.cache_write,
         consent=consent,
         secrets=secrets,
+        executor=executor_of(request, project.pipeline),
         offline=request.offline,
     )
     if opened.results is not None:

@@ -26,6 +26,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
+from orch23.model.step import Grant
 from orch23.model.text import format_duration, format_money, join_first
 from orch23.providers.codes import NO_LIBRARY
 from orch23.providers.installation import install_command
@@ -80,23 +81,22 @@ def open_cache(
     write: bool,
     consent: Consent,
     secrets: Secrets,
+    executor: str,
     offline: bool = False,
     downloads: bool = True,
 ) -> OpenedCache:
     """Return the shared cache that the user or the pipeline names. It is not called yet.
 
-    `url` and `write` are options of the command line. A plan has `downloads=False`. `offline` allows only a directory.
+    `url` and `write` are options of the command line, `executor` runs the steps. A plan has `downloads=False`.
+    `offline` allows only a directory.
 
     Raises:
         ConfigurationError: the cache is named wrongly, or something that it needs is missing.
 
     """
-    environ, declared, events = project.settings.environ, project.pipeline.cache, HeldEvents()
-    options = CacheOptions(url=url, write=write)
-    grant = cache_grant(declared, environ, options)
-    is_trusted = grant is None or consent.is_granted(grant)
-    settings = cache_settings(declared, environ, options, is_trusted=is_trusted)
-    if grant is not None and not is_trusted:
+    events = HeldEvents()
+    settings, grant = _settings(project, CacheOptions(url=url, write=write), consent)
+    if grant is not None:
         text = f"the shared cache {grant.name} is not used: `{trust_command_line(project.settings)}` allows it"
         # A build with nothing to do needs no cache.
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
@@ -123,7 +123,7 @@ def open_cache(
         client,
         project.store.contents,
         events,
-        identity_of=_identities(project, settings.platform),
+        identity_of=_identities(settings.platform, executor),
         secrets=secrets,
         clock=monotonic,
         downloads=downloads,
@@ -135,8 +135,27 @@ def open_cache(
     return OpenedCache(results, events)
 
 
-def _identities(project: Project, platform: str | None) -> IdentityOf:
-    environments = Environments(platform=platform, executor=project.pipeline.executor)
+def cache_of_workers(project: Project, url: str | None, consent: Consent) -> str:
+    """Return the address of the shared cache for an executor elsewhere; an empty text if none is used.
+
+    Raises:
+        ConfigurationError: the cache is named wrongly.
+
+    """
+    settings, _ = _settings(project, CacheOptions(url=url), consent)
+    return settings.url if settings.reads else ""
+
+
+def _settings(project: Project, options: CacheOptions, consent: Consent) -> tuple[CacheSettings, Grant | None]:
+    """Return the settings of the cache, and the grant that the user has not given for that of the pipeline."""
+    environ, declared = project.settings.environ, project.pipeline.cache
+    grant = cache_grant(declared, environ, options)
+    is_trusted = grant is None or consent.is_granted(grant)
+    return cache_settings(declared, environ, options, is_trusted=is_trusted), None if is_trusted else grant
+
+
+def _identities(platform: str | None, executor: str) -> IdentityOf:
+    environments = Environments(platform=platform, executor=executor)
     return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
 
 
@@ -198,6 +217,7 @@ def open_cache_for_plan(console: Console, project: Project, args: PipelineArgume
         write=args.cache_write,
         consent=Consent.of(project.settings.root, environ),
         secrets=secrets_from(environ),
+        executor=project.pipeline.executor,
         downloads=False,
     )
 

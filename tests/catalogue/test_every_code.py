@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from orch23.cli.catalogue import diagnostic_codes
-from tests.catalogue import commands, pipeline, proposals, providers, running, store, templates
+from tests.catalogue import commands, pipeline, proposals, providers, running, shared_cache, store, templates
 from tests.catalogue.provoking import Triggers
 from tests.project import Project
 
 FAMILIES: tuple[Triggers, ...] = tuple(
-    family.TRIGGERS for family in (proposals, running, providers, store, templates, pipeline, commands)
+    family.TRIGGERS for family in (proposals, running, providers, store, shared_cache, templates, pipeline, commands)
 )
 TRIGGERS = {code: trigger for family in FAMILIES for code, trigger in family.items()}
 SOURCE = Path(__file__).parents[2] / "orch23"

@@ -356,9 +356,7 @@ def accept_edits(
 
     project, stage = open_one_stage(console, args)
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
-    request = BuildRequest(
-        replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR
-    )
+    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR)
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
         code = accept(build, stage)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"

@@ -1,1 +1,1 @@
-"""Run actions on workers of an existing engine, such as a cluster of dask (ADR 58)."""
+"""Run actions on workers of an existing engine, such as a cluster of dask (ADR 59)."""

@@ -1,0 +1,52 @@
+"""Shared caches with a wrong address, and with results that cannot be used or must not be stored."""
+
+from collections.abc import Mapping
+
+from orch23.cache.registry import open_shared_cache
+from tests.catalogue.provoking import Triggers, raised, shown
+from tests.project import Outcome, Project, scripted
+
+TRIGGERS = Triggers()
+_UNSANDBOXED = {"ORCH23_ALLOW_UNSANDBOXED": "1"}
+_ANY_PLATFORM = {"platform": "any"}
+
+
+def built(project: Project, name: str, env: Mapping[str, str] = _UNSANDBOXED, *, verify: str = "") -> Outcome:
+    """Build one stage in a checkout of its own, with a cache that all checkouts share."""
+    verified = {"verify": [{"shell": verify}]} if verify else {}
+    stage = {"inputs": ["in.txt"], "outputs": ["out.txt"], "shell": "cp in.txt out.txt", "sandbox": "off", **verified}
+    rules = {**_ANY_PLATFORM, **({"verify": "always"} if verify else {})}
+    checkout = Project(project.root / name).write({**scripted({"a": stage}, {}, cache=rules), "in.txt": "all-of-it\n"})
+    return checkout.build("--cache", str(project.root / "cache"), env=env)
+
+
+@TRIGGERS.of("E721")
+def password_that_others_can_read(_project: Project) -> set[str]:
+    """Name a cache with a password, on another machine and without encryption."""
+    return raised(lambda: open_shared_cache("http://user:password@cache.example.org/"))
+
+
+@TRIGGERS.of("W697")
+def result_that_passes_only_once(project: Project) -> set[str]:
+    """Share a result, and verify it where the verification finds a file beside the checkout, once."""
+    mark = project.root / "mark"
+    verify = f"if test -e {mark}; then rm {mark}; exit 1; fi"
+    made = built(project, "one", verify=verify)
+    mark.touch()
+    return shown(made, built(project, "two", verify=verify))
+
+
+@TRIGGERS.of("W698")
+def entry_that_is_none(project: Project) -> set[str]:
+    """Write other bytes in place of an entry."""
+    made = built(project, "one")
+    for entry in (path for path in (project.root / "cache/ac").rglob("*") if path.is_file()):
+        entry.unlink()
+        entry.write_bytes(b"\xff")
+    return shown(made, built(project, "two"))
+
+
+@TRIGGERS.of("W699")
+def result_with_a_secret(project: Project) -> set[str]:
+    """Write the value of a secret variable."""
+    return shown(built(project, "one", {**_UNSANDBOXED, "TEAM_TOKEN": "all-of-it"}))
