@@ -215,6 +215,14 @@ _MIXED_CYCLE = """\
   three: {needs: [two], outputs: [out/three.txt], shell: echo > out/three.txt}
 """
 
+_NOTES = """\
+
+  notes:
+    inputs: [out/draft.md]
+    outputs: [out/notes.md]
+    shell: cp out/draft.md out/notes.md
+"""
+
 _SAME_OUTPUT_IN_A_LIST = """\
 
   title:
@@ -282,6 +290,13 @@ VARIANTS: Sequence[Mistake] = (
     Mistake(14, "the environment", [_draft("${{ vars.model }}", "${{ env.MODEL }}")], variant="e"),
     Mistake(16, "the same output in a list", [_draft(LAST, LAST + _SAME_OUTPUT_IN_A_LIST)], variant="b"),
     Mistake(17, "a cycle of files and `needs`", [_draft(LAST, LAST + _MIXED_CYCLE)], variant="b"),
+    Mistake(17, "a draft after its own check", [_draft(DRAFT, f"{DRAFT}    needs: [check]\n")], variant="c"),
+    Mistake(
+        17,
+        "a draft from notes on it",
+        [_draft(DRAFT, DRAFT.replace("]", ", out/notes.md]")), _draft(LAST, LAST + _NOTES)],
+        variant="d",
+    ),
     Mistake(18, "a server that wants a key", [_draft("{model: gpt-5-mini}", "{model: locked}")], variant="b"),
     Mistake(
         18,
