@@ -350,6 +350,13 @@ VARIANTS: Sequence[Mistake] = (
         tools={"uv": "#!/bin/sh\n"},
         variant="b",
     ),
+    Mistake(
+        25,
+        "a module of the tests that is not there",
+        [("tests/test_draft.py", "from pathlib", "from tests.helper import words\nfrom pathlib")],
+        variant="c",
+    ),
+    Mistake(20, "a file that no stage has", [_shell("python -c 'open(\"out/x.md\")'")], variant="c"),
     Mistake(26, "a limit of tokens that is too low", [_draft("      returns: text\n", _WITH_LIMIT)], variant=""),
 )
 """Other forms of the mistakes, and some beyond them."""
