@@ -331,6 +331,24 @@ VARIANTS: Sequence[Mistake] = (
     ),
     Mistake(23, "a script of several lines", [_shell(_MULTI_LINE)], variant="b"),
     Mistake(23, "several commands", [_shell(_SEVERAL_COMMANDS)], variant="d"),
+    Mistake(
+        23,
+        "a script that prints nothing",
+        [_draft(LAST, LAST + "\n  count: {needs: [check], inputs: [check.sh], shell: [sh, check.sh]}\n")],
+        files={"check.sh": "#!/bin/sh\ntest -s out/draft.md\nexit 3\n"},
+        variant="e",
+    ),
+    Mistake(
+        23,
+        "a step of the verification that prints nothing",
+        [
+            _draft(
+                LAST,
+                LAST + '\n  count: {needs: [check], shell: "true", verify: [{shell: "true"}, {shell: "exit 3"}]}\n',
+            )
+        ],
+        variant="f",
+    ),
     Mistake(23, "too much output", [_shell("yes")], variant="c"),
     Mistake(
         24,
