@@ -107,7 +107,10 @@ def _report(error: Orch23Error, console: Console, argv: Sequence[str] = ()) -> i
     sources = getattr(error, "sources", None)
     if not isinstance(sources, Mapping):
         sources = _sources(error, _root(console))
-    console.write_diagnostics(tuple(_with_command(one, console.here, argv) for one in error.diagnostics), sources)
+    diagnostics = tuple(_with_command(one, console.here, argv) for one in error.diagnostics)
+    from orch23.cli.root_note import with_root_note  # noqa: PLC0415 - only for errors
+
+    console.write_diagnostics(with_root_note(diagnostics, console), sources)
     if console.is_in_github_actions:
         _annotate(error, console)
     return console.exit_number_of(error)

@@ -16,13 +16,8 @@ from orch23.model.diagnostic import Diagnostic, Related, Suggestions
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
-from orch23.plan.diagnostics import (
-    explain_edge,
-    place_of_output,
-    removal_of_edge,
-    unbounded_output,
-    unknown_stage_error,
-)
+from orch23.plan.diagnostics import unknown_stage_error
+from orch23.plan.edge_reasons import cycle_error, place_of_output
 from orch23.plan.nodes import (
     CompiledGraph,
     Node,
@@ -47,8 +42,6 @@ from orch23.plan.stage_graph import (
     topological_order,
     with_descendants,
 )
-
-_MOST_REMOVALS = 5
 
 
 class EdgeFirmness(IntEnum):
@@ -294,31 +287,7 @@ def _may_share(one: Node, other: Node) -> bool:
     return chain_of(one) is not None and chain_of(one) == chain_of(other)
 
 
-def _removals(pipeline: Pipeline, steps: Sequence[tuple[Node, Node, str]]) -> str:
-    """Return which lines to remove one of, so that a cycle of these edges is none."""
-    found = [removal for step in steps if (removal := removal_of_edge(pipeline, *step))]
-    if len(found) < len(steps) or len(found) > _MOST_REMOVALS:
-        return "remove one of these inputs, outputs or needs"
-    return f"remove {', or '.join(dict.fromkeys(found))}"
-
-
 def _cycle_errors(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
     """Return an error for one cycle of each strongly connected component, with its edges."""
-    problems = []
-    for edges in find_cycles(graph):
-        steps = [(nodes[a], nodes[b], why) for a, b, why in edges]
-        path = [a for a, _, _ in edges]
-        hint = _removals(pipeline, steps)
-        # For an output whose path an item decides, a folder in front of it often removes the edge.
-        if unbounded := next((text for step in steps if (text := unbounded_output(pipeline, *step))), ""):
-            hint = f"`{unbounded}` may be any path: put a folder in front of it, or remove one of these"
-        problems.append(
-            Diagnostic(
-                "E820",
-                "cycle: " + " -> ".join([*path, path[0]]),
-                pipeline.locate("stages", path[0]),
-                hint,
-                related=tuple(explain_edge(pipeline, *step) for step in steps),
-            )
-        )
-    return sorted(problems, key=lambda d: d.message)
+    cycles = (tuple(Edge(*edge) for edge in edges) for edges in find_cycles(graph))
+    return sorted((cycle_error(pipeline, nodes, edges) for edges in cycles), key=lambda d: d.message)
