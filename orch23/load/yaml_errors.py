@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Mark: TypeAlias = Any
 """The position of a character in a text, from PyYAML. The type stubs of PyYAML declare different types for it."""
 
+TAB_REFUSED = "a tab is not allowed here"
 QUOTE_EXPRESSION_HINT = 'put the expression in quotes: "${{ … }}"'
 QUOTE_PATTERN_HINT = 'a pattern that starts with * needs quotes: "*.py"'
 
@@ -127,7 +128,7 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
     if opened is not None and "alias" in context:
         return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)
     if line[where.column - 1 : where.column] == "\t":
-        return Diagnostic("E801", "a tab is not allowed here", where, "indent with spaces")
+        return Diagnostic("E801", TAB_REFUSED, where, "indent with spaces")
     if "quoted" not in context and (expression := _EXPRESSION.search(line)):
         where = Location(file, where.line, expression.start() + 1, len(expression.group()))
         return Diagnostic("E801", "an expression needs quotes here", where, QUOTE_EXPRESSION_HINT)
