@@ -201,11 +201,12 @@ def _unknown(error: _Error, key: str, whole: Json) -> _Words:
         message = f"this version does not have `{key}`{where} yet"
         return "E813", message, "remove it; it comes with a later version of orch23", ""
     known = error.schema.get("properties", {})
+    path = list(error.absolute_path)
     if whole is not None and is_secret_name(key):
-        hint = hint_of_secret(list(error.absolute_path), error.instance, whole)
-        return "E802", f"a secret may not be in a pipeline: `{_short(key)}`{where}", hint, ""
-    if whole is not None and (hint := hint_of_place(key, list(error.absolute_path), error.instance, error.schema)):
-        return "E802", f"unknown key `{_short(key)}`{where}", hint, ""
+        way = hint_of_secret(path, error.instance, whole)
+        return "E802", f"a secret may not be in a pipeline: `{_short(key)}`{where}", way, ""
+    if whole is not None and (way := hint_of_place(key, path, error.instance, error.schema)):
+        return "E802", f"unknown key `{_short(key)}`{where}", way, ""
     meant = meant_key(key, known)
     hint = f"did you mean `{meant}`?" if meant else f"known here: {quoted_names(known)}" if known else None
     return "E802", f"unknown key `{_short(key)}`{where}", hint, meant

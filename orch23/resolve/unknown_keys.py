@@ -51,6 +51,9 @@ _ELSEWHERE: Final = {
 # Other words for `max`, as that of `retry`.
 _MAXIMUM: Final = frozenset(("attempts", "count", "limit", "max_attempts", "max_retries", "retries", "times"))
 
+# The least similarity of two spellings, 0 to 1.
+_SURELY: Final = 0.75
+
 KEY_VARIABLES: Final = {
     "anthropic": "ANTHROPIC_API_KEY",
     "openai": "OPENAI_API_KEY",
@@ -61,9 +64,13 @@ KEY_VARIABLES: Final = {
 
 def meant_key(key: str, known: Collection[str]) -> str:
     """Return the known key that is probably meant, or an empty text."""
-    name = key.lower().replace("-", "_")
+    name = _normal(key)
     elsewhere = [_ELSEWHERE.get(name, ""), *(["max"] if name in _MAXIMUM else [])]
     return next((one for one in elsewhere if one in known), "") or next(iter(nearest_names(key, sorted(known))), "")
+
+
+def _normal(key: str) -> str:
+    return key.lower().replace("-", "_")
 
 
 def hint_of_secret(path: Sequence[object], value: Mapping[str, Json], whole: Json) -> str:
@@ -104,7 +111,7 @@ def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], s
             return _hint_of_step(key, value, known)
         case ["stages", _, str(owner)] | ["defaults", str(owner)]:
             stage = keys_of(StageDocument)
-            meant = key if key in stage else meant_key(key, {*known, *stage})
+            meant = key if key in stage else _surely_meant(key, {*known, *stage})
             return (
                 f"{_asked(key, meant)} is a key of the stage: write it next to `{owner}`"
                 if meant in {*stage} - {*known}
@@ -117,9 +124,18 @@ def _hint_of_step(key: str, value: Mapping[str, Json], known: Mapping[str, Any])
     steps = {kind: _keys(known[kind]) for kind in known if kind in STEP_KINDS}
     here = {kind: keys for kind, keys in steps.items() if kind in value}
     exact = next((kind for kind, keys in (here or steps).items() if key in keys), "")
-    meant = key if exact else meant_key(key, {*known, *(name for keys in here.values() for name in keys)})
+    meant = key if exact else _surely_meant(key, {*known, *(name for keys in here.values() for name in keys)})
     owner = exact or next((kind for kind, keys in here.items() if meant in keys and meant not in known), "")
     return f"{_asked(key, meant)} is a key of `{owner}`: write it there" if owner else ""
+
+
+def _surely_meant(key: str, known: Collection[str]) -> str:
+    """Return the key that is meant, if it is written almost like this one: keys of two mappings are many."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only for misspelt words
+
+    meant = meant_key(key, known)
+    is_near = SequenceMatcher(None, key, meant).ratio() >= _SURELY
+    return meant if is_near or meant == _ELSEWHERE.get(_normal(key)) else ""
 
 
 def _asked(key: str, meant: str) -> str:
