@@ -140,9 +140,23 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
         return Diagnostic("E801", message, where, hint)
     # A later line, or the end of this one, says nothing; the sign that is not closed does.
     is_at_end = opened.line < where.line or not line[where.column - 1 :].strip()
-    if is_at_end or "flow" not in context:
-        return Diagnostic("E801", message, opened, hint)
-    return Diagnostic("E801", message, where, hint, related=(Related("opened here", opened),))
+    related = () if is_at_end or "flow" not in context else (Related("opened here", opened),)
+    found = Diagnostic("E801", message, where if related else opened, hint, related=related)
+    return (_comment_in_value(lines[opened.line - 1], opened) if "flow" in context else None) or found
+
+
+_WITH_COMMENT = re.compile(r"([^\s,\[\]{}\"'#]+) +(#[^\s#\]][^\],}]*[^\s\],}]|#\w)")
+
+
+def _comment_in_value(line: str, opened: Location) -> Diagnostic | None:
+    """Return the error of a list or mapping that is not closed since a slice in it, `path #Heading`, is a comment."""
+    found = _WITH_COMMENT.search(line, opened.column)
+    if found is None:
+        return None
+    message = "` #` begins a comment, so the `[` or `{` before it is not closed"
+    place = Location(opened.file, opened.line, found.start() + 1, len(found[0]))
+    value = f'"{found[1]}{found[2]}"'
+    return Diagnostic("E801", message, place, f"quote it: {value}", fix=(found[0], value))
 
 
 def _key_without_colon(lines: Sequence[str], number: int) -> tuple[int, str] | None:

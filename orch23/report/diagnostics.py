@@ -22,7 +22,7 @@ _MAX_SHOWN = 50
 _MAX_TEXT = 1_600
 # What means itself in YAML, also in a list; and what does so between quotes.
 _NAME = r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?"
-_PLAIN = re.compile(rf" +|{_NAME}(?:, {_NAME})*|\[{_NAME}(?:, {_NAME})*\]")
+_PLAIN = re.compile(rf" +|\"[^\"\\]*\"|{_NAME}(?:, {_NAME})*|\[{_NAME}(?:, {_NAME})*\]")
 _QUOTABLE = re.compile(r"[^'\"\\]*")
 _TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 

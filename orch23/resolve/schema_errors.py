@@ -232,6 +232,10 @@ def _conversion(value: Json, kinds: Sequence[str], form: str | None, name: str) 
         if "integer" in kinds:
             return None, _number(value)
         return _as_list(value, name) if "array" in kinds else (None, "")
+    if isinstance(value, Mapping) and "array" in kinds:
+        listed = [one for one in value.values() if isinstance(one, str) and _PLAIN.fullmatch(one)]
+        text = f"[{', '.join(listed)}]" if listed and len(listed) == len(value) else ""
+        return (f"write {_short(text)}", text) if text else (None, "")
     is_number = isinstance(value, bool | int | float)
     return ("put it in quotes" if "string" in kinds and form is None and is_number else None), ""
 
