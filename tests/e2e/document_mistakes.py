@@ -85,3 +85,34 @@ DOCUMENTS: Sequence[Mistake] = (
         variant="c",
     ),
 )
+
+_NO_SERVER = _text("      base_url: SERVER\n", "")
+_PROMPT = "prompts/draft.md.j2"
+
+MORE: Sequence[Mistake] = (
+    Mistake(33, "a heading after a space", [_text("[specs/app.md]", "[specs/app.md #Design]")]),
+    Mistake(33, "an output with a name", [_text(_OUTPUT, "    outputs: {draft: out/draft.md}\n")], variant="b"),
+    Mistake(33, "`on` of another tool in `retry`", [_text(LAST, f"{LAST}    retry: {{on: twice}}\n")], variant="c"),
+    Mistake(34, "`block` in place of `blocks`", [(_PROMPT, "| blocks", "| block")]),
+    Mistake(34, "a misspelt filter", [(_PROMPT, "| blocks", "| blcks")], variant="b"),
+    Mistake(
+        35,
+        "no key for a provider of the defaults",
+        [
+            _NO_SERVER,
+            _text("      provider: openai\n", ""),
+            _text("stages:\n", "defaults:\n  llm: {provider: openai}\n\nstages:\n"),
+        ],
+    ),
+    Mistake(35, "no key in a plan", [_NO_SERVER], argv=("plan",), variant="b"),
+    Mistake(36, "an option before its command", argv=("--dry-run", "build")),
+    Mistake(36, "a stage in place of a command", argv=("draft",), variant="b"),
+    Mistake(36, "a file in place of a command", argv=("pipeline.yaml",), variant="c"),
+    Mistake(36, "a misspelt command below a command", argv=("model", "lst"), variant="d"),
+    Mistake(
+        37,
+        "a pattern that matches nothing, in a plan",
+        [_text("[specs/app.md]", "[specs/app.md, 'notes/*.md']")],
+        argv=("plan",),
+    ),
+)

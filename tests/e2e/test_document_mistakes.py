@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.document_mistakes import DOCUMENTS, KEY, SECRETS
+from tests.e2e.document_mistakes import DOCUMENTS, KEY, MORE, SECRETS
 from tests.e2e.first_hour import Mistake
 from tests.e2e.test_first_hour import run
 from tests.gold import Golden
@@ -13,7 +13,7 @@ from tests.project import Project
 SERVER = "http://127.0.0.1:9/v1"
 
 
-@pytest.mark.parametrize("mistake", [*SECRETS, *DOCUMENTS], ids=lambda one: one.id)
+@pytest.mark.parametrize("mistake", [*SECRETS, *DOCUMENTS, *MORE], ids=lambda one: one.id)
 def test_a_mistake_is_answered_with_place_cause_and_way_out(mistake: Mistake, tmp_path: Path, golden: Golden) -> None:
     golden.check(f"mistakes/{mistake.id}.txt", run(mistake, tmp_path / "app", tmp_path / "home", SERVER))
 
