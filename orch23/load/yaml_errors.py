@@ -142,7 +142,8 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
     is_at_end = opened.line < where.line or not line[where.column - 1 :].strip()
     related = () if is_at_end or "flow" not in context else (Related("opened here", opened),)
     found = Diagnostic("E801", message, where if related else opened, hint, related=related)
-    return (_comment_in_value(lines[opened.line - 1], opened) if "flow" in context else None) or found
+    start = "".join(lines[opened.line - 1 : opened.line])
+    return (_comment_in_value(start, opened) if "flow" in context else None) or found
 
 
 _WITH_COMMENT = re.compile(r"([^\s,\[\]{}\"'#]+) +(#[^\s#\]][^\],}]*[^\s\],}]|#\w)")
