@@ -1,5 +1,6 @@
 """Diagnostics of plans: missing inputs, unknown stages in `needs`."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
@@ -12,16 +13,7 @@ from orch23.model.pipeline import GlobInput, Input, ListInput, OrderInput, Pipel
 from orch23.model.plan import Plan
 from orch23.plan.nodes import Where, WriterIndex, placed_inputs, writes_of
 
-
-def unknown_stage_error(pipeline: Pipeline, name: str, position: int, need: str, known: Suggestions) -> Diagnostic:
-    """Return the error about an entry of `needs` that is not the name of a stage."""
-    wanted = need.removesuffix("[*]")
-    return Diagnostic(
-        "E827" if "@" in wanted else "E823",
-        f"stage `{name}` needs `{wanted}`, which is not a stage of this pipeline",
-        pipeline.locate("stages", name, "needs", position),
-        known.hint(wanted) or "`needs` names stages",
-    )
+_LIKE_A_PATH = re.compile(r"[./*]")
 
 
 # ---- missing inputs ---------------------------------------------------------------------------
@@ -140,6 +132,10 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             return None
         return self._missing(stage, where, one, makers)
 
+    def _is_there(self, path: str) -> bool:
+        found = self.is_folder(path.rstrip("/")) if path.endswith("/") else self.exists(path)
+        return found or bool(self.writers.writers_of(path))
+
     def _is_made(self, stage: Stage, path: str, makers: tuple[str, ...]) -> bool:
         """Return whether a stage that runs before this one may make a path, or may have made it in an earlier run."""
         yields_to = self.plan.upstream_of_chains.get(stage.name, frozenset())
@@ -168,7 +164,9 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         if later is None and (cycle := self._cycle(name, path, makers)) is not None:
             return cycle
         if later is None:
-            message, hint, fix = _missing_text(self.plan.pipeline, name, path, self.known_paths, self.neighbours)
+            message, hint, fix = _missing_text(
+                self.plan.pipeline, name, path, self.known_paths, self.neighbours, self._is_there
+            )
         else:
             message = (
                 f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
@@ -202,7 +200,7 @@ def unmade_inputs_errors(
             return _folder_error(pipeline, name, where, one)
         if not _is_required(one):
             return None
-        message, hint, fix = _missing_text(pipeline, name, path, known, neighbours)
+        message, hint, fix = _missing_text(pipeline, name, path, known, neighbours, exists_or_is_made)
         return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint, fix=fix)
 
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
@@ -216,13 +214,18 @@ def unmade_inputs_errors(
 
 
 def _missing_text(
-    pipeline: Pipeline, name: str, path: str, known: Suggestions, neighbours: Neighbours
+    pipeline: Pipeline, name: str, path: str, known: Suggestions, neighbours: Neighbours, is_there: IsFolder
 ) -> tuple[str, str, Fix | None]:
     """Return message, hint and change about an input that no stage makes."""
     message = f"input `{path}` of stage `{name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
     if skipped is not None:
         return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`", None
+    if (words := _words(path, is_there)) is not None:
+        hint = f"did you mean {' and '.join(f'`{word}`' for word in words)}? Write each as an entry of its own"
+        return message, hint, (path, ", ".join(words))
+    if (joined := _joined_output(pipeline, path)) is not None:
+        return message, joined, None
     others = sorted(neighbours(path))
     base = path.rstrip("/").rpartition("/")[2]
     # The path itself may be known, as an output of a stage that runs later.
@@ -234,6 +237,26 @@ def _missing_text(
         return message, f"create it, add it to {what}, or write `{path}**`, which may match no file", None
     may_be_missing = f"`{{path: {path}, optional: true}}`"
     return message, f"create it, or add it to {what}; if it may be missing, write {may_be_missing}", None
+
+
+def _words(path: str, is_there: Callable[[str], bool]) -> list[str] | None:
+    """Return the paths that a text means with spaces between them, as in make, if one of them is there; else None."""
+    words = [word.removesuffix(",") for word in path.split()]
+    is_list = len(words) > 1 and all(_LIKE_A_PATH.search(word) for word in words)
+    return words if is_list and any(map(is_there, words)) else None
+
+
+def _joined_output(pipeline: Pipeline, path: str) -> str | None:
+    """Return a hint if a stage has an output whose name is this path and others, with spaces between them."""
+    for stage in pipeline.stages:
+        for position, output in enumerate(stage.outputs if isinstance(stage, Stage) else ()):
+            words = [word.removesuffix(",") for word in output.split()]
+            if len(words) > 1 and path in words:
+                place = pipeline.locate("stages", stage.name, "outputs", position)
+                line = f" (line {place.line})" if place else ""
+                listed = ", ".join(words)
+                return f"the output `{output}` of `{stage.name}`{line} is one name with spaces: write `{listed}` there"
+    return None
 
 
 def _folder_error(pipeline: Pipeline, name: str, where: Where, one: Input) -> Diagnostic:

@@ -65,6 +65,12 @@ def place_of_output(pipeline: Pipeline, node: Node, path: str) -> Location | Non
     return pipeline.locate("stages", node.name, "outputs") if written is None else written.place
 
 
+def output_of(pipeline: Pipeline, node: Node, path: str) -> str | None:
+    """Return the output or write scope of a node that has a path, as it is written, or None."""
+    written = _output(pipeline, node, normalize_pattern(path))
+    return None if written is None else written.text
+
+
 def unbounded_output(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
     """Return the output, as it is written, by which an item may write any path; empty if the edge has none."""
     read = _read(pipeline, reader, why)
