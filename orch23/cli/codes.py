@@ -56,6 +56,12 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
         "no working directory",
         "The working directory was removed. Change to an existing directory, or name one with `-C`.",
     ),
+    "W661": (
+        "files are beside the pipeline, but not where the project root would have them",
+        "All paths of a pipeline are relative to the root of the project: the nearest directory upwards with "
+        "`orch23.toml` or `[tool.orch23]`, else with `.git`, else with the pipeline. Create an empty `orch23.toml` "
+        "beside the pipeline and work there, or write the paths from the root.",
+    ),
     "W668": (
         "a file of another user was ignored",
         "orch23 searches parent directories for the project root: `orch23.toml`, `[tool.orch23]` in pyproject.toml, "

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from types import NoneType
 from typing import Any, TypeAlias, TypeVar
@@ -49,6 +49,32 @@ def is_from_environment(context: click.Context, parameter: str) -> bool:
     return context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
 
 
+class NoSuchCommandError(click.UsageError):
+    """A word is not a command. `known` are the commands of the group; None for the group of all commands."""
+
+    def __init__(self, name: str, ctx: click.Context, known: Sequence[str] | None = None) -> None:
+        """Keep the word, to suggest near ones."""
+        super().__init__(f"no such command: `{name}`", ctx)
+        self.name, self.known = name, known
+
+
+class _Group(click.Group):
+    """A group of commands below a command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names, with its arguments.
+
+        Raises:
+            NoSuchCommandError: there is no such command.
+
+        """
+        if not args[0].startswith("-") and args[0] not in self.commands:
+            raise NoSuchCommandError(args[0], ctx, sorted(self.commands))
+        return super().resolve_command(ctx, args)
+
+
 def declare_group(name: str, group: click.Group | None = None) -> Callable[[Declaration], click.Group]:
     """Make a group of its declaration. Called without one of its commands, it shows its help."""
 
@@ -60,7 +86,8 @@ def declare_group(name: str, group: click.Group | None = None) -> Callable[[Decl
             return ExitCode.OK
 
         make = click.group if group is None else group.group
-        return make(name, invoke_without_command=True)(update_wrapper(click.pass_context(show), declaration))
+        shown = update_wrapper(click.pass_context(show), declaration)
+        return make(name, cls=_Group, invoke_without_command=True)(shown)
 
     return declare
 

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from orch23.cli.codes import OS_ERROR_HINTS
 from orch23.cli.console import Console, redirect_to_devnull
 from orch23.cli.discovery import find_project
-from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME, NoSuchCommandError
-from orch23.model.diagnostic import Diagnostic, nearest_names
+from orch23.cli.group import PROGRAM_NAME
+from orch23.cli.usage_hints import usage_hint
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
@@ -34,7 +35,7 @@ def report_error(error: Exception | SystemExit, console: Console, argv: Sequence
     """
     match error:
         case click.ClickException():
-            return _usage(error)
+            return _usage(error, console, argv)
         case click.Abort():
             return ExitCode.SIGINT
         case ForeignStoreError():
@@ -74,40 +75,22 @@ def _os_error(error: OSError, console: Console) -> int:
     return ExitCode.MACHINE
 
 
-def _usage(error: click.ClickException) -> ExitCode:
+def _usage(error: click.ClickException, console: Console, argv: Sequence[str]) -> ExitCode:
     context = error.ctx if isinstance(error, click.UsageError) else None
     usage = f"{context.get_usage()}\n" if context is not None else ""
-    command = context.command_path if context is not None else PROGRAM_NAME
-    near = _near_commands(error.name) if isinstance(error, NoSuchCommandError) else ()
-    suggestion = f"did you mean `{near[0]}`? " if near else ""
-    what = "commands" if isinstance(error, NoSuchCommandError) else "options and arguments"
-    hint = f"{suggestion}`{command} --help` lists {what}"
+    hint = usage_hint(error, console.here, argv)
     Console().write_err(f"{usage}error: {visible(error.format_message())}\n  = help: {hint}\n")
     return ExitCode.USAGE
-
-
-# Words of other tools, which the commands here do not resemble, or of which the nearest command does something else.
-_SAME_AS = {
-    **dict.fromkeys(("run", "make", "start", "exec", "execute", "repro", "apply", "up"), "build"),
-    **dict.fromkeys(("check", "lint"), "validate"),
-    **dict.fromkeys(("new", "create"), "init"),
-    **dict.fromkeys(("ls", "list", "stages"), "graph"),
-    **dict.fromkeys(("dry-run", "status"), "plan"),
-    "clean": "gc",
-    "logs": "log",
-}
-
-
-def _near_commands(word: str) -> Sequence[str]:
-    known = _SAME_AS.get(word)
-    return (known,) if known in COMMAND_NAMES else nearest_names(word, COMMAND_NAMES)
 
 
 def _report(error: Orch23Error, console: Console, argv: Sequence[str] = ()) -> int:
     sources = getattr(error, "sources", None)
     if not isinstance(sources, Mapping):
         sources = _sources(error, _root(console))
-    console.write_diagnostics(tuple(_with_command(one, console.here, argv) for one in error.diagnostics), sources)
+    diagnostics = tuple(_with_command(one, console.here, argv) for one in error.diagnostics)
+    from orch23.cli.root_note import with_root_note  # noqa: PLC0415 - only for errors
+
+    console.write_diagnostics(with_root_note(diagnostics, console), sources)
     if console.is_in_github_actions:
         _annotate(error, console)
     return console.exit_number_of(error)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from orch23 import __version__
 from orch23.cli.console import ColorChoice, Console, working_directory
-from orch23.cli.declaration import option
+from orch23.cli.declaration import NoSuchCommandError, option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
@@ -25,15 +25,6 @@ _DECLARED_IN = {
 _MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names.split()}
 # The commands, most used first. Each is `NAME_command` of a module in `commands`.
 COMMAND_NAMES = tuple(_MODULES)
-
-
-class NoSuchCommandError(click.UsageError):
-    """A word is not a command."""
-
-    def __init__(self, name: str, ctx: click.Context) -> None:
-        """Keep the word, to suggest near ones."""
-        super().__init__(f"no such command: `{name}`", ctx)
-        self.name = name
 
 
 class CommandLine(Struct, frozen=True):

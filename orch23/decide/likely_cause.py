@@ -230,7 +230,22 @@ def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyC
             )
     if known.has_module(top):
         return None
-    return missing_package(top, known)
+    return _missing_below(name, top, failed, known) or missing_package(top, known)
+
+
+def _missing_below(name: str, top: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
+    """Return the cause of a module that the step did not get, though it got the file or folder of its first name."""
+    if name == top and (known.is_staged(f"{top}.py") or known.is_staged(top)):
+        text = f"`{top}` is in the folder of the step, but Python does not look for modules there"
+        hint = "a script looks in its own folder only: run it as `python -m FOLDER.SCRIPT`"
+        return LikelyCause(kind="module", text=text, hint=hint)
+    for folder in dict.fromkeys((".", *failed.python_path, "src")):
+        before = "" if folder in (".", "./") else f"{folder.rstrip('/')}/"
+        if name != top and known.is_staged(before + top):
+            path = f"{before}{name.replace('.', '/')}.py"
+            text = f"there is no module `{name}`: the stage has no `{path}`"
+            return LikelyCause(kind="module", text=text, hint=f"create `{path}`, or correct the import")
+    return None
 
 
 def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:

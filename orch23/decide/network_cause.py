@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from orch23.model.event_data import LikelyCause
 from orch23.model.patterns import lazy_pattern
 
+# In any case, `ENOTFOUND` is also a part of FileNotFoundError, and `getaddrinfo` may be a part of the name of a file.
 _NO_CONNECTION = lazy_pattern(
-    r"(?i)could not resolve|name resolution|name or service not known|network is unreachable|getaddrinfo|EAI_AGAIN"
-    r"|ENOTFOUND|ENETUNREACH|failed to resolve|unable to resolve|no such host|failed to establish a new connection"
+    r"(?i)could not resolve|name resolution|name or service not known|network is unreachable|\bgetaddrinfo\b"
+    r"|\b(?-i:EAI_AGAIN|ENOTFOUND|ENETUNREACH)\b|failed to resolve|unable to resolve|no such host"
+    r"|failed to establish a new connection|couldn't connect to server"
 )
+_NO_FILE_LINE = lazy_pattern(r"(?im)^.*(?:no such file or directory|\w*NotFoundError:).*$")
 _REFUSED = lazy_pattern(
     r"(?i)connection refused|ECONNREFUSED|actively refused|couldn't connect to server|failed to connect to \S+ port"
 )
@@ -38,6 +41,7 @@ def network_cause(output: str, command: str, exit_code: int | None) -> LikelyCau
 
     `command` is the text that its author wrote; `exit_code` is None if it is not known.
     """
+    output = _NO_FILE_LINE.sub("", output)
     host = _loopback_in(output, command) if _REFUSED.search(output) else ""
     # A connection to itself is refused because a server runs elsewhere, or because its own did not start.
     if host:

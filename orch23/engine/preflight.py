@@ -105,8 +105,7 @@ def may_use_sandbox(node: Stage | ForeachStage) -> bool:
 
 
 _ANOTHER = (
-    "call another model with --provider and --model, such as one on this machine: `orch23 model install smollm2`, then "
-    "`orch23 build --provider local --model smollm2`"
+    "call a model on this machine: `orch23 model install smollm2`, then `orch23 build --provider local --model smollm2`"
 )
 
 
@@ -184,8 +183,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             raise kind(*self._by_stage(found))
 
     def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
-        keys = {stage.family: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, _ in found}
-        places = {name: self.pipeline.locate("stages", name, *key) for name, key in keys.items()}
+        keys = {stage.family: "llm/provider" if stage.step.asks_model else stage.kind for stage, _ in found}
+        places = {name: self.pipeline.locate_written(f"stages/{name}/{key}") for name, key in keys.items()}
         named = [(stage.family, one) for stage, one in found]
         return _grouped(named, lambda name, _: places[name], "`{}` needs it too")
 

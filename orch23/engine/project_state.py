@@ -169,6 +169,13 @@ class ProjectState(Struct, dict=True):
             self.known_originals[path] = entry
         return self.known_originals[path]
 
+    def is_only_result(self, path: str) -> bool:
+        """Return whether the file at a path is the result of a stage, and no bytes of the user were or are there."""
+        entry = self.store.workspace.entry(path)
+        if entry is None or not self.ownership.is_known(path, entry) or self.ownership.is_accepted(path, entry):
+            return False
+        return self.original(path) is None
+
     def has_owner(self, path: str) -> bool:
         """Return whether any record, old or new, has an output at a path."""
         return bool(self.locked.owning(path) or self.store.records.owners(path))

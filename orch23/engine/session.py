@@ -384,9 +384,11 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
             state.extend(plan)
     # A file that no stage makes any more will be removed, so it does not count as an existing input.
     has_ended_stages = not all(state.plan.is_declared(record.stage) for record in state.former.values())
-    if not problems and (seen or has_ended_stages):  # otherwise `check_plan` has found all missing inputs
-        exists = ObsoleteFiles(state).has_lasting_file
-        problems += missing_inputs_errors(state.plan, exists, state.store.workspace.is_folder)
+    before_makers = state.plan.upstream_of_chains
+    if not problems and (seen or has_ended_stages or before_makers):  # otherwise `check_plan` has found all
+        exists, is_folder = ObsoleteFiles(state).has_lasting_file, state.store.workspace.is_folder
+        known = () if seen or has_ended_stages else state.plan.nodes.keys() - before_makers.keys()
+        problems += missing_inputs_errors(state.plan, exists, is_folder, known, is_result=state.is_only_result)
     if problems:
         raise InvalidInputError(*problems)
 

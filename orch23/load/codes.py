@@ -12,7 +12,8 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     "E802": (
         "unknown key",
         "The key would have no effect here. Correct its spelling, or move it to the right mapping; `orch23 help "
-        "pipeline-reference` lists the keys of each mapping.",
+        "pipeline-reference` lists the keys of each mapping. No key takes a secret, such as that of a "
+        "provider: secrets come only from the environment.",
     ),
     "E803": (
         "a key appears twice",

@@ -260,12 +260,16 @@ def parse_pipeline(
 
 def _form_diagnostics(parsed: ParsedText, found: "Sequence[SchemaError]") -> Iterator[Diagnostic]:
     """Yield errors of form, but not where the YAML reader reported one: both have the same cause."""
+    if not found:
+        return
+    from orch23.load.value_fixes import with_fix  # noqa: PLC0415 - only for errors
+
     reported, meant = {one.location for one in parsed.diagnostics}, meant_keys(found)
     for one in found:
         place = parsed.location_of(one.path, one.key)
         if place not in reported and not is_misspelt(one.code, one.path, one.message, meant):
-            fix = (parsed.text_at(place), one.write) if place is not None and one.write else None
-            yield Diagnostic(one.code, one.message, place, one.hint, fix=fix)
+            problem = Diagnostic(one.code, one.message, place, one.hint)
+            yield with_fix(problem, parsed, one.write, "" if one.key else one.path)
 
 
 class _Plugins(Struct, frozen=True):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Mark: TypeAlias = Any
 """The position of a character in a text, from PyYAML. The type stubs of PyYAML declare different types for it."""
 
+TAB_REFUSED = "a tab is not allowed here"
 QUOTE_EXPRESSION_HINT = 'put the expression in quotes: "${{ … }}"'
 QUOTE_PATTERN_HINT = 'a pattern that starts with * needs quotes: "*.py"'
 
@@ -127,7 +128,7 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
     if opened is not None and "alias" in context:
         return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)
     if line[where.column - 1 : where.column] == "\t":
-        return Diagnostic("E801", "a tab is not allowed here", where, "indent with spaces")
+        return Diagnostic("E801", TAB_REFUSED, where, "indent with spaces")
     if "quoted" not in context and (expression := _EXPRESSION.search(line)):
         where = Location(file, where.line, expression.start() + 1, len(expression.group()))
         return Diagnostic("E801", "an expression needs quotes here", where, QUOTE_EXPRESSION_HINT)
@@ -139,9 +140,24 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
         return Diagnostic("E801", message, where, hint)
     # A later line, or the end of this one, says nothing; the sign that is not closed does.
     is_at_end = opened.line < where.line or not line[where.column - 1 :].strip()
-    if is_at_end or "flow" not in context:
-        return Diagnostic("E801", message, opened, hint)
-    return Diagnostic("E801", message, where, hint, related=(Related("opened here", opened),))
+    related = () if is_at_end or "flow" not in context else (Related("opened here", opened),)
+    found = Diagnostic("E801", message, where if related else opened, hint, related=related)
+    start = "".join(lines[opened.line - 1 : opened.line])
+    return (_comment_in_value(start, opened) if "flow" in context else None) or found
+
+
+_WITH_COMMENT = re.compile(r"([^\s,\[\]{}\"'#]+) +(#[^\s#\]][^\],}]*[^\s\],}]|#\w)")
+
+
+def _comment_in_value(line: str, opened: Location) -> Diagnostic | None:
+    """Return the error of a list or mapping that is not closed since a slice in it, `path #Heading`, is a comment."""
+    found = _WITH_COMMENT.search(line, opened.column)
+    if found is None:
+        return None
+    message = "` #` begins a comment, so the `[` or `{` before it is not closed"
+    place = Location(opened.file, opened.line, found.start() + 1, len(found[0]))
+    value = f'"{found[1]}{found[2]}"'
+    return Diagnostic("E801", message, place, f"quote it: {value}", fix=(found[0], value))
 
 
 def _key_without_colon(lines: Sequence[str], number: int) -> tuple[int, str] | None:

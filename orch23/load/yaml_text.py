@@ -8,7 +8,7 @@ expects, without the surprises of YAML 1.1: `on`, `1:30`, `0o17` and `2024-01-01
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,6 +18,7 @@ from orch23.load.yaml_errors import (
     DATA_LIMITS,
     PIPELINE_LIMITS,
     QUOTE_EXPRESSION_HINT,
+    TAB_REFUSED,
     Mark,
     TextLimits,
     location_at,
@@ -174,9 +175,30 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
             # libyaml 0.2.6 scans ahead and stops at 1,000 levels, before it gives any event. The text before that
             # position is deeper than our own limit, which then reports the location.
             return parse_yaml(text[: error.problem_mark.index], file, caps)
-        building.diagnostics.append(syntax_error(error, text, file))
+        refused = syntax_error(error, text, file)
+        building.diagnostics += _tabs(text, file, refused) or (refused,)
         building.tree = None
     return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.diagnostics), text)
+
+
+def _tabs(text: str, file: str, refused: Diagnostic) -> tuple[Diagnostic, ...]:
+    """Return an error for each line that a tab indents, if a text is refused because of the first one."""
+    if refused.message != TAB_REFUSED:
+        return ()
+    from orch23.load.tabs import tab_errors  # noqa: PLC0415 - only for this error
+
+    return tuple(tab_errors(text, file, partial(_line_of_tab, file)))
+
+
+def _line_of_tab(file: str, text: str) -> int | None:
+    """Return the line, from 0, where a text is refused because of a tab, else None."""
+    try:
+        for _ in _events(text):
+            pass
+    except _yaml().MarkedYAMLError as error:
+        refused = syntax_error(error, text, file)
+        return refused.location.line - 1 if refused.message == TAB_REFUSED and refused.location else None
+    return None
 
 
 def parse_yaml_scalar(text: str) -> Json:

@@ -67,6 +67,13 @@ def quoted_names(names: Iterable[object]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def fix_of_hint(wrong: str, hint: str | None) -> Fix | None:
+    """Return the change from a wrong name to the one that a hint asks about, ``did you mean `name`?``; else None."""
+    head, tail = "did you mean `", "`?"
+    is_question = hint is not None and hint.startswith(head) and hint.endswith(tail)
+    return (wrong, hint[len(head) : -len(tail)]) if hint is not None and is_question else None
+
+
 def errors(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     """Return the diagnostics that are errors."""
     return tuple(d for d in diagnostics if d.severity is Severity.ERROR)

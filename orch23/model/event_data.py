@@ -47,6 +47,7 @@ CauseKind: TypeAlias = Literal[
     "path",
     "python_path",
     "package",
+    "module",
     "program",
     "variable",
     "network",

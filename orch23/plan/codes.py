@@ -6,7 +6,8 @@ PLAN_CODES: Mapping[str, tuple[str, str]] = {
     "E820": (
         "cycle between stages",
         "Each of these stages waits for the next one, so none can start. Each edge is listed with its path or its "
-        "`needs`. Remove one: read another file, or split a stage in two.",
+        "`needs`. Remove one: read another file, or split a stage in two. A stage may read a file before an llm stage "
+        "changes it, but only if the file was yours before.",
     ),
     "E821": (
         "two stages may write the same file",

@@ -16,13 +16,7 @@ from orch23.model.diagnostic import Diagnostic, Related, Suggestions
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
-from orch23.plan.diagnostics import (
-    explain_edge,
-    place_of_output,
-    removal_of_edge,
-    unbounded_output,
-    unknown_stage_error,
-)
+from orch23.plan.edge_reasons import cycle_error, output_of, place_of_output
 from orch23.plan.nodes import (
     CompiledGraph,
     Node,
@@ -47,8 +41,6 @@ from orch23.plan.stage_graph import (
     topological_order,
     with_descendants,
 )
-
-_MOST_REMOVALS = 5
 
 
 class EdgeFirmness(IntEnum):
@@ -123,7 +115,9 @@ def _need_edges(facts: PlanNodes) -> tuple[list[Edge], list[Diagnostic]]:
         for position, need in enumerate(node.needs):
             producers = _needed(facts, node, need, foreach)
             if producers is None:
-                problems.append(unknown_stage_error(pipeline, name, position, need, known))
+                from orch23.plan.unknown_stages import unknown_need_error  # noqa: PLC0415 - only for this error
+
+                problems.append(unknown_need_error(pipeline, name, position, need, known))
             elif name in producers:
                 place = pipeline.locate("stages", name, "needs", position)
                 hint = f"`{name}` needs itself; remove `{need}` from its `needs`"
@@ -256,31 +250,43 @@ def _upstream_of_chains(nodes: Mapping[str, Node], dropped: Iterable[Edge]) -> d
 
 
 def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: WriterIndex) -> list[Diagnostic]:
+    found = [pair for pair in writers.overlaps() if not _may_share(nodes[pair[0]], nodes[pair[1]])]
+    if not found:
+        return []
+    # The later one is reported: the stages above it were there before.
+    number = {stage.name: number for number, stage in enumerate(pipeline.stages)}
+    pairs = [(*sorted((a, b), key=lambda name: number.get(family_of(name), 0)), path) for a, b, path in found]
     return [
         Diagnostic(
             "E821",
             f"stages `{one}` and `{other}` may both write `{path}`",
             place_of_output(pipeline, nodes[other], path),
-            _ways_out(nodes[one], nodes[other], path),
+            _ways_out(pipeline, nodes[one], nodes[other], path),
             related=(Related(f"`{one}` writes here", place_of_output(pipeline, nodes[one], path)),),
         )
-        for one, other, path in writers.overlaps()
-        if not _may_share(nodes[one], nodes[other])
+        for one, other, path in pairs
     ]
 
 
-def _ways_out(one: Node, other: Node, path: str) -> str:
+def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
     """Return what to do about two stages that write one path."""
-    chain = "make both items of one `foreach` with `order: sequential`"
+    items = "make both items of one `foreach` with `order: sequential`"
+    chain = f", or {items}" if "@" in one.name or "@" in other.name else ""
     if path not in _outputs_of(one) or path not in _outputs_of(other):
-        return f"narrow `outputs` or `allowed_paths.write` of one of them, or {chain}"
+        for node in (other, one):
+            wide = output_of(pipeline, node, path)
+            if wide is not None and isinstance(node, Stage) and wide not in node.outputs:
+                return f"narrow `{wide}` in `allowed_paths.write` of `{node.name}`{chain}"
+            if wide is not None and (wide.endswith("/") or is_glob(wide)):
+                return f"name the files that `{node.name}` writes instead of `{wide}`{chain}"
+        return f"name other files in one of them{chain}"
     folder, _, name = path.rpartition("/")
     new = "/".join(filter(None, (folder, f"{other.name}.{name.rpartition('.')[2]}" if "." in name else "")))
     example = f", such as `{new}`" if "." in name and "@" not in other.name and new != path else ""
-    return (
-        f"give `{other.name}` another output{example}; to change the file of `{one.name}`, also give it "
-        f"`inputs: [{path}]`, or {chain}"
+    change = (
+        f"; if `{other.name}` changes the file that `{one.name}` makes, also give `{other.name}` `inputs: [{path}]`"
     )
+    return f"give `{other.name}` another output{example}{change}{chain}"
 
 
 def _outputs_of(node: Node) -> Sequence[str]:
@@ -294,31 +300,7 @@ def _may_share(one: Node, other: Node) -> bool:
     return chain_of(one) is not None and chain_of(one) == chain_of(other)
 
 
-def _removals(pipeline: Pipeline, steps: Sequence[tuple[Node, Node, str]]) -> str:
-    """Return which lines to remove one of, so that a cycle of these edges is none."""
-    found = [removal for step in steps if (removal := removal_of_edge(pipeline, *step))]
-    if len(found) < len(steps) or len(found) > _MOST_REMOVALS:
-        return "remove one of these inputs, outputs or needs"
-    return f"remove {', or '.join(dict.fromkeys(found))}"
-
-
 def _cycle_errors(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
     """Return an error for one cycle of each strongly connected component, with its edges."""
-    problems = []
-    for edges in find_cycles(graph):
-        steps = [(nodes[a], nodes[b], why) for a, b, why in edges]
-        path = [a for a, _, _ in edges]
-        hint = _removals(pipeline, steps)
-        # For an output whose path an item decides, a folder in front of it often removes the edge.
-        if unbounded := next((text for step in steps if (text := unbounded_output(pipeline, *step))), ""):
-            hint = f"`{unbounded}` may be any path: put a folder in front of it, or remove one of these"
-        problems.append(
-            Diagnostic(
-                "E820",
-                "cycle: " + " -> ".join([*path, path[0]]),
-                pipeline.locate("stages", path[0]),
-                hint,
-                related=tuple(explain_edge(pipeline, *step) for step in steps),
-            )
-        )
-    return sorted(problems, key=lambda d: d.message)
+    cycles = (tuple(Edge(*edge) for edge in edges) for edges in find_cycles(graph))
+    return sorted((cycle_error(pipeline, nodes, edges) for edges in cycles), key=lambda d: d.message)

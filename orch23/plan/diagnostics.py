@@ -1,137 +1,23 @@
-"""Diagnostics of plans: missing inputs, unknown stages in `needs`, reasons of edges."""
+"""Diagnostics of plans: missing inputs, unknown stages in `needs`."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Fix, Location, Related, Suggestions
-from orch23.model.digest import Json
-from orch23.model.fields import leaves
-from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
-from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
+from orch23.model.diagnostic import Diagnostic, Fix, Suggestions
+from orch23.model.paths import escape_pattern, is_glob, match, may_overlap
+from orch23.model.pipeline import GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
-from orch23.plan.nodes import Node, WriterIndex, declared_node, writes_of
+from orch23.plan.nodes import Where, WriterIndex, placed_inputs, writes_of
 
-_EXPRESSION = "${{"
-_NEEDS = "needs "
-
-
-# ---- edges ------------------------------------------------------------------------------------
-
-
-class _Written(Struct, frozen=True):
-    """A path or pattern as it is written in the pipeline, the pattern that it means, and its location."""
-
-    text: str
-    pattern: str
-    place: Location | None
-
-
-def explain_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> Related:
-    """Return why a reader comes after a producer. `why` is the reason of their edge."""
-    a, b = producer.name, reader.name
-    after = f"`{b}` comes after `{a}`"
-    if why.startswith(_NEEDS):
-        need = why.removeprefix(_NEEDS)
-        position = reader.needs.index(need) if need in reader.needs else 0
-        return Related(f"{after}: it needs `{need}`", pipeline.locate("stages", b, "needs", position))
-    read = _read(pipeline, reader, why)
-    if read is None:
-        return Related(f"{after} by {why}", pipeline.locate("stages", b))
-    written = _output(pipeline, producer, read.pattern)
-    if written is None:
-        return Related(f"{after}: it reads `{read.text}`", read.place)
-    line = f" (line {written.place.line})" if written.place else ""
-    if written.text == read.text:
-        return Related(f"{after}: it reads `{read.text}`, an output of `{a}`{line}", read.place)
-    return Related(f"{after}: it reads `{read.text}`, which may be `{written.text}` of `{a}`{line}", read.place)
-
-
-def removal_of_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
-    """Return what to remove in the reader so that it does not come after the producer; empty if that is not known."""
-    if why.startswith(_NEEDS):
-        need, key = why.removeprefix(_NEEDS), "needs"
-        found = explain_edge(pipeline, producer, reader, why).location
-    else:
-        read = _read(pipeline, reader, why)
-        need, key, found = ("", "", None) if read is None else (read.text, "inputs", read.place)
-    if found is None or isinstance(reader, ForeachStage):
-        return ""
-    return f"`{need}` from `{key}` of `{reader.name}` (line {found.line})"
-
-
-def place_of_output(pipeline: Pipeline, node: Node, path: str) -> Location | None:
-    """Return the location of the output or write scope of a node that has a path, or else of the node."""
-    written = _output(pipeline, node, normalize_pattern(path))
-    return pipeline.locate("stages", node.name, "outputs") if written is None else written.place
-
-
-def unbounded_output(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
-    """Return the output, as it is written, by which an item may write any path; empty if the edge has none."""
-    read = _read(pipeline, reader, why)
-    written = None if read is None else _output(pipeline, producer, read.pattern)
-    return written.text if written is not None and written.pattern == "**" and _EXPRESSION in written.text else ""
-
-
-def _read(pipeline: Pipeline, reader: Node, why: str) -> _Written | None:
-    return next((one for one in _reads(pipeline, reader) if one.pattern == normalize_pattern(why)), None)
-
-
-def _output(pipeline: Pipeline, producer: Node, pattern: str) -> _Written | None:
-    return next((one for one in _writes(pipeline, producer) if may_overlap(one.pattern, pattern)), None)
-
-
-def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
-    """Yield what a node reads: its inputs first, then the list of its foreach, or all other texts of a foreach."""
-    if isinstance(node, ForeachStage):
-        yield from _texts(pipeline, node.name, ("inputs",), node.body.get("inputs"))
-        yield from _texts(pipeline, node.name, (), node.body)
-    else:
-        for where, one in _inputs(node):
-            yield _Written(one.text, normalize_pattern(one.pattern), pipeline.locate("stages", node.name, *where))
-    family = declared_node(pipeline, node.name)
-    if isinstance(family, ForeachStage) and family.foreach.source is not None:
-        source = family.foreach.source
-        yield _Written(source, normalize_pattern(source), pipeline.locate("stages", family.name, "foreach", "from"))
-
-
-def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
-    if isinstance(node, ForeachStage):
-        yield from _texts(pipeline, node.name, ("outputs",), node.body.get("outputs"))
-        yield from _texts(pipeline, node.name, ("allowed_paths",), node.body.get("allowed_paths"))
-        return
-    for position, path in enumerate(node.outputs):
-        yield _Written(path, normalize_pattern(path), pipeline.locate("stages", node.name, "outputs", position))
-    for position, path in enumerate(node.fence.write):
-        place = pipeline.locate("stages", node.name, "allowed_paths", "write", position)
-        yield _Written(path, normalize_pattern(path), place)
-
-
-def _texts(pipeline: Pipeline, stage: str, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:
-    """Yield all texts below a node of a foreach; from the segment with an expression on, any path is possible."""
-    for path, text in leaves(value, at):
-        head, unknown, _ = text.partition(_EXPRESSION) if isinstance(text, str) else ("", "", "")
-        pattern = head[: head.rfind("/") + 1] + "**" if unknown else head.partition("#")[0]
-        if pattern:
-            yield _Written(str(text), normalize_pattern(pattern), pipeline.locate("stages", stage, *path))
-
-
-def unknown_stage_error(pipeline: Pipeline, name: str, position: int, need: str, known: Suggestions) -> Diagnostic:
-    """Return the error about an entry of `needs` that is not the name of a stage."""
-    wanted = need.removesuffix("[*]")
-    return Diagnostic(
-        "E827" if "@" in wanted else "E823",
-        f"stage `{name}` needs `{wanted}`, which is not a stage of this pipeline",
-        pipeline.locate("stages", name, "needs", position),
-        known.hint(wanted) or "`needs` names stages",
-    )
+_LIKE_A_PATH = re.compile(r"[./*]")
 
 
 # ---- missing inputs ---------------------------------------------------------------------------
 
-_Where: TypeAlias = tuple[str | int, ...]
 IsFolder: TypeAlias = Callable[[str], bool]
 
 
@@ -141,6 +27,10 @@ def _no_folder(_path: str) -> bool:
 
 Neighbours: TypeAlias = Callable[[str], Iterable[str]]
 """Return the paths that may be meant by one that does not exist, for suggestions."""
+
+
+def _no_result(_path: str) -> bool:
+    return False
 
 
 def _no_neighbours(_path: str) -> Iterable[str]:
@@ -163,14 +53,16 @@ def missing_inputs_errors(
     is_folder: IsFolder = _no_folder,
     known: Collection[str] = (),
     neighbours: Neighbours = _no_neighbours,
+    is_result: Callable[[str], bool] = _no_result,
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that neither exists nor is made by a stage, or that is a folder.
 
     `exists` is asked only for inputs of which no stage upstream has the path as an output. The inputs of the `known`
-    stages exist.
+    stages exist. `is_result` returns whether a file exists only because a stage made it: a stage that comes before that
+    stage does not see it.
     """
     # One search for the whole plan: comparing each input with the writes of each stage upstream takes quadratic time.
-    search = _MissingInputs(plan, exists, is_folder, neighbours)
+    search = _MissingInputs(plan, exists, is_folder, neighbours, is_result)
     stages = (node for name, node in plan.nodes.items() if isinstance(node, Stage) and name not in known)
     return tuple(problem for stage in stages for problem in search.errors_of(stage))
 
@@ -182,6 +74,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
     exists: Callable[[str], bool]
     is_folder: IsFolder
     neighbours: Neighbours
+    is_result: Callable[[str], bool]
 
     @cached_property
     def makers(self) -> Mapping[str, tuple[str, ...]]:
@@ -209,7 +102,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         return Suggestions(written.union(filter(self.exists, _literal_reads(self.plan))))
 
     def errors_of(self, stage: Stage) -> Iterator[Diagnostic]:
-        inputs = _inputs(stage)
+        inputs = placed_inputs(stage)
         for where, one in inputs:
             if _is_literal(_path(one)) and (problem := self._error(stage, where, one)) is not None:
                 yield problem
@@ -221,12 +114,15 @@ class _MissingInputs(Struct, frozen=True, dict=True):
                 place = self.plan.pipeline.locate("stages", stage.name, *where)
                 yield Diagnostic("E822", message, place, f"for this file, write `{escape_pattern(name)}`")
 
-    def _error(self, stage: Stage, where: _Where, one: Input) -> Diagnostic | None:
+    def _error(self, stage: Stage, where: Where, one: Input) -> Diagnostic | None:
         path = _path(one)
         if path in self.makers and self._is_made(stage, path, self.makers[path]):
             return None
-        if self.is_folder(path.rstrip("/")) if path.endswith("/") else self.exists(path):
-            return None
+        is_folder = path.endswith("/")
+        if self.is_folder(path.rstrip("/")) if is_folder else self.exists(path):
+            may_be_unseen = stage.name in self.plan.upstream_of_chains and _is_required(one) and not is_folder
+            makers = self.writers.writers_of(path) if may_be_unseen and self.is_result(path) else ()
+            return self._cycle(stage.name, path, makers)
         makers = self.writers.writers_of(path)
         if self._is_made(stage, path, makers):
             return None
@@ -235,6 +131,10 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         if not _is_required(one) or not set(makers).isdisjoint(self.plan.earlier_items(stage.name)):
             return None
         return self._missing(stage, where, one, makers)
+
+    def _is_there(self, path: str) -> bool:
+        found = self.is_folder(path.rstrip("/")) if path.endswith("/") else self.exists(path)
+        return found or bool(self.writers.writers_of(path))
 
     def _is_made(self, stage: Stage, path: str, makers: tuple[str, ...]) -> bool:
         """Return whether a stage that runs before this one may make a path, or may have made it in an earlier run."""
@@ -247,19 +147,26 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             or (path.endswith("/") and bool(self.declared.writers_of(path)))
         )
 
-    def _missing(self, stage: Stage, where: _Where, one: Input, makers: tuple[str, ...]) -> Diagnostic:
+    def _cycle(self, name: str, path: str, makers: tuple[str, ...]) -> Diagnostic | None:
+        """Return the error that a stage reads a path of a stage that comes after it, if one of the makers does."""
+        # A stage of a model may come after a reader of its file, which then reads the version before (ADR 19).
+        if not (stages := {maker for maker in makers if isinstance(self.plan.nodes.get(maker), Stage)}):
+            return None
+        from orch23.plan.edge_reasons import later_maker_error  # noqa: PLC0415 - only for errors
+
+        return later_maker_error(self.plan, name, path, stages)
+
+    def _missing(self, stage: Stage, where: Where, one: Input, makers: tuple[str, ...]) -> Diagnostic:
         name, path = stage.name, _path(one)
         place, fix = self.plan.pipeline.locate("stages", name, *where), None
         items = self.plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
         later = next((item for item in items if item in makers), None)
-        # A stage of a model may come after a reader of its file, which then reads the version before (ADR 19).
-        stages = [maker for maker in makers if isinstance(self.plan.nodes.get(maker), Stage)]
-        after = next((maker for maker in stages if name in self.plan.upstream[maker]), None)
-        if later is None and after is not None:
-            message = f"cycle: stage `{name}` reads `{path}`, and `{after}`, which makes it, runs after `{name}`"
-            hint = f"remove `{name}` from `needs` of `{after}`, and what it makes from its `inputs`"
-        elif later is None:
-            message, hint, fix = _missing_text(self.plan.pipeline, name, path, self.known_paths, self.neighbours)
+        if later is None and (cycle := self._cycle(name, path, makers)) is not None:
+            return cycle
+        if later is None:
+            message, hint, fix = _missing_text(
+                self.plan.pipeline, name, path, self.known_paths, self.neighbours, self._is_there
+            )
         else:
             message = (
                 f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
@@ -287,33 +194,38 @@ def unmade_inputs_errors(
         there = is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
         return there or bool(writers.writers_of(path))
 
-    def error(name: str, where: _Where, one: Input) -> Diagnostic | None:
+    def error(name: str, where: Where, one: Input) -> Diagnostic | None:
         path = _path(one)
         if is_folder(path):
             return _folder_error(pipeline, name, where, one)
         if not _is_required(one):
             return None
-        message, hint, fix = _missing_text(pipeline, name, path, known, neighbours)
+        message, hint, fix = _missing_text(pipeline, name, path, known, neighbours, exists_or_is_made)
         return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint, fix=fix)
 
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
     unmade = (
         error(stage.name, where, one)
         for stage in stages
-        for where, one in _inputs(stage)
+        for where, one in placed_inputs(stage)
         if _is_literal(path := _path(one)) and not exists_or_is_made(path)
     )
     return tuple(filter(None, unmade))
 
 
 def _missing_text(
-    pipeline: Pipeline, name: str, path: str, known: Suggestions, neighbours: Neighbours
+    pipeline: Pipeline, name: str, path: str, known: Suggestions, neighbours: Neighbours, is_there: IsFolder
 ) -> tuple[str, str, Fix | None]:
     """Return message, hint and change about an input that no stage makes."""
     message = f"input `{path}` of stage `{name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
     if skipped is not None:
         return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`", None
+    if (words := _words(path, is_there)) is not None:
+        hint = f"did you mean {' and '.join(f'`{word}`' for word in words)}? Write each as an entry of its own"
+        return message, hint, (path, ", ".join(words))
+    if (joined := _joined_output(pipeline, path)) is not None:
+        return message, joined, None
     others = sorted(neighbours(path))
     base = path.rstrip("/").rpartition("/")[2]
     # The path itself may be known, as an output of a stage that runs later.
@@ -327,19 +239,33 @@ def _missing_text(
     return message, f"create it, or add it to {what}; if it may be missing, write {may_be_missing}", None
 
 
-def _folder_error(pipeline: Pipeline, name: str, where: _Where, one: Input) -> Diagnostic:
+def _words(path: str, is_there: Callable[[str], bool]) -> list[str] | None:
+    """Return the paths that a text means with spaces between them, as in make, if one of them is there; else None."""
+    words = [word.removesuffix(",") for word in path.split()]
+    is_list = len(words) > 1 and all(_LIKE_A_PATH.search(word) for word in words)
+    return words if is_list and any(map(is_there, words)) else None
+
+
+def _joined_output(pipeline: Pipeline, path: str) -> str | None:
+    """Return a hint if a stage has an output whose name is this path and others, with spaces between them."""
+    for stage in pipeline.stages:
+        for position, output in enumerate(stage.outputs if isinstance(stage, Stage) else ()):
+            words = [word.removesuffix(",") for word in output.split()]
+            if len(words) > 1 and path in words:
+                place = pipeline.locate("stages", stage.name, "outputs", position)
+                line = f" (line {place.line})" if place else ""
+                listed = ", ".join(words)
+                return f"the output `{output}` of `{stage.name}`{line} is one name with spaces: write `{listed}` there"
+    return None
+
+
+def _folder_error(pipeline: Pipeline, name: str, where: Where, one: Input) -> Diagnostic:
     path = _path(one)
     hint = f"write `{path}/` for all files below it, or name a file"
     if isinstance(one, SliceInput):
         hint = f"a slice is a part of one file: name a file below `{path}/`"
     message = f"input `{path}` of stage `{name}` is a folder"
     return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint)
-
-
-def _inputs(stage: Stage) -> list[tuple[_Where, Input]]:
-    """Return the inputs of a stage and of its verification, each with its path below the stage."""
-    found: list[tuple[_Where, Input]] = [(("inputs", n), one) for n, one in enumerate(stage.inputs)]
-    return found + [(("verify", "inputs", n), one) for n, one in enumerate(stage.verify.inputs)]
 
 
 def _path(one: Input) -> str:

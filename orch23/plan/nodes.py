@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -10,6 +11,7 @@ from orch23.model.paths import PatternSet, covers, is_glob, may_overlap, normali
 from orch23.model.pipeline import (
     ForeachStage,
     GlobInput,
+    Input,
     ListInput,
     OrderInput,
     Pipeline,
@@ -20,6 +22,8 @@ from orch23.model.pipeline import (
 from orch23.model.plan import Edge, Plan
 
 Node = Stage | ForeachStage
+Where: TypeAlias = tuple[str | int, ...]
+"""The keys and positions that lead to a value below a stage."""
 
 
 class PlanNodes(Struct, frozen=True):
@@ -48,6 +52,12 @@ class CompiledGraph(Struct, frozen=True, array_like=True):
 def reads_of(node: Node) -> tuple[str, ...]:
     """Return the patterns of files that a node waits for, without listings: these have no files that stages make."""
     return _patterns(node, order_only=True)
+
+
+def placed_inputs(stage: Stage) -> list[tuple[Where, Input]]:
+    """Return the inputs of a stage and of its verification, each with its place below the stage."""
+    found: list[tuple[Where, Input]] = [(("inputs", n), one) for n, one in enumerate(stage.inputs)]
+    return found + [(("verify", "inputs", n), one) for n, one in enumerate(stage.verify.inputs)]
 
 
 def _patterns(node: Node, *, order_only: bool) -> tuple[str, ...]:

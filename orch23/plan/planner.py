@@ -1,15 +1,14 @@
 """Build, extend and restore plans; select the stages that a command line names."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Suggestions, nearest_names
+from orch23.model.diagnostic import Diagnostic, Suggestions
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.plan import CompileCache, Plan
-from orch23.plan.diagnostics import unknown_stage_error
 from orch23.plan.nodes import CompiledGraph, PlanNodes, chains_of, graph_facts_of, groups_of, nodes_of
 
 
@@ -103,13 +102,18 @@ def _plan(facts: PlanNodes, graph: CompiledGraph, cache: CompileCache | None) ->
 
 def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnostic, ...]:
     """Return an error for each entry of `needs` that is not one of these names. It needs no plan."""
-    known = Suggestions(names)
-    return tuple(
-        unknown_stage_error(pipeline, stage.name, position, need, known)
+    unknown = [
+        (stage.name, position, need)
         for stage in pipeline.stages
         for position, need in enumerate(stage.needs)
         if family_of(need.removesuffix("[*]")) not in names
-    )
+    ]
+    if not unknown:
+        return ()
+    from orch23.plan.unknown_stages import unknown_need_error  # noqa: PLC0415 - only for this error
+
+    known = Suggestions(names)
+    return tuple(unknown_need_error(pipeline, *one, known) for one in unknown)
 
 
 def extend_plan(
@@ -165,23 +169,11 @@ ALL_STAGES = Selection()
 def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
     meant = [(name, _meant(plan, name)) for name in names]
     if unknown := [name for name, nodes in meant if nodes is None]:
+        from orch23.plan.unknown_stages import unknown_target_error  # noqa: PLC0415 - only for this error
+
         known = sorted({stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped))
-        raise NotFoundError(*(_unknown_name(plan, name, known) for name in unknown))
+        raise NotFoundError(*(unknown_target_error(plan, name, known) for name in unknown))
     return {node for _, nodes in meant for node in nodes or ()}
-
-
-def _unknown_name(plan: Plan, name: str, known: Sequence[str]) -> Diagnostic:
-    """Return the error about a name that is not a stage, with the stage or the file that is probably meant."""
-    message = f"no stage is named `{name}`"
-    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
-    maker = next((stage.name for stage in stages if name.removeprefix("./") in stage.outputs), None)
-    near = nearest_names(name, known) or ([] if maker else nearest_names(name, [plan.pipeline.file]))
-    if near:
-        return Diagnostic("E823", message, hint=f"did you mean `{near[0]}`?", fix=(name, near[0]))
-    if maker:
-        hint = f"`{name}` is an output of the stage `{maker}`: name that stage"
-        return Diagnostic("E823", message, hint=hint, fix=(name, maker))
-    return Diagnostic("E823", message, hint="`orch23 graph` lists the stages")
 
 
 def _meant(plan: Plan, name: str) -> set[str] | None:

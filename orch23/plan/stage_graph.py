@@ -15,7 +15,7 @@ import networkx as nx
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import Pipeline, family_of
 from orch23.model.text import join_first
-from orch23.plan.diagnostics import explain_edge
+from orch23.plan.edge_reasons import explain_edge
 from orch23.plan.nodes import Node
 
 StageGraph: TypeAlias = "nx.DiGraph[str]"

@@ -21,7 +21,8 @@ _MAX_RELATED = 9
 _MAX_SHOWN = 50
 _MAX_TEXT = 1_600
 # What means itself in YAML, also in a list; and what does so between quotes.
-_PLAIN = re.compile(r"[\w./+-][\w./@+*?-]*|\[[\w./+-][\w./@+*?-]*\]")
+_NAME = r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?"
+_PLAIN = re.compile(rf" +|\"[^\"\\]*\"|{_NAME}(?:, {_NAME})*|\[{_NAME}(?:, {_NAME})*\]")
 _QUOTABLE = re.compile(r"[^'\"\\]*")
 _TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
@@ -103,12 +104,19 @@ def _message(one: Diagnostic) -> str:
     return f"{visible(truncate(one.subject, _MAX_TEXT))}: {text}" if one.subject else text
 
 
+def _line(place: Location, sources: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the source line of a place without secrets; None if the file has no such line."""
+    from orch23.model.secret_names import mask_secrets  # noqa: PLC0415 - only where a line is shown
+
+    lines = sources.get(place.file, ())
+    return mask_secrets(lines[place.line - 1].removesuffix("\r")) if 0 < place.line <= len(lines) else None
+
+
 def _excerpt(place: Location, label: str, sources: Mapping[str, Sequence[str]], width: int, paint: _Paint) -> list[str]:
     """Return the source line of a place with carets under its characters; nothing if the file has no such line."""
-    lines = sources.get(place.file, ())
-    if not 0 < place.line <= len(lines):
+    line = _line(place, sources)
+    if line is None:
         return []
-    line = lines[place.line - 1].removesuffix("\r")
     start = min(place.column - 1, len(line))
     end = max(start + 1, min(start + place.length, len(line)))
     before, marked, after = _window(line, start, end)
@@ -123,23 +131,32 @@ def _excerpt(place: Location, label: str, sources: Mapping[str, Sequence[str]], 
 
 def _fixed(place: Location, fix: Fix, sources: Mapping[str, Sequence[str]], width: int, paint: _Paint) -> list[str]:
     """Return the source line of a place before and after a fix; nothing if the place does not have the text."""
-    lines = sources.get(place.file, ())
-    if not 0 < place.line <= len(lines):
+    old = _line(place, sources)
+    if old is None:
         return []
     before, after = fix
-    old = lines[place.line - 1].removesuffix("\r")
     begin = place.column - 1
     at = old.find(before, begin, begin + max(place.length, len(before)))
     new = f"{old[:at]}{after}{old[at + len(before) :]}"
     is_yaml = _PLAIN.fullmatch(after) or (old[begin : begin + 1] in ("'", '"') and _QUOTABLE.fullmatch(after))
     if at < 0 or not is_yaml or max(len(old), len(new)) > MAX_WIDTH:
         return []
+    if ", " in after and not after.startswith("[") and old[:at].strip(" '\"") == "-":
+        # In a list with a line for each entry, each word becomes an entry.
+        start, end = old[:at].rstrip("'\""), old[at + len(before) :].lstrip("'\"")
+        new = "\n".join(f"{start}{word}" for word in after.split(", ")) + end
     number = str(place.line).rjust(width)
+    shown = f"{old[:at]}{_show_tabs(before)}{old[at + len(before) :]}"
     return [
         f"{' ' * width} {paint('|', 'frame')}",
-        f"{paint(number, 'frame')} {paint('-', 'bad')} {visible(old)}",
-        f"{paint(number, 'frame')} {paint('+', 'good')} {visible(new)}",
+        f"{paint(number, 'frame')} {paint('-', 'bad')} {visible(shown)}",
+        *(f"{paint(number, 'frame')} {paint('+', 'good')} {visible(line)}" for line in new.split("\n")),
     ]
+
+
+def _show_tabs(text: str) -> str:
+    """Return a text with arrows for tabs, each as wide as tabs are shown in other lines."""
+    return text.replace("\t", "→   ")
 
 
 def _window(line: str, start: int, end: int) -> tuple[str, str, str]:
@@ -147,7 +164,8 @@ def _window(line: str, start: int, end: int) -> tuple[str, str, str]:
     begin = 0 if end <= MAX_WIDTH else max(0, start - MAX_WIDTH // 2)
     stop = begin + MAX_WIDTH
     parts = (line[begin:start], line[start : min(end, stop)], line[min(end, stop) : stop])
-    before, marked, after = (visible(part).replace("\t", "    ") for part in parts)
+    before, marked, after = map(visible, parts)
+    before, marked, after = before.replace("\t", "    "), _show_tabs(marked), after.replace("\t", "    ")
     return ("..." if begin else "") + before, marked, after + ("..." if stop < len(line) else "")
 
 

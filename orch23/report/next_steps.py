@@ -3,14 +3,21 @@
 import shlex
 from collections.abc import Callable
 
+from orch23.model.diagnostic import Location
 from orch23.model.event import StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
+from orch23.model.patterns import lazy_pattern
+from orch23.model.pipeline import Pipeline, Stage, Verify
+from orch23.model.step import ProcessStep
 from orch23.report.cause_text import is_possible
 from orch23.report.diagnostics import visible
 from orch23.resolve.commands import SHELL_COMMAND, typed_command
 
 _PYTEST = "python -m pytest "
 _MAX_COMMAND = 200
+_SEVERAL = lazy_pattern(r"[;|&()<>`{}!\n]|\$\(")
+_SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
+_EXITS = ("exit", "return")
 
 
 def next_step(name: str, ended: StageFinished, kind: str, command: Callable[..., str], *, is_whole: bool) -> str:
@@ -35,10 +42,48 @@ def next_step(name: str, ended: StageFinished, kind: str, command: Callable[...,
 
 
 def trace_hint(command: str, place: str) -> str:
-    """Return how to see which part of a text that bash runs failed; empty for another command."""
+    """Return how to see which command of a text or script of a shell failed; empty for another program.
+
+    `command` is that of the stage; `place` is where it is written, or empty.
+    """
+    typed = typed_command(command)
+    words = _words_of_one(typed)
+    if script := _script(words):
+        return f"to see each command before it runs, write `set -x` in `{script}`, after its first line"
+    # Of one program alone, bash would show only its name.
+    if typed == command or (words and words[0] not in _EXITS):
+        return ""
     where = f" ({place})" if place else ""
-    hint = f"to see each command before it runs, write `set -x` at the beginning of `shell`{where}"
-    return hint if typed_command(command) != command else ""
+    return f"to see each command before it runs, write `set -x` at the beginning of `shell`{where}"
+
+
+def place_of_verification(pipeline: Pipeline, name: str, command: str) -> Location | None:
+    """Return where the step of a stage's verification with this command is written, or None."""
+    verify = next((one.verify for one in pipeline.stages if isinstance(one, Stage) and one.name == name), Verify())
+    for at, step in zip(verify.places or range(len(verify.steps)), verify.steps, strict=True):
+        words = step.words if isinstance(step, ProcessStep) else None
+        if words == typed_command(command) or (isinstance(words, list) and shlex.join(map(str, words)) == command):
+            # A list is the steps themselves, a mapping has them under `steps`.
+            found = [pipeline.locate("stages", name, "verify", *way, at) for way in ((), ("steps",))]
+            return max(filter(None, found), key=lambda place: (place.line, place.column), default=None)
+    return None
+
+
+def _words_of_one(typed: str) -> list[str]:
+    """Return the words of a single command; none if bash may run more than one."""
+    try:
+        return [] if _SEVERAL.search(typed.strip()) else shlex.split(typed)
+    except ValueError:
+        return []
+
+
+def _script(words: list[str]) -> str:
+    """Return the script of a shell that a command runs, or an empty text."""
+    if not words:
+        return ""
+    if words[0].rpartition("/")[2] in _SHELLS:
+        return words[1] if len(words) > 1 and not words[1].startswith("-") else ""
+    return words[0] if words[0].endswith(".sh") else ""
 
 
 def _change(cause: LikelyCause) -> str:

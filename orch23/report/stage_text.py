@@ -327,9 +327,11 @@ def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, *, is_shell: bo
             hints.setdefault(one.code, one.hint)
     lines = [f"  = {visible(f'{code}: {hint}')}" for code, hint in hints.items()]
     if is_shell and not excerpt and not end.data.cause and end.data.exit_code is not UNSET:
-        from orch23.report.next_steps import trace_hint  # noqa: PLC0415 - only for failures
+        from orch23.report.next_steps import place_of_verification, trace_hint  # noqa: PLC0415 - only for failures
 
-        place = None if end.message.startswith(_VERIFIES) else pipeline.locate("stages", end.name, "shell")
+        verifies = end.message.startswith(_VERIFIES)
+        place = place_of_verification(pipeline, end.name, end.data.command) if verifies else None
+        place = place if verifies else pipeline.locate("stages", end.name, "shell")
         hint = trace_hint(end.data.command, str(place or ""))
         lines += [f"  = help: {visible(hint)}"] if hint else []
     return lines

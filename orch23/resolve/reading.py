@@ -27,6 +27,7 @@ CODES_OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
 """Errors about missing or extra keys or entries. They do not depend on the values."""
 
 _SUGGESTED: Final = re.compile(r"did you mean `(.+)`\?")
+_OF_STEP: Final = re.compile(r"(?:did you mean )?`(.+)`(?:\? It)? is a key of `(.+)`: write it there")
 _MISSING: Final = re.compile(r"`([^`]+)` is missing")
 _STAGE: Final = re.compile("stages/[^/]*")
 
@@ -71,8 +72,15 @@ def is_missing_kind(code: str, path: str, mappings: Container[str]) -> bool:
 
 def meant_keys(found: "Iterable[SchemaError]") -> frozenset[tuple[str, str]]:
     """Return the path of a mapping and the suggested key, for each unknown key that is probably a misspelt one."""
-    suggested = ((one.path, _SUGGESTED.fullmatch(one.hint or "")) for one in found if one.code == "E802")
-    return frozenset((path, key[1]) for path, key in suggested if key is not None)
+    unknown = [(one.path, one.hint or "") for one in found if one.code == "E802"]
+    suggested = ((path, _SUGGESTED.fullmatch(hint)) for path, hint in unknown)
+    of_steps = ((path, _OF_STEP.fullmatch(hint)) for path, hint in unknown)
+    return frozenset(
+        (
+            *((path, key[1]) for path, key in suggested if key is not None),
+            *((f"{path}/{key[2]}", key[1]) for path, key in of_steps if key is not None),
+        )
+    )
 
 
 def is_misspelt(code: str, path: str, message: str, meant: Container[tuple[str, str]]) -> bool:

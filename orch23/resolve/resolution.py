@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, fix_of_hint
 from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.file_policy import secret_file_reason
 from orch23.model.paths import match_any
@@ -352,7 +352,8 @@ class _Inputs(Struct):
         try:
             part = take_slice(_text(self.tree.read(one.path, entry)), one.path, one.selector, self.read_yaml)
         except SliceError as error:
-            self.broken.append(Diagnostic("E833", f"`{one.text}`: {error}", hint=error.hint))
+            fix = None if one.selector.startswith("/") else fix_of_hint(one.selector, error.hint)
+            self.broken.append(Diagnostic("E833", f"`{one.text}`: {error}", hint=error.hint, fix=fix))
             return
         digest = digest_bytes(part.text.encode()).sha256
         self.aspects[f"{self.prefix}slice:{one.text}"] = digest

@@ -4,7 +4,7 @@ This module imports jsonschema, so it is imported only where something is wrong.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from jsonschema import Draft7Validator, ValidationError
@@ -14,6 +14,8 @@ from msgspec import Struct
 from orch23.model.diagnostic import nearest_names, quoted_names
 from orch23.model.digest import Json
 from orch23.model.fields import BOOLEANS, describe_value
+from orch23.model.secret_names import is_secret_name
+from orch23.resolve.unknown_keys import hint_of_place, hint_of_secret, meant_key
 
 _KINDS = {
     "object": "a mapping",
@@ -41,46 +43,12 @@ _Words: TypeAlias = tuple[str, str, str | None, str]
 # A hint, and what to write.
 _Way: TypeAlias = tuple[str | None, str]
 
-# Keys of make-like tools, Docker Compose, and workflows of GitHub and GitLab -> what orch23 has in their place. They
-# come before keys that are spelled alike: `deps` is not meant as `desc`.
-_ELSEWHERE = {
-    "cmd": "shell",
-    "cmds": "shell",
-    "command": "shell",
-    "commands": "shell",
-    "run": "shell",
-    "script": "shell",
-    "deps": "inputs",
-    "dependencies": "inputs",
-    "sources": "inputs",
-    "srcs": "inputs",
-    "artifacts": "outputs",
-    "generates": "outputs",
-    "outs": "outputs",
-    "targets": "outputs",
-    "depends": "needs",
-    "depends_on": "needs",
-    "after": "needs",
-    "environment": "env",
-    "matrix": "foreach",
-    "params": "vars",
-    "variables": "vars",
-    "jobs": "stages",
-    "rules": "stages",
-    "steps": "stages",
-    "tasks": "stages",
-    "when": "if",
-    "wdir": "cwd",
-    "workdir": "cwd",
-    "working_directory": "cwd",
-    "description": "desc",
-    "retries": "retry",
-}
-# Other words for `max`, as that of `retry`.
-_MAXIMUM = frozenset(("attempts", "count", "limit", "max_attempts", "max_retries", "retries", "times"))
 _NUMBERS = {"once": 1, "one": 1, "twice": 2, "two": 2, "thrice": 3, "three": 3, "four": 4, "five": 5}
 _NUMBER = re.compile(r"(?i)([0-9]{1,3}|[a-z]+)(?: (?:times|attempts|retries|x))?")
-_PLAIN = re.compile(r"[\w./@+-]+")
+_PLAIN = re.compile(r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?")
+_LIKE_A_PATH = re.compile(r"[./*]")
+# Keys whose lists have words that are not paths.
+_OF_WORDS = frozenset({"needs", "pools", "args"})
 
 # Durations as people write them: `5 minutes`, `5min`.
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)", re.IGNORECASE)
@@ -128,18 +96,22 @@ _OwnValidator: Final = extend(  # type: ignore[no-untyped-call]  # not in the st
 
 def language_errors(value: Json, schema: Mapping[str, Any]) -> tuple[SchemaError, ...]:
     """Return what in a value breaks a schema of the language. Like msgspec, it does not take `1.0` for an integer."""
-    return schema_errors_of(_OwnValidator(schema), value, _undeclared)
+    return _errors_of(_OwnValidator(schema), value, _undeclared, value)
 
 
 def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys) -> tuple[SchemaError, ...]:
     """Return everything in a value that breaks a schema; for alternatives, what breaks the one of the value's type."""
+    return _errors_of(validator, value, extra_keys, None)
+
+
+def _errors_of(validator: Any, value: Json, extra_keys: ExtraKeys, whole: Json) -> tuple[SchemaError, ...]:
     found: dict[SchemaError, None] = {}
     errors = [meant for error in validator.iter_errors(value) for meant in _meant(error) if not _is_misspelled(meant)]
     # A value of the wrong type breaks other rules too, such as `minimum`. Only its type is reported.
     mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
     for error in errors:
         if error.validator == "type" or tuple(error.absolute_path) not in mistyped:
-            found.update(dict.fromkeys(_described(error, extra_keys)))
+            found.update(dict.fromkeys(_described(error, extra_keys, whole)))
     return tuple(found)
 
 
@@ -175,7 +147,7 @@ def _is_of_another_type(error: _Error) -> bool:
     return error.validator == "type" or (is_word and isinstance(error.instance, Mapping | list))
 
 
-def _described(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:
+def _described(error: _Error, extra_keys: ExtraKeys, whole: Json) -> Iterator[SchemaError]:
     path = "/".join(str(part) for part in error.absolute_path)
     if "propertyNames" in list(error.schema_path)[-2:-1]:
         name = str(error.instance)
@@ -184,7 +156,7 @@ def _described(error: _Error, extra_keys: ExtraKeys) -> Iterator[SchemaError]:
     match error.validator:
         case "additionalProperties":
             for key in extra_keys(error.instance, error.schema):
-                yield SchemaError(path, key, *_unknown(error, key))
+                yield SchemaError(path, key, *_unknown(error, key, whole))
         case "required":
             for key in error.validator_value:
                 if key not in error.instance:
@@ -222,29 +194,29 @@ def _malformed(error: _Error) -> _Words:
     return code, message, f"write {write}" if write else form or _meaning(error), write
 
 
-def _unknown(error: _Error, key: str) -> _Words:
+def _unknown(error: _Error, key: str, whole: Json) -> _Words:
+    """Return the words for a key that is not declared. `whole` is the pipeline; None if the value is not one."""
     where = _in(error)
     if key in error.schema.get("x-later", ()):
         message = f"this version does not have `{key}`{where} yet"
         return "E813", message, "remove it; it comes with a later version of orch23", ""
     known = error.schema.get("properties", {})
-    meant = _meant_key(key, known)
+    path = list(error.absolute_path)
+    if whole is not None and is_secret_name(key):
+        way = hint_of_secret(path, error.instance, whole)
+        return "E802", f"a secret may not be in a pipeline: `{_short(key)}`{where}", way, ""
+    if whole is not None and (way := hint_of_place(key, path, error.instance, error.schema)):
+        return "E802", f"unknown key `{_short(key)}`{where}", way, ""
+    meant = meant_key(key, known)
     hint = f"did you mean `{meant}`?" if meant else f"known here: {quoted_names(known)}" if known else None
     return "E802", f"unknown key `{_short(key)}`{where}", hint, meant
-
-
-def _meant_key(key: str, known: Collection[str]) -> str:
-    """Return the key that is probably meant, or an empty text."""
-    name = key.lower().replace("-", "_")
-    elsewhere = [_ELSEWHERE.get(name, ""), *(["max"] if name in _MAXIMUM else [])]
-    return next((one for one in elsewhere if one in known), "") or next(iter(nearest_names(key, sorted(known))), "")
 
 
 def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
     message = f"{_name(error)} is {describe_value(error.instance)}; it must be {wanted}"
     form = error.schema.get("x-form")
-    hint, write = _conversion(error.instance, kinds, form)
+    hint, write = _conversion(error.instance, kinds, form, _name(error).strip("`"))
     if write and "integer" in kinds:
         name = _name(error)
         text = f"`{name.strip('`')}: {write}`" if name.startswith("`") else f"`{write}`"
@@ -252,17 +224,31 @@ def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
     return "E811", message, hint or form or _meaning(error), write
 
 
-def _conversion(value: Json, kinds: Sequence[str], form: str | None) -> _Way:
-    """Return how to write a value so that it has one of these types."""
+def _conversion(value: Json, kinds: Sequence[str], form: str | None, name: str) -> _Way:
+    """Return how to write the value of a key so that it has one of these types."""
     if isinstance(value, str):
         if "boolean" in kinds and value.lower() in BOOLEANS:
             return f"write `{BOOLEANS[value.lower()]}`, without quotes", BOOLEANS[value.lower()]
         if "integer" in kinds:
             return None, _number(value)
-        is_plain = _PLAIN.fullmatch(value) is not None
-        return (f"write [{_short(value)}]", f"[{value}]" if is_plain else "") if "array" in kinds else (None, "")
+        return _as_list(value, name) if "array" in kinds else (None, "")
+    if isinstance(value, Mapping) and "array" in kinds:
+        listed = [one for one in value.values() if isinstance(one, str) and _PLAIN.fullmatch(one)]
+        text = f"[{', '.join(listed)}]" if listed and len(listed) == len(value) else ""
+        return (f"write {_short(text)}", text) if text else (None, "")
     is_number = isinstance(value, bool | int | float)
     return ("put it in quotes" if "string" in kinds and form is None and is_number else None), ""
+
+
+def _as_list(text: str, name: str) -> _Way:
+    """Return how to write a text as the list that the key of this name has."""
+    # As in make, where spaces separate the files of a rule.
+    words = [word.removesuffix(",") for word in text.split()]
+    is_list = len(words) > 1 and all(map(_PLAIN.fullmatch, words))
+    if is_list and (name in _OF_WORDS or text.count(",") == len(words) - 1 or all(map(_LIKE_A_PATH.search, words))):
+        listed = f"[{', '.join(words)}]"
+        return f"write {_short(listed)}", listed
+    return f"write [{_short(text)}]", f"[{text}]" if _PLAIN.fullmatch(text) else ""
 
 
 def _number(text: str) -> str:
@@ -313,7 +299,7 @@ def _is_misspelled(error: _Error) -> bool:
     known = error.schema.get("properties", {})
     if any(key in error.instance for key in keys):
         return False
-    return not {_meant_key(name, known) for name in error.instance if name not in known}.isdisjoint(keys)
+    return not {meant_key(name, known) for name in error.instance if name not in known}.isdisjoint(keys)
 
 
 def _is_one_key(branch: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orch23.model.diagnostic import Diagnostic, Location, did_you_mean, quoted_names
+from orch23.model.diagnostic import Diagnostic, Location, did_you_mean, fix_of_hint, quoted_names
 from orch23.model.patterns import lazy_pattern
 
 if TYPE_CHECKING:
@@ -32,10 +32,16 @@ def template_error(error: "TemplateFileError", path: str, text: str) -> Diagnost
     lines = text.split("\n")
     number = min(max(1, error.line or 1), len(lines))
     line = lines[number - 1]
-    for message, hint, line_number, column, length in _described(error.message, number, lines):
+    for message, way, line_number, column, length in _described(error.message, number, lines):
         place = Location(path, line_number, column + 1, max(1, length))
-        return Diagnostic("E832", message, place, error.hint or hint)
+        hint = error.hint or way
+        return Diagnostic("E832", message, place, hint, fix=fix_of_hint(_text_at(place, lines), hint))
     return Diagnostic("E832", error.message, Location(path, number, _first_column(line) + 1, 1), error.hint)
+
+
+def _text_at(place: Location, lines: list[str]) -> str:
+    start = place.column - 1
+    return lines[place.line - 1][start : start + place.length]
 
 
 def _first_column(line: str) -> int:
@@ -54,6 +60,16 @@ def _described(message: str, number: int, lines: list[str]) -> Iterator[tuple[st
         at = re.search(rf"\|\s*({re.escape(found[1])})\b", line)
         hint = f"the files of the stage are shown by {quoted_names(_BLOCK_FILTERS)}: `{{{{ inputs | blocks }}}}`"
         yield f"`{found[1]}` is not a filter", hint, number, at.start(1) if at else 0, len(found[1]) if at else 1
+    if message.startswith("`block` needs an input"):
+        at = re.search(r"(\w+)\s*\|\s*(block)\b(?!\s*\()", line) or re.search(r"(\|)\s*(block)\b", line)
+        of_all = at is not None and at[1] in ("inputs", "own")
+        yield (
+            message,
+            "did you mean `blocks`?" if of_all else None,
+            number,
+            at.start(2) if at else 0,
+            len("block") if at else 1,
+        )
     if found := _NO_MEMBER.match(message):
         yield _lacking(found[1], message, number, line)
     if found := _UNKNOWN_TAG.match(message):

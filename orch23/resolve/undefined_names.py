@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 import jinja2
 from jinja2 import meta, nodes
 
-from orch23.model.diagnostic import Diagnostic, Location, did_you_mean, quoted_names
+from orch23.model.diagnostic import Diagnostic, Location, did_you_mean, fix_of_hint, quoted_names
 from orch23.resolve.templates import TEMPLATE_GLOBALS, template_environment
 
 
@@ -30,7 +30,7 @@ def _undefined(path: str, text: str, names: Collection[str]) -> Iterator[Diagnos
             line = text.split("\n")[found.lineno - 1]
             column = max(0, line.find(found.name)) + 1
             place = Location(path, found.lineno, column, len(found.name))
-            yield Diagnostic("E832", f"`{found.name}` is not defined", place, hint)
+            yield Diagnostic("E832", f"`{found.name}` is not defined", place, hint, fix=fix_of_hint(found.name, hint))
 
 
 def _asks(test: nodes.Test) -> bool:

@@ -125,6 +125,13 @@ def no_pipeline_here(project: Project) -> set[str]:
     return shown(project.run("plan"))
 
 
+@TRIGGERS.of("W661")
+def files_beside_the_pipeline(project: Project) -> set[str]:
+    """Name a file as if the directory of the pipeline were the root."""
+    text = "version: 1\nstages: {a: {inputs: [a.txt], shell: 'true'}}\n"
+    return shown(project.write({"orch23.toml": "", "sub/p.yaml": text, "sub/a.txt": ""}).run("build", "sub/p.yaml"))
+
+
 @TRIGGERS.of("W668")
 def marker_of_another_user(project: Project) -> set[str]:
     """List runs below a marker that another user made."""

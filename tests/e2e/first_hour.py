@@ -215,6 +215,14 @@ _MIXED_CYCLE = """\
   three: {needs: [two], outputs: [out/three.txt], shell: echo > out/three.txt}
 """
 
+_NOTES = """\
+
+  notes:
+    inputs: [out/draft.md]
+    outputs: [out/notes.md]
+    shell: cp out/draft.md out/notes.md
+"""
+
 _SAME_OUTPUT_IN_A_LIST = """\
 
   title:
@@ -282,6 +290,13 @@ VARIANTS: Sequence[Mistake] = (
     Mistake(14, "the environment", [_draft("${{ vars.model }}", "${{ env.MODEL }}")], variant="e"),
     Mistake(16, "the same output in a list", [_draft(LAST, LAST + _SAME_OUTPUT_IN_A_LIST)], variant="b"),
     Mistake(17, "a cycle of files and `needs`", [_draft(LAST, LAST + _MIXED_CYCLE)], variant="b"),
+    Mistake(17, "a draft after its own check", [_draft(DRAFT, f"{DRAFT}    needs: [check]\n")], variant="c"),
+    Mistake(
+        17,
+        "a draft from notes on it",
+        [_draft(DRAFT, DRAFT.replace("]", ", out/notes.md]")), _draft(LAST, LAST + _NOTES)],
+        variant="d",
+    ),
     Mistake(18, "a server that wants a key", [_draft("{model: gpt-5-mini}", "{model: locked}")], variant="b"),
     Mistake(
         18,
@@ -316,6 +331,24 @@ VARIANTS: Sequence[Mistake] = (
     ),
     Mistake(23, "a script of several lines", [_shell(_MULTI_LINE)], variant="b"),
     Mistake(23, "several commands", [_shell(_SEVERAL_COMMANDS)], variant="d"),
+    Mistake(
+        23,
+        "a script that prints nothing",
+        [_draft(LAST, LAST + "\n  count: {needs: [check], inputs: [check.sh], shell: [sh, check.sh]}\n")],
+        files={"check.sh": "#!/bin/sh\ntest -s out/draft.md\nexit 3\n"},
+        variant="e",
+    ),
+    Mistake(
+        23,
+        "a step of the verification that prints nothing",
+        [
+            _draft(
+                LAST,
+                LAST + '\n  count: {needs: [check], shell: "true", verify: [{shell: "true"}, {shell: "exit 3"}]}\n',
+            )
+        ],
+        variant="f",
+    ),
     Mistake(23, "too much output", [_shell("yes")], variant="c"),
     Mistake(
         24,
@@ -335,6 +368,13 @@ VARIANTS: Sequence[Mistake] = (
         tools={"uv": "#!/bin/sh\n"},
         variant="b",
     ),
+    Mistake(
+        25,
+        "a module of the tests that is not there",
+        [("tests/test_draft.py", "from pathlib", "from tests.helper import words\nfrom pathlib")],
+        variant="c",
+    ),
+    Mistake(20, "a file that no stage has", [_shell("python -c 'open(\"out/x.md\")'")], variant="c"),
     Mistake(26, "a limit of tokens that is too low", [_draft("      returns: text\n", _WITH_LIMIT)], variant=""),
 )
 """Other forms of the mistakes, and some beyond them."""

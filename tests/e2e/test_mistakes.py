@@ -192,3 +192,71 @@ def test_items_of_a_list_that_a_stage_makes_are_not_validated(project: Project) 
     make = "  make: {outputs: [list.json], shell: 'echo [] > list.json'}\n"
     project.write({"pipeline.yaml": ITEMS + make, "list.json": '["c"]', "in/a.txt": "", "in/b.txt": ""})
     assert project.run("validate").code == 0
+
+
+DRAFT_AND_CHECK = """\
+version: 1
+stages:
+  draft:
+    inputs: [spec.md]
+    outputs: [out/draft.md]
+    llm: {provider: scripted, model: m, answers: answers.yaml, prompt: draft.md.j2, returns: text}
+  check:
+    inputs: [out/draft.md]
+    shell: test -f out/draft.md
+"""
+NOTES = """\
+  notes:
+    inputs: [out/draft.md]
+    outputs: [out/notes.md]
+    shell: cp out/draft.md out/notes.md
+  summary:
+    inputs: [out/notes.md]
+    outputs: [out/summary.md]
+    shell: cp out/notes.md out/summary.md
+"""
+
+
+def drafted(project: Project) -> Project:
+    """Write a project with a draft and its check."""
+    files = {"spec.md": "a list\n", "draft.md.j2": "{{ inputs | blocks }}\n", "answers.yaml": 'draft: ["# A\\n"]\n'}
+    return project.write({"pipeline.yaml": DRAFT_AND_CHECK, **files})
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+@pytest.mark.parametrize(
+    ("new", "added", "cycle"),
+    [
+        ("inputs: [spec.md]\n    needs: [check]", "", "check -> draft -> check"),
+        ("inputs: [spec.md, out/notes.md]", NOTES, "draft -> notes -> draft"),
+        ("inputs: [spec.md, out/summary.md]", NOTES, "draft -> notes -> summary -> draft"),
+    ],
+)
+def test_a_cycle_with_a_stage_of_a_model_is_one_also_after_a_build(
+    project: Project, new: str, added: str, cycle: str, is_built: bool
+) -> None:
+    """Case: with the file on disk, `validate` accepted it, and the build asked to create the file that was there."""
+    drafted(project)
+    if is_built:
+        assert project.build().code == 0
+    project.replace("pipeline.yaml", "inputs: [spec.md]", new)
+    project.write({"pipeline.yaml": project.read("pipeline.yaml") + added})
+    edges = cycle.count("->")
+    for command in ("validate", "plan", "build"):
+        refused = project.run(command)
+        assert refused.code == 65
+        assert refused.err.startswith(f"error[E820]: cycle: {cycle}\n"), refused.err
+        assert refused.err.count("error[") == 1
+        assert refused.err.count("::: pipeline.yaml:") == edges
+        assert refused.err.count("(line ") >= edges
+
+
+def test_a_stage_may_read_a_file_of_the_user_before_a_model_changes_it(project: Project) -> None:
+    drafted(project)
+    project.replace("pipeline.yaml", "inputs: [spec.md]", "inputs: [spec.md]\n    needs: [check]")
+    project.write({"out/draft.md": "mine\n"})
+    for spec in ("a list\n", "another list\n"):
+        project.write({"spec.md": spec, "answers.yaml": f"draft: ['{spec.strip()}']\n"})
+        assert project.run("validate").code == 0
+        assert project.build().code == 0
+        assert project.read("out/draft.md").strip() == spec.strip()

@@ -451,3 +451,32 @@ def test_what_a_commit_affects_is_said_in_a_subdirectory(tmp_path: Path) -> None
 def test_a_command_that_is_misspelt_is_suggested(tmp_path: Path, argv: list[str], command: str) -> None:
     refused = Here(tmp_path / "here").run(*argv)
     assert f"did you mean `{command}`?" in refused.err
+
+
+def test_files_beside_a_pipeline_below_the_root_are_named_with_one_note(tmp_path: Path) -> None:
+    """Case: in a subfolder of a repository, files that were there were said not to exist."""
+    (tmp_path / ".git").mkdir()
+    stage = "inputs: [specs/app.md, gone.md], outputs: [o], "
+    stage += "llm: {provider: scripted, model: m, answers: answers.yaml, prompt: p.md.j2, returns: text}"
+    project = Here(tmp_path / "sub").write(
+        {
+            "pipeline.yaml": f"version: 1\nstages:\n  draft: {{{stage}}}\n",
+            "specs/app.md": "a\n",
+            "answers.yaml": "draft: [a]\n",
+            "p.md.j2": "{{ inputs | blocks }}\n",
+        }
+    )
+    for command in ("validate", "plan", "build"):
+        refused = project.run(command)
+        assert refused.code == 65
+        for path in ("p.md.j2", "answers.yaml", "specs/app.md"):
+            assert f"help: paths are relative to the root: did you mean `sub/{path}`?\n" in refused.err
+        note = f"are in `sub/`, but paths are relative to the root of the project, {tmp_path}\n"
+        assert refused.err.count(note) == 1
+        assert "help: to make `sub/` the root, `touch orch23.toml`\n" in refused.err
+        assert "input `gone.md` of stage `draft` does not exist, and no stage makes it" in refused.err
+    above = Here(tmp_path).run("validate", "sub/pipeline.yaml")
+    assert "`touch sub/orch23.toml` and work there: `orch23 -C sub`\n" in above.err
+    project.replace("pipeline.yaml", ", gone.md", "")
+    project.write({"orch23.toml": ""})
+    assert project.run("validate").code == 0

@@ -49,8 +49,10 @@ def validate(
     try:
         count, warnings, sources = _validated(console, args)
     except InvalidInputError as invalid:
+        from orch23.cli.root_note import with_root_note  # noqa: PLC0415 - only for errors
+
         sources = getattr(invalid, "sources", {})
-        _write_errors(console, invalid.diagnostics, sources, style)
+        _write_errors(console, with_root_note(invalid.diagnostics, console), sources, style)
         return console.exit_number_of(invalid)
     _write_errors(console, warnings, sources, style)
     if style not in _MACHINE_READABLE:

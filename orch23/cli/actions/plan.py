@@ -33,10 +33,10 @@ from orch23.model.llm import Request
 from orch23.model.pipeline import NO_CACHE, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.codes import NOT_RECORDED
+from orch23.providers.codes import NO_KEY, NOT_RECORDED
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
-from orch23.providers.registry import endpoint_of, model_facts_of, request_parameters
+from orch23.providers.registry import endpoint_of, model_facts_of, readiness_errors, request_parameters
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, plan_view
@@ -336,8 +336,27 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
 
 
 def _with_warnings(view: PlanView, project: Project, seen: Preview) -> PlanView:
-    found = scripted_warnings(project, seen)
+    found = (*scripted_warnings(project, seen), *_key_warnings(project, seen))
     return replace(view, warnings=found, sources=texts_of(project, found)) if found else view
+
+
+def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
+    """Return a warning for each key that a call lacks which a build would surely make, at the first such stage."""
+    found: dict[str, Diagnostic] = {}
+    for decided in seen.decided_stages.values():
+        stage = decided.resolved.stage
+        if not isinstance(decided.decision, Run) or not is_llm(stage.step) or stage.step.mode == "replay":
+            continue
+        step = stage.step.of_attempt(stage.retry, 1)
+        ready = readiness_errors(step, project.settings.environ, project.store.root)
+        lacking = [one for one in ready if one.code == NO_KEY and one.message not in found]
+        request = first_request(project, decided) if lacking else None
+        if request is None or replay_first_request(project, stage, request).missing is None:
+            continue
+        place = project.pipeline.locate_written(f"stages/{stage.family}/llm/provider")
+        for one in lacking:
+            found[one.message] = replace(one, severity=Severity.WARNING, location=place, subject=stage.name)
+    return tuple(found.values())
 
 
 def scripted_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:

@@ -131,11 +131,54 @@ def test_a_variable_is_a_cause_only_if_the_user_has_set_it(line: str) -> None:
         "Error: getaddrinfo EAI_AGAIN registry.npmjs.org",
         "dial tcp: lookup proxy.golang.org: no such host",
         "wget: unable to resolve host address",
+        "curl: (7) Failed to connect to 10.1.2.3 port 80 after 0 ms: Couldn't connect to server",
+        "fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com",
+        "ssh: Could not resolve hostname github.com: Temporary failure in name resolution",
+        "WARNING: Retrying after connection broken by 'NewConnectionError('Failed to establish a new connection')'",
+        "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
+        "httpx.ConnectError: [Errno -3] Temporary failure in name resolution",
+        "requests.exceptions.ConnectionError: (Caused by NameResolutionError(\"Failed to resolve 'example.com'\"))",
+        "OSError: [Errno 101] Network is unreachable",
+        "TypeError: fetch failed\n  [cause]: Error: getaddrinfo EAI_AGAIN example.com\n    code: 'EAI_AGAIN',",
+        "Error: getaddrinfo ENOTFOUND example.com",
+        "npm error code ENOTFOUND",
+        "go: example.com/x@v1: dial tcp: lookup proxy.golang.org: Temporary failure in name resolution",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'a'\ncurl: (6) Could not resolve host: example.com",
     ],
 )
 def test_a_failed_connection_is_a_cause_only_without_network(line: str) -> None:
     assert kind_of(line, Facts(), network=False) == "network true"
     assert kind_of(line, Facts(), network=True) == ""
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "FileNotFoundError: [Errno 2] No such file or directory: 'out/draft.md'",
+        "E       FileNotFoundError: [Errno 2] No such file or directory: 'out/draft.md'",
+        "tests/test_a.py::test_a (call): FileNotFoundError",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'tests/getaddrinfo.txt'",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'docs/name resolution.md'",
+        "importlib.metadata.PackageNotFoundError: No package metadata was found for nope",
+        "ModuleNotFoundError: No module named 'json.tool2'",
+        "jinja2.exceptions.TemplateNotFoundError: a.j2",
+        "PermissionError: [Errno 13] Permission denied: '/etc/shadow'",
+        "OSError: [Errno 28] No space left on device",
+        "IsADirectoryError: [Errno 21] Is a directory: 'out'",
+        "NotADirectoryError: [Errno 20] Not a directory: 'out/a/b'",
+        "OSError: [Errno 30] Read-only file system: 'specs/app.md'",
+        "Error: ENOENT: no such file or directory, open 'nope'\n  errno: -2,\n  code: 'ENOENT'",
+        "Error: Cannot find module 'nope'\n  code: 'MODULE_NOT_FOUND'",
+        "open nope.txt: no such file or directory",
+        "cat: nope: No such file or directory",
+        "fatal: repository 'x' does not exist",
+        "ERROR: file or directory not found: tests/test_b.py",
+        "ConnectionAbortedErrorNotFound",
+    ],
+)
+def test_a_missing_file_is_no_failed_connection(output: str) -> None:
+    """Case: FileNotFoundError contains `eNotFound`, a code of a name that no server knows."""
+    assert kind_of(output, Facts(modules=("json",)), network=False) == ""
 
 
 def test_a_module_is_a_file_of_the_project_or_a_package() -> None:
@@ -145,6 +188,29 @@ def test_a_module_is_a_file_of_the_project_or_a_package() -> None:
     assert kind_of(line, Facts(inputs=("src/app",))) == "undeclared_input src/app"
     assert kind_of(line, Facts()) == "package"
     assert kind_of(line, Facts(modules=("app",))) == ""
+
+
+def test_a_module_below_a_folder_of_the_stage_is_a_missing_file() -> None:
+    """Case: the folder of the tests was said not to be installed."""
+    for output, staged, text in (
+        (
+            "No module named 'tests.helper'",
+            "tests",
+            "there is no module `tests.helper`: the stage has no `tests/helper.py`",
+        ),
+        ("No module named 'app.a.b'", "src/app", "there is no module `app.a.b`: the stage has no `src/app/a/b.py`"),
+        ("No module named 'tests'", "tests", "`tests` is in the folder of the step, but Python does not look"),
+        ("No module named 'words'", "words.py", "`words` is in the folder of the step, but Python does not look"),
+    ):
+        failed = FailedStep(output=f"ModuleNotFoundError: {output}", network=True)
+        cause = likely_cause(failed, Facts(staged=(staged,)))
+        assert cause is not None
+        assert cause.kind == "module"
+        assert cause.text.startswith(text)
+        assert "pip" not in cause.hint
+        assert likely_cause(failed, Facts(staged=(staged,), modules=("tests", "app", "words"))) is None
+    undeclared = Facts(staged=("tests",), inputs=("tests/helper.py",))
+    assert kind_of("No module named 'tests.helper'", undeclared) == "undeclared_input tests/helper.py"
 
 
 def package_hint(module: str, facts: Facts) -> str:

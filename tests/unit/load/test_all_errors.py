@@ -446,7 +446,7 @@ def test_a_missing_plugin_hides_no_error_and_causes_none() -> None:
     ("head", "place", "words"),
     [
         ("plugins: foo", ("E811", 2, 10), "`plugins` is the string `foo`; it must be a list"),
-        ("plugins: {a: b}", ("E811", 2, 1), "`plugins` is a mapping; it must be a list"),
+        ("plugins: {a: b}", ("E811", 2, 10), "`plugins` is a mapping; it must be a list"),
         ("plugins: 3", ("E811", 2, 10), "`plugins` is `3`; it must be a list"),
         ("plugins: '${{ vars.a }}'", ("E811", 2, 10), "`plugins` is the string `${{ vars.a }}`; it must be a list"),
         ("plugins: ['${{ vars.a }}']", ("E812", 2, 11), "item 1 of `plugins` is the string `${{ vars.a }}`, which is"),

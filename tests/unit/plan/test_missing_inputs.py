@@ -48,11 +48,48 @@ def test_only_literal_inputs_that_are_not_optional_are_required() -> None:
     assert "for the file of this name, write `d.md[#]H`" in (problem.hint or "")
 
 
+def draft_after(*needs, inputs=("spec",), **more):
+    return stage("draft", inputs, ("out",), needs=needs, chain=ChainLink(chain="draft", index=0), **more)
+
+
 def test_a_file_that_a_later_stage_of_a_model_makes_is_a_cycle() -> None:
-    draft = stage("draft", ("spec",), ("out",), needs=("check",), chain=ChainLink(chain="draft", index=0))
-    (problem,) = missing(draft, stage("check", ("out",)), exists=("spec",))
-    assert problem.message == "cycle: stage `check` reads `out`, and `draft`, which makes it, runs after `check`"
-    assert (problem.hint or "").startswith("remove `check` from `needs` of `draft`")
+    (problem,) = missing(draft_after("check"), stage("check", ("out",)), exists=("spec",))
+    assert (problem.code, problem.message) == ("E820", "cycle: check -> draft -> check")
+    assert [one.message for one in problem.related] == [
+        "`draft` comes after `check`: it needs `check`",
+        "`check` comes after `draft`: it reads `out`, an output of `draft`",
+    ]
+
+
+def test_a_cycle_over_other_stages_has_all_of_its_edges() -> None:
+    middle = stage("between", ("notes",), ("more",))
+    (problem,) = missing(
+        draft_after(inputs=("more",)), stage("notes", ("out",), ("notes",)), middle, stage("last", ("out",))
+    )
+    assert problem.message == "cycle: between -> draft -> notes -> between"
+    assert len(problem.related) == 3
+
+
+def test_a_file_that_only_the_later_stage_made_is_a_cycle_also_if_it_exists() -> None:
+    pipeline = Pipeline(name="p", file="p.yaml", stages=(draft_after("check"), stage("check", ("out",))))
+    plan, _ = build_plan(pipeline)
+    assert plan is not None
+    exists = {"spec", "out"}.__contains__
+    (problem,) = missing_inputs_errors(plan, exists, is_result=lambda path: path == "out")
+    assert problem.message == "cycle: check -> draft -> check"
+    assert missing_inputs_errors(plan, exists, is_result=lambda _path: False) == (), "it sees the user's file"
+
+
+def test_only_inputs_of_stages_before_their_makers_may_be_results() -> None:
+    optional = stage("check", (PathInput("out", optional=True), GlobInput("out/", folder=True)))
+    for second in (optional, stage("check", ("spec",)), stage("check", ("spec",), verify=Verify())):
+        plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(draft_after("check"), second)))
+        assert plan is not None
+        assert missing_inputs_errors(plan, lambda _path: True, lambda _path: True, is_result=lambda _path: True) == ()
+    ordered = Pipeline(name="p", file="p.yaml", stages=(draft_after(), stage("check", ("out",))))
+    plan, _ = build_plan(ordered)
+    assert plan is not None
+    assert missing_inputs_errors(plan, {"spec"}.__contains__, is_result=lambda _path: True) == ()
 
 
 def test_inputs_of_known_stages_are_not_looked_up() -> None:

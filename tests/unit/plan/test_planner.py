@@ -545,11 +545,19 @@ def test_two_stages_with_one_output_are_both_underlined_and_the_ways_out_are_nam
     assert (problem.code, problem.location) == ("E821", two)
     assert [(each.message, each.location) for each in problem.related] == [("`a` writes here", one)]
     assert problem.hint == (
-        "give `b` another output, such as `o/b.md`; to change the file of `a`, also give it `inputs: [o/app.md]`, or "
-        "make both items of one `foreach` with `order: sequential`"
+        "give `b` another output, such as `o/b.md`; if `b` changes the file that `a` makes, also give `b` "
+        "`inputs: [o/app.md]`"
     )
     (wide,) = problems(stage("a", (), ("o/app.md",)), stage("b", (), (), fence=WriteScope(("o/**",))))
-    assert str(wide.hint).startswith("narrow `outputs` or `allowed_paths.write` of one of them, or make")
+    assert wide.hint == "narrow `o/**` in `allowed_paths.write` of `b`"
+    (folder,) = problems(stage("a", (), ("o/",)), stage("b", (), ("o/app.md",)))
+    assert folder.hint == "name the files that `a` writes instead of `o/`"
+
+
+def test_the_later_of_two_stages_with_one_output_is_reported():
+    (problem,) = problems(stage("z", (), ("o/x",)), stage("b", (), ("o/x",)), stages__b__outputs__0=Location("p", 9, 1))
+    assert problem.message == "stages `z` and `b` may both write `o/x`"
+    assert problem.location == Location("p", 9, 1)
 
 
 def test_a_cycle_names_the_lines_to_remove_one_of():

@@ -90,7 +90,8 @@ def test_an_item_of_a_single_stage_is_not_a_stage() -> None:
             Selection(targets=(name,)).nodes(unexpanded())
     with pytest.raises(NotFoundError, match="`nobody`") as caught:
         Selection(targets=("nobody", "laste")).nodes(unexpanded())
-    assert [one.hint for one in caught.value.diagnostics] == ["`orch23 graph` lists the stages", "did you mean `last`?"]
+    listed = "the stages are `list`, `each`, `last`, `alone`"
+    assert [one.hint for one in caught.value.diagnostics] == [listed, "did you mean `last`?"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_an_item_of_a_single_stage_is_not_a_stage() -> None:
         ("alon", "did you mean `alone`?", ("alon", "alone")),
         ("./z", "`./z` is an output of the stage `alone`: name that stage", ("./z", "alone")),
         ("p.yml", "did you mean `p.yaml`?", ("p.yml", "p.yaml")),
-        ("xyzzy", "`orch23 graph` lists the stages", None),
+        ("xyzzy", "the stages are `list`, `each`, `last`, `alone`", None),
     ],
 )
 def test_a_name_that_is_not_a_stage_has_the_word_to_type(name, hint, fix):

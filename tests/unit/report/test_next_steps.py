@@ -64,8 +64,20 @@ def test_after_failed_tests_comes_the_place_and_the_test_that_the_excerpt_shows_
     assert step_of("llm", **facts) == "`orch23 show a --response`, `orch23 show a --prompt`"
 
 
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [("./check.sh", "./check.sh"), ("bash check.sh x", "check.sh"), ("/bin/sh run", "run"), ("bash -x a.sh", "")],
+)
+def test_a_script_is_traced_in_its_own_file(command: str, script: str) -> None:
+    hint = f"to see each command before it runs, write `set -x` in `{script}`, after its first line" if script else ""
+    assert trace_hint(command, "p.yaml:3:4") == hint
+    assert trace_hint(f"bash -euo pipefail -c '{command}'", "p.yaml:3:4") == hint
+
+
 def test_only_a_text_that_bash_runs_can_be_traced() -> None:
     hint = "to see each command before it runs, write `set -x` at the beginning of `shell`"
-    assert trace_hint("bash -euo pipefail -c 'a; b'", "p.yaml:3:4") == f"{hint} (p.yaml:3:4)"
+    for several in ("a; b", "exit 3", "a | b", "x=$(a)", "a\nb", "! a", "a > b"):
+        assert trace_hint(f"bash -euo pipefail -c '{several}'", "p.yaml:3:4") == f"{hint} (p.yaml:3:4)"
     assert trace_hint("bash -euo pipefail -c 'a; b'", "") == hint
     assert trace_hint("grep -q x y", "p.yaml:3:4") == ""
+    assert trace_hint("bash -euo pipefail -c 'python t.py'", "p.yaml:3:4") == "", "bash would show its name alone"

@@ -1,0 +1,73 @@
+"""Find what is meant by a command line that click refuses: a misspelt command, a stage, an option in another place."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from orch23.cli.declaration import NoSuchCommandError
+from orch23.cli.discovery import PIPELINE_SUFFIXES, find_project
+from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME, orch23
+from orch23.model.diagnostic import nearest_names
+from orch23.model.errors import Orch23Error
+
+# Words of other tools, which the commands here do not resemble, or of which the nearest command does something else.
+_SAME_AS = {
+    **dict.fromkeys(("run", "make", "start", "exec", "execute", "repro", "apply", "up"), "build"),
+    **dict.fromkeys(("check", "lint"), "validate"),
+    **dict.fromkeys(("new", "create"), "init"),
+    **dict.fromkeys(("ls", "list", "stages"), "graph"),
+    **dict.fromkeys(("dry-run", "status"), "plan"),
+    "clean": "gc",
+    "logs": "log",
+}
+
+
+def usage_hint(error: click.ClickException, here: Path, argv: Sequence[str]) -> str:
+    """Return the hint of a usage error, with what is probably meant."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path if context is not None else PROGRAM_NAME
+    words = ""
+    if isinstance(error, NoSuchCommandError):
+        words = _meant_command(error, here)
+    elif isinstance(error, click.NoSuchOption) and context is not None and context.parent is None:
+        words = _meant_option(context, error.option_name, argv)
+    what = "commands" if isinstance(error, NoSuchCommandError) else "options and arguments"
+    return f"{words}`{command} --help` lists {what}"
+
+
+def _meant_command(error: NoSuchCommandError, here: Path) -> str:
+    word = error.name
+    if error.known is not None:
+        near = nearest_names(word, error.known)
+    elif _is_target(word, here):
+        near = [f"{PROGRAM_NAME} build {word}"]
+    else:
+        known = _SAME_AS.get(word)
+        near = [known] if known in COMMAND_NAMES else nearest_names(word, COMMAND_NAMES)
+    return f"did you mean `{near[0]}`? " if near else ""
+
+
+def _is_target(word: str, here: Path) -> bool:
+    """Return whether a word is what `build` takes: a pipeline file, or a stage of the default pipeline."""
+    if word.endswith(PIPELINE_SUFFIXES):
+        return (here / word).is_file()
+    try:
+        from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - only for this error
+
+        found = find_project(here)
+        pipeline = None if found.pipeline is None else load_pipeline(found.pipeline, found.root).pipeline
+    except (Orch23Error, OSError):
+        return False  # the command is wrong in any case
+    return pipeline is not None and any(stage.name == word for stage in pipeline.stages)
+
+
+def _meant_option(context: click.Context, name: str, argv: Sequence[str]) -> str:
+    """Return the command line with an option after the command that has it; empty if the command does not."""
+    words = argv[argv.index(name) + 1 :] if name in argv else ()
+    command = orch23.get_command(context, words[0]) if words else None
+    if command is None or not any(name in one.opts for one in command.params):
+        return ""
+    instead = _SAME_AS.get(name.lstrip("-"))
+    other = f", or `{PROGRAM_NAME} {instead}`" if instead else ""
+    return f"options of a command come after it: did you mean `{PROGRAM_NAME} {words[0]} {name}`{other}? "

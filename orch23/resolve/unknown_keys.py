@@ -1,0 +1,149 @@
+"""Find what is meant by a key that a mapping of the language does not have: another key, or one of another mapping.
+
+This module is imported only where something is wrong.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from orch23.model.diagnostic import nearest_names
+from orch23.model.digest import Json
+from orch23.model.language import keys_of
+from orch23.resolve.document import StageDocument
+from orch23.steps.registry import STEP_KINDS
+
+# Keys of make-like tools, Docker Compose, and workflows of GitHub and GitLab -> what orch23 has in their place. They
+# come before keys that are spelled alike: `deps` is not meant as `desc`.
+_ELSEWHERE: Final = {
+    "cmd": "shell",
+    "cmds": "shell",
+    "command": "shell",
+    "commands": "shell",
+    "run": "shell",
+    "script": "shell",
+    "deps": "inputs",
+    "dependencies": "inputs",
+    "sources": "inputs",
+    "srcs": "inputs",
+    "artifacts": "outputs",
+    "generates": "outputs",
+    "outs": "outputs",
+    "targets": "outputs",
+    "depends": "needs",
+    "depends_on": "needs",
+    "after": "needs",
+    "environment": "env",
+    "matrix": "foreach",
+    "params": "vars",
+    "variables": "vars",
+    "jobs": "stages",
+    "rules": "stages",
+    "steps": "stages",
+    "tasks": "stages",
+    "when": "if",
+    "on": "when",
+    "wdir": "cwd",
+    "workdir": "cwd",
+    "working_directory": "cwd",
+    "description": "desc",
+    "retries": "retry",
+}
+# Other words for `max`, as that of `retry`.
+_MAXIMUM: Final = frozenset(("attempts", "count", "limit", "max_attempts", "max_retries", "retries", "times"))
+
+# The least similarity of two spellings, 0 to 1.
+_SURELY: Final = 0.75
+
+KEY_VARIABLES: Final = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "azure": "AZURE_OPENAI_API_KEY",
+}
+"""The environment variable that the key of a provider is read from. A test compares them with the providers' own."""
+
+
+def meant_key(key: str, known: Collection[str]) -> str:
+    """Return the known key that is probably meant, or an empty text."""
+    name = _normal(key)
+    elsewhere = [_ELSEWHERE.get(name, ""), *(["max"] if name in _MAXIMUM else [])]
+    return next((one for one in elsewhere if one in known), "") or next(iter(nearest_names(key, sorted(known))), "")
+
+
+def _normal(key: str) -> str:
+    return key.lower().replace("-", "_")
+
+
+def hint_of_secret(path: Sequence[object], value: Mapping[str, Json], whole: Json) -> str:
+    """Return what to do with a secret in the mapping `value` at a path of the pipeline `whole`."""
+    again = "If others can read this file, replace the secret"
+    if "llm" not in path and "llm" not in value:
+        return f"remove it: secrets come only from the environment. {again}"
+    variables = [KEY_VARIABLES.get(name, "") for name in _providers(value, whole)]
+    if named := next(filter(None, variables), ""):
+        way = f"set {named} in the environment"
+    elif variables:
+        way = f"set the variable of the provider `{next(_providers(value, whole))}` in the environment"
+    else:
+        way = "set the variable of the provider in the environment, such as OPENAI_API_KEY"
+    return f"remove it, and {way}, which is the only place that keys are read from. {again}"
+
+
+def _providers(value: Mapping[str, Json], whole: Json) -> Iterator[str]:
+    """Yield the provider that a mapping names, or else the defaults."""
+    for one in (value, value.get("llm"), _below(_below(whole, "defaults"), "llm")):
+        name = _below(one, "provider")
+        if isinstance(name, str):
+            yield name
+
+
+def _below(value: Json, key: str) -> Json:
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], schema: Mapping[str, Any]) -> str:
+    """Return a hint if a key belongs to the stage around a step, or to the step of a stage; else an empty text.
+
+    `value` is the mapping at a path that has the key, `schema` that of the mapping.
+    """
+    known = schema.get("properties", {})
+    match path:
+        case ["stages", _] | ["defaults"]:
+            return _hint_of_step(key, value, known)
+        case ["stages", _, str(owner)] | ["defaults", str(owner)]:
+            stage = keys_of(StageDocument)
+            meant = key if key in stage else _surely_meant(key, {*known, *stage})
+            return (
+                f"{_asked(key, meant)} is a key of the stage: write it next to `{owner}`"
+                if meant in {*stage} - {*known}
+                else ""
+            )
+    return ""
+
+
+def _hint_of_step(key: str, value: Mapping[str, Json], known: Mapping[str, Any]) -> str:
+    steps = {kind: _keys(known[kind]) for kind in known if kind in STEP_KINDS}
+    here = {kind: keys for kind, keys in steps.items() if kind in value}
+    exact = next((kind for kind, keys in (here or steps).items() if key in keys), "")
+    meant = key if exact else _surely_meant(key, {*known, *(name for keys in here.values() for name in keys)})
+    owner = exact or next((kind for kind, keys in here.items() if meant in keys and meant not in known), "")
+    return f"{_asked(key, meant)} is a key of `{owner}`: write it there" if owner else ""
+
+
+def _surely_meant(key: str, known: Collection[str]) -> str:
+    """Return the key that is meant, if it is written almost like this one: keys of two mappings are many."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only for misspelt words
+
+    meant = meant_key(key, known)
+    is_near = SequenceMatcher(None, key, meant).ratio() >= _SURELY
+    return meant if is_near or meant == _ELSEWHERE.get(_normal(key)) else ""
+
+
+def _asked(key: str, meant: str) -> str:
+    return f"`{key}`" if key == meant else f"did you mean `{meant}`? It"
+
+
+def _keys(node: Mapping[str, Any]) -> Collection[str]:
+    """Return the keys of a node that may be a mapping."""
+    inner = node.get("else", node)
+    branches = (inner, *inner.get("oneOf", ()))
+    return [name for one in branches if isinstance(one, Mapping) for name in one.get("properties", ())]

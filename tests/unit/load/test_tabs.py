@@ -1,0 +1,42 @@
+"""Tabs that indent lines: all are reported, with the spaces to write."""
+
+import pytest
+
+from orch23.load import tabs
+from orch23.load.yaml_text import parse_yaml
+
+
+def reported(text: str) -> list[tuple[int, int]]:
+    """Return line and number of spaces of each tab, and check that the changes make a valid text."""
+    found = parse_yaml(text, "p.yaml").diagnostics
+    lines = text.split("\n")
+    for one in found:
+        assert (one.code, one.fix is not None) == ("E801", True)
+        assert one.location is not None
+        assert one.fix is not None
+        old, new = one.fix
+        assert lines[one.location.line - 1].startswith(old)
+        lines[one.location.line - 1] = new + lines[one.location.line - 1][len(old) :]
+    assert parse_yaml("\n".join(lines), "p.yaml").diagnostics == ()
+    return [(one.location.line, len(one.fix[1])) for one in found if one.location and one.fix]
+
+
+@pytest.mark.parametrize(
+    ("text", "spaces"),
+    [
+        ("a:\n\tb: 1\n", [(2, 2)]),
+        ("a:\n    b: 1\n    \tc: 2\n", [(3, 4)]),
+        ("a:\n\tb: 1\n    c: 2\n", [(2, 4)]),
+        ("a:\n\tb:\n\t\tc: 1\n\td: 2\n", [(2, 2), (3, 4), (4, 2)]),
+        ("a: # x\n\t- b\n\t- c\n", [(2, 2), (3, 2)]),
+        ("a: |\n  x\n  \ty\nb:\n\tc: 1\n", [(5, 2)]),
+        ("a:\n\n\t# x\n\tb: 1\n", [(3, 2), (4, 2)]),
+    ],
+)
+def test_each_tab_has_the_spaces_that_replace_it(text: str, spaces: list[tuple[int, int]]) -> None:
+    assert reported(text) == spaces
+
+
+def test_a_large_text_has_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tabs, "_MOST_CHARACTERS", 60)
+    assert len(parse_yaml("a:\n" + "\tb: 1\n" * 5, "p.yaml").diagnostics) == 1
