@@ -1,7 +1,6 @@
 """A shared cache behind HTTP: nginx, and a server with the rules of bazel-remote and with faults."""
 
 import contextlib
-import os
 import shutil
 import socket
 import subprocess
@@ -18,44 +17,16 @@ from orch23.model.errors import CacheFault
 from orch23.model.ports import SharedCache
 from tests.cache_conformance import ACTION, CacheConformance, Served, put, read
 from tests.cache_server import CacheServer, Fault, serving_cache
+from tests.nginx import running_nginx
 
-NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-NGINX_CONFIG = """
-{user} daemon off; worker_processes 1; pid {root}/pid; error_log {root}/errors;
-events {{}}
-http {{
-  access_log off; client_max_body_size 0; client_body_temp_path {root}/temps;
-  proxy_temp_path {root}/p; fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;
-  server {{
-    listen 127.0.0.1:{port};
-    location /cache/ {{ root {root}/www; dav_methods PUT; create_full_put_path on; }}
-  }}
-}}
-"""
 DATA = b"some bytes"
 DIGEST = digest_bytes(DATA)
 
 
 @pytest.fixture(scope="module")
 def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """Run nginx on a socket of ours, so that no other process can get its port."""
-    if NGINX is None:
-        pytest.skip("needs nginx (apt-get install nginx-light)")
-    root = tmp_path_factory.mktemp("nginx")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        # Its worker would become another user, who may not write here.
-        user = "" if os.getuid() else "user root;"
-        (root / "conf").write_text(NGINX_CONFIG.format(root=root, port=port, user=user))
-        (root / "www" / "cache").mkdir(parents=True)
-        environ = {**os.environ, "NGINX": f"{listener.fileno()};"}
-        command = [NGINX, "-p", str(root), "-c", str(root / "conf"), "-e", str(root / "errors")]
-        process = subprocess.Popen(command, env=environ, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL)
-    try:
-        yield f"http://127.0.0.1:{port}/cache", root / "www" / "cache"
-    finally:
-        process.terminate()
-        process.wait()
+    with running_nginx(tmp_path_factory.mktemp("nginx")) as running:
+        yield running
 
 
 def _write(path: Path, data: bytes) -> None:
