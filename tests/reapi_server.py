@@ -18,7 +18,6 @@ from tests.reapi_oracle import oracle_of
 _BLOB = re.compile(r"(?:(.+)/)?blobs/([0-9a-f]{64})/(\d+)")
 _UPLOAD = re.compile(r"(?:(.+)/)?uploads/([0-9a-f-]{36})/blobs/([0-9a-f]{64})/(\d+)")
 _NOT_FOUND, _INVALID = 5, 3
-_PART_BYTES = 1 << 20
 
 
 class ReapiServer:
@@ -36,8 +35,9 @@ class ReapiServer:
         """Replaces the bytes of a reply."""
         self.breaks_after: list[int] = []
         """Of each further upload of a large blob: the bytes after which the connection breaks."""
-        self.released = threading.Event()
-        """What a fault `hang` waits for."""
+        self.part_bytes = 1 << 20
+        self.hanging, self.released = threading.Event(), threading.Event()
+        """A call hangs by the fault HANG; what it waits for."""
         self.capabilities = oracle_of("CacheCapabilities")(
             digest_functions=[2, 1], action_cache_update_capabilities={"update_enabled": True}
         )
@@ -72,8 +72,8 @@ class ReapiServer:
         data = self.blobs.get(sha256)
         if instance != self.instance or data is None:
             raise Refusal(grpc.StatusCode.NOT_FOUND)
-        for at in range(0, len(data), _PART_BYTES):
-            yield oracle_of("ReadResponse")(data=data[at : at + _PART_BYTES]).SerializeToString()
+        for at in range(0, len(data), self.part_bytes):
+            yield oracle_of("ReadResponse")(data=data[at : at + self.part_bytes]).SerializeToString()
 
     def write(self, requests: Iterable[bytes]) -> bytes:
         """Take the parts of a blob."""
@@ -82,6 +82,8 @@ class ReapiServer:
             request = oracle_of("WriteRequest").FromString(one)
             name = name or request.resource_name
             instance, _, sha256, size = self._matched(_UPLOAD, name)
+            if hashlib.sha256(self.blobs.get(sha256, b"")).hexdigest() == sha256:
+                return bytes(oracle_of("WriteResponse")(committed_size=int(size)).SerializeToString())
             had = self.partial.setdefault(name, bytearray())
             if instance != self.instance or request.resource_name not in {"", name} or len(had) != request.write_offset:
                 raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
@@ -89,10 +91,11 @@ class ReapiServer:
                 raise Refusal(grpc.StatusCode.UNAVAILABLE)
             had += request.data
             if request.finish_write:
-                del self.partial[name]
                 if hashlib.sha256(had).hexdigest() != sha256 or len(had) != int(size):
                     raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
                 self.blobs[sha256] = bytes(had)
+                if breaks_after == len(had):
+                    raise Refusal(grpc.StatusCode.UNAVAILABLE)
                 return bytes(oracle_of("WriteResponse")(committed_size=len(had)).SerializeToString())
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
 
@@ -188,6 +191,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         try:
             name = self._server.fault(method)
             if name == "HANG":
+                self._server.hanging.set()
                 self._server.released.wait()
             if name not in {"", "HANG"}:
                 context.abort(*_status(grpc.StatusCode[name]))
@@ -197,7 +201,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _status(code: grpc.StatusCode) -> tuple[grpc.StatusCode, str]:
-    return code, f"a {code.name}\nwith\x1b[31m more"
+    return code, f"a {code.name}\x1b[31m\nmore"
 
 
 @contextlib.contextmanager

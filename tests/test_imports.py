@@ -130,6 +130,8 @@ def test_only_providers_can_reach_the_network() -> None:
     beyond = {name for name, path in known.items() if network.intersection(imported(path))}
     assert {name: _used_of_sockets(known[name]) for name in beyond} == {
         "orch23.cache.http_cache": set(),  # to the shared cache that the user names
+        "orch23.cache.grpc_cache": set(),  # likewise, by a library
+        "orch23.cache.grpc_calls": set(),  # likewise
         "orch23.cache.object_store": set(),  # likewise, by a library for all vendors
         "orch23.cache.registry": set(),  # it loads the backend of a URL
         "orch23.execute.remote.dask_engine": set(),  # to the scheduler that the user names

@@ -16,7 +16,8 @@ class CacheLimits(Struct, frozen=True, kw_only=True):
 
     A call usually takes `usual_s` and the time of its bytes at `slowest_bytes_per_s`. All time beyond, of all calls of
     a run, is `patience_s` at most; then the cache is switched off. So a dead or slow cache costs this time once.
-    `pending` is the maximum number of results that wait for their upload, `batch` that of digests in one question.
+    `pending` is the maximum number of results that wait for their upload, `batch` that of digests in one question,
+    `damaged` that of blobs with wrong bytes.
     """
 
     delays_s: tuple[float, ...] = (0.2, 1.0)
@@ -27,6 +28,7 @@ class CacheLimits(Struct, frozen=True, kw_only=True):
     uploads: int = 6
     pending: int = 10_000
     batch: int = 1000
+    damaged: int = 10
 
     def usual_time_s(self, size_bytes: int) -> float:
         """Return the time after which a call with so many bytes loses time."""

@@ -149,7 +149,7 @@ class CacheClient:
         tasks = [self._timed(partial(copy, digest), digest.size_bytes) for digest in absent]
         for task in tasks:
             self._downloads.submit(task)
-        # Wait for all, also after one has failed: none may write later.
+        # Wait for all, also after one has failed: the caller has the store for itself again.
         copied = [self._wait(task) is True for task in tasks]
         return all(copied)
 
@@ -188,6 +188,8 @@ class CacheClient:
                 use(verified(self._counted(guarded_chunks), digest))
             except WrongBytesError:
                 self._count(damaged=1)
+                if self._statistics.damaged >= self._limits.damaged:
+                    self._reading.switch_off(f"it sent wrong bytes {self._limits.damaged} times")
                 self._uploads.send_again(digest)
                 with contextlib.suppress(CacheFault):
                     guarded(lambda: self._cache.discard(digest))

@@ -107,7 +107,7 @@ class GrpcCache:
         self._capabilities()
         request = GetActionResultRequest(instance_name=self._instance, action_digest=digest_proto(digest))
         try:
-            data = self._calls.unary_bytes(_GET_RESULT, request, self._headers(), deadline_s(MAX_ENTRY_BYTES))
+            data = self._calls.unary_bytes(_GET_RESULT, request, self._headers(), CALL_S)
         except (AbsentError, TooLargeError):
             return None
         return data if len(data) <= MAX_ENTRY_BYTES else None

@@ -132,6 +132,17 @@ def test_wrong_bytes_are_not_stored_and_removed_from_the_cache(rig: Rig, wrong: 
     assert (rig.client.statistics.damaged, rig.warnings) == (1, [])
 
 
+def test_a_cache_with_many_wrong_blobs_is_switched_off() -> None:
+    rig = Rig(CacheLimits(damaged=3))
+    texts = [b"text %d" % number for number in range(5)]
+    rig.cache.blobs.update({digest_bytes(text): b"wrong" for text in texts})
+    for text in texts:
+        assert rig.client.get(digest_bytes(text), LIMIT) is None
+    assert rig.cache.asked.count("blob") == 3
+    assert rig.warnings == ["the shared cache is not used for the rest of this run: it sent wrong bytes 3 times"]
+    rig.client.close()
+
+
 def test_no_more_is_read_than_the_digest_says(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
