@@ -67,7 +67,8 @@ class ExecutionServer(ReapiServer):
     """The server. Its fields are for tests.
 
     `cuts` has a number for each further call of Execute or WaitExecution: after so many messages, the call ends with
-    UNAVAILABLE. `on_status` may replace the status of a result.
+    UNAVAILABLE. `on_status` may return the status with
+    which an execution ends at once.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -126,6 +127,10 @@ class ExecutionServer(ReapiServer):
 
     def _run(self, run: _Run, request: Any) -> None:
         response = oracle_of("ExecuteResponse")()
+        if (status := self.on_status()) is not None:
+            response.status.code, response.status.message = status
+            self._end(run, response)
+            return
         try:
             with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as name:
                 self._run_in(Path(name), run, request, response)
@@ -138,8 +143,9 @@ class ExecutionServer(ReapiServer):
             )
         if run.is_cancelled:
             response.status.code = _CANCELLED
-        elif (status := self.on_status()) is not None:
-            response.status.code, response.status.message = status
+        self._end(run, response)
+
+    def _end(self, run: _Run, response: Any) -> None:
         run.operation = oracle_of("Operation")(name=run.name, done=True)
         run.operation.response.type_url = "type.googleapis.com/build.bazel.remote.execution.v2.ExecuteResponse"
         run.operation.response.value = response.SerializeToString()
@@ -286,7 +292,8 @@ class ServerProcess:
 def main(folder: Path, port: int) -> None:
     """Run a server until the end of stdin."""
     with serving_executions(folder, port) as server:
-        print(server.port, flush=True)
+        sys.stdout.write(f"{server.port}\n")
+        sys.stdout.flush()
         sys.stdin.read()
 
 
