@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
@@ -13,11 +13,12 @@ from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
 from orch23.cache.registry import open_shared_cache, shown_url
 from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, WorkerLost, parse_digest
 from orch23.execute.remote.executor import RemoteExecutor
+from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
 from orch23.execute.remote.reapi_address import ReapiAddress, reapi_address
 from orch23.execute.remote.reapi_result import Finished
-from orch23.execute.remote.reply import Reply
+from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.execute.remote.single_action import REPLY, Request, single_action
-from orch23.model.action import Action
+from orch23.model.action import Action, EngineUnavailable, outcome_to_bytes
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.plugins import exception_text
@@ -46,6 +47,8 @@ _STREAM_S = 60.0
 """The deadline of one call that waits for an execution; then the next one waits."""
 _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _CLOSE_WITHIN_S = 5.0
+_NO_PROGRAM = frozenset({126, 127})
+"""The exit codes of a shell for a program that cannot be started."""
 _CUT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "CANCELLED"})
 """The status of a call, not of an execution, whose connection was cut."""
 
@@ -79,8 +82,8 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
 class _Execution:
     """An action on the server, with what `engine.Submission` promises."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    def __init__(self, action: Action, request: Request) -> None:
+        self.action, self.request = action, request
         self.is_unwanted = threading.Event()
         self.name = ""
         self._ended = threading.Event()
@@ -141,9 +144,18 @@ class ReapiEngine:
         del cache_url
         self._check()
         named = parse_digest(digest)
-        request = single_action(named, Action.from_bytes(self._contents.get(named)), self._address)
+        action = Action.from_bytes(self._contents.get(named))
+        if self._address.program:
+            request = single_action(named, action, self._address)
+        elif (fault := plain_fault(action, self._address)) is not None:
+            refused: Future[bytes] = Future()
+            outcome = EngineUnavailable(fault.message, "sandbox", fault)
+            refused.set_result(Reply(outcome=outcome_to_bytes(outcome)).to_bytes())
+            return refused
+        else:
+            request = plain_action(action, self._address)
         self._upload(request.blobs)
-        execution = _Execution(request)
+        execution = _Execution(action, request)
         thread = threading.Thread(target=self._follow, args=(execution,), name="orch23-execution", daemon=True)
         with self._lock:
             self._threads = {one for one in self._threads if one.is_alive()} | {thread}
@@ -152,10 +164,10 @@ class ReapiEngine:
 
     def cancel(self, submission: Submission) -> None:
         """See the port. The thread of the execution tells the server."""
-        assert isinstance(submission, _Execution)
-        submission.is_unwanted.set()
-        with suppress(Exception):
-            submission.interrupt()
+        if isinstance(submission, _Execution):
+            submission.is_unwanted.set()
+            with suppress(Exception):
+                submission.interrupt()
 
     def slots(self) -> int:
         """See the port. A server does not say how many workers it has: 0 while it cannot be reached."""
@@ -272,13 +284,24 @@ class ReapiEngine:
                 missing=tuple(sorted(missing or {execution.request.action, *execution.request.files})),
                 worker="the server",
             )
-        if (fault := finished.fault) is not None:
+        is_late = finished.name == "DEADLINE_EXCEEDED" and not self._address.program
+        if not is_late and (fault := finished.fault) is not None:
             raise fault
-        return self._worker_reply(finished.result)
+        if self._address.program:
+            return self._worker_reply(finished.result)
+        outcome = plain_outcome(execution.action, finished, self._read, self._contents)
+        if outcome is None:
+            return Reply(missing=(execution.request.action,), worker="the server")
+        data = outcome_to_bytes(outcome)
+        return Reply(outcome=data) if len(data) <= MAX_INLINE_BYTES else Reply(blob=self._contents.put(data))
 
     def _worker_reply(self, result: ActionResultProto) -> Reply:
         worker = result.execution_metadata.worker if result.execution_metadata is not None else ""
         found = [digest_of(file.digest) for file in result.output_files if file.path == REPLY]
+        if result.exit_code in _NO_PROGRAM:
+            # It would be the same for each action.
+            message = f"the workers do not have `{self._address.program}`: it {self._failure(result)}"
+            raise UnreachableEngineError(message)
         if result.exit_code or not found:
             return Reply(fault=f"`orch23 worker --once` {self._failure(result)}", worker=worker)
         data = self._read(found[0])

@@ -12,12 +12,13 @@ from typing import Any
 
 from orch23.cache.disk import DiskCache
 from orch23.execute.interpreters import matching_interpreter
+from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.engine import EngineFault
 from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
 from orch23.execute.remote.reapi_engine import make_executor
 from orch23.execute.remote.worker import RemoteWorker, _Inputs
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once
+from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.ports import Surroundings
 from orch23.store.content_store import DiskContentStore
@@ -79,7 +80,7 @@ class Rig:
 
 
 @contextmanager
-def local_rig(folder: Path, workers: int = 2) -> Iterator[Rig]:
+def local_rig(folder: Path, workers: int = 2, *, allowed: bool = False) -> Iterator[Rig]:
     """Yield the executor of this machine."""
     contents = DiskContentStore(folder / "contents")
     executor = LocalExecutor(
@@ -88,6 +89,7 @@ def local_rig(folder: Path, workers: int = 2) -> Iterator[Rig]:
         workers=workers,
         interpreters=partial(matching_interpreter, root=folder, environ=ENVIRON),
         launcher=SandboxLauncher(best_tier_once),
+        unconfined=PlainLauncher(None if allowed else not_allowed_error()),
     )
     try:
         yield Rig(executor, contents)
