@@ -288,6 +288,11 @@ class ServerProcess:
         """Return the value of `--scheduler`."""
         return f"grpc://127.0.0.1:{self.port}/main/one?orch23={ORCH23}"
 
+    @property
+    def plain(self) -> str:
+        """Return the value of `--scheduler` for workers that do not have orch23."""
+        return f"grpc://127.0.0.1:{self.port}/main/one?orch23=none"
+
 
 def main(folder: Path, port: int) -> None:
     """Run a server until the end of stdin."""

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,20 @@ def test_a_stage_without_a_sandbox_needs_permission(project: Project, server: Ex
     refused = remote(project, server)
     assert (refused.code, "E484" in refused.err) == (78, True), refused.err
     assert remote(project, server, "--allow-unsandboxed").code == 0
+
+
+def test_workers_without_orch23_run_steps_without_a_sandbox_only(project: Project, server: ExecutionServer) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    scheduler = f"{server.url}?orch23=none&orch23-python={version}"
+    options = ("--executor", "reapi", "--allow-unsandboxed", "--scheduler")
+    project.write(one_stage())
+    refused = project.build(*options, scheduler)
+    assert (refused.code, "E488" in refused.err, "needs a sandbox" in refused.err) == (78, True, True), refused.err
+    project.write(one_stage(sandbox="off"))
+    refused = project.build(*options, f"{server.url}?orch23=none")
+    assert (refused.code, f"orch23-python={version}" in refused.err) == (78, True), refused.err
+    done = project.build(*options, scheduler)
+    assert (done.code, (project.root / "a").read_text()) == (0, "a\n"), done.err
 
 
 def test_a_fault_of_the_server_is_no_attempt_of_a_stage(project: Project, server: ExecutionServer) -> None:

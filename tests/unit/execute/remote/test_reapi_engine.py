@@ -162,6 +162,7 @@ def test_a_damaged_output_never_arrives(rig: Rig, server: ExecutionServer) -> No
 def test_a_worker_without_orch23_is_named(tmp_path: Path, server: ExecutionServer) -> None:
     with reapi_rig(tmp_path, f"{server.url}?orch23=/no/such/program") as rig:
         reason = refusal(rig.executor.run(copying(rig)))
+        assert rig.executor.submissions == 1
     assert "exited with status 127" in reason
     assert "/no/such/program" in reason
 
@@ -201,11 +202,11 @@ def test_a_server_that_is_killed_costs_no_action(tmp_path: Path) -> None:
     ended, pause = threading.Event(), threading.Event()
     kills = 0
     try:
-        with reapi_rig(tmp_path, server.scheduler, limits=USUAL_LIMITS, workers=4) as rig:
+        with reapi_rig(tmp_path, server.plain, limits=USUAL_LIMITS, workers=4) as rig:
 
             def restart() -> None:
                 nonlocal kills
-                while kills < 2 and not ended.wait(1.2):
+                while kills < 2 and not ended.wait(0.7):
                     server.kill()
                     kills += 1
                     pause.wait(0.2)
@@ -215,8 +216,9 @@ def test_a_server_that_is_killed_costs_no_action(tmp_path: Path) -> None:
             killer.start()
             try:
                 with ThreadPoolExecutor(4) as threads:
-                    actions = [copying(rig, f"{number}".encode()) for number in range(20)]
-                    outcomes = list(threads.map(rig.executor.run, actions))
+                    actions = [copying(rig, f"{number}".encode(), sandbox=False) for number in range(20)]
+                    slow = [replace(one, argv=("bash", "-c", "sleep 0.3; cat in.txt > out.txt")) for one in actions]
+                    outcomes = list(threads.map(rig.executor.run, slow))
             finally:
                 ended.set()
                 killer.join()
