@@ -36,7 +36,7 @@ from orch23.execute.sandbox.tier_selection import SandboxLauncher, no_sandbox_er
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
-from orch23.model.event import BATCH_MARK, Observer
+from orch23.model.event import BATCH_MARK, Event, Observer, Warned
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Pipeline, Stage, StopConditions
 from orch23.model.ports import Executor, Surroundings
@@ -285,6 +285,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             redact=self.secrets.redact,
             scheduler=request.scheduler,
             cache=request.cache or "",
+            warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
         )
         executor = executors_of(pipeline.plugins)[name](surroundings)
         self.stack.callback(executor.close)

@@ -63,7 +63,8 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     "E482": (
         "a declared tool is missing",
         "A program in `tools` is neither in the system directories nor beside the interpreter. Install it there; "
-        "orch23 sets PATH and does not inherit it.",
+        "orch23 sets PATH and does not inherit it. A worker of a cluster must have the same program as the machine "
+        "that builds.",
     ),
     "E501": (
         "the limit of calls is reached",

@@ -246,6 +246,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             tools=launch.tools,
             reports=launch.reports,
             writable=writable,
+            programs=self.facts.tools,
         )
 
     def _judge(

@@ -93,6 +93,9 @@ class Action(Struct, frozen=True, kw_only=True):
     each argument of an action with tools. With `reports` the folder of the tools is the PYTHONPATH, and the pytest
     plugin in it reports to the executor on a channel that the code under test cannot forge.
 
+    `programs` are the declared tools of the stage with their sha256, as in its key. A worker with others does not run
+    the action.
+
     With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
     with `/` is a folder, any other a file. Both are created if they are missing.
 
@@ -116,6 +119,7 @@ class Action(Struct, frozen=True, kw_only=True):
     min_tier: Literal["landlock", "namespaces"] = "landlock"
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
+    programs: Mapping[str, str] = field(default_factory=dict)
 
     def digest(self) -> str:
         """Return the identity of the action: what it does, without limits, the sandbox and the path of its Python."""
@@ -133,6 +137,7 @@ class Action(Struct, frozen=True, kw_only=True):
                 **({} if not self.tools else {"tools": {name: str(entry) for name, entry in self.tools.items()}}),
                 **({} if not self.python.version else {"python": (self.python.version, self.python.pytest)}),
                 **({} if self.writable is None else {"writable": self.writable}),
+                **({} if not self.programs else {"programs": dict(self.programs)}),
             }
         )
 

@@ -192,7 +192,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     `contents` has the inputs of actions and gets their outputs; `workers` is the maximum of parallel stages; `redact`
     returns a text without secrets, and must be used on the output of a process before it is shown. `scheduler` and
-    `cache` are the addresses of `--scheduler` and `--cache`, or empty.
+    `cache` are the addresses of `--scheduler` and `--cache`, or empty. `warn` shows a text to the user.
     """
 
     contents: ContentStore
@@ -201,6 +201,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str]
     scheduler: str = ""
     cache: str = ""
+    warn: Callable[[str], object] = str
 
 
 class Executor(Protocol):

@@ -24,6 +24,9 @@ PYTEST_PROPERTY: Final = "orch23-pytest"
 SANDBOX_PROPERTY: Final = "orch23-sandbox"
 """The platform property with the lowest sandbox tier that may run the action."""
 
+PROGRAM_PROPERTIES: Final = "orch23-program-"
+"""With the name of a declared tool: the platform property with its sha256."""
+
 _FULL, _ANY, _NONE = "A", "B", "C"  # the tiers of ADR 14: all that bubblewrap isolates, Landlock at least, no sandbox
 _TREE, _TOOLS = "tree", "tools"
 _NANOS = 1_000_000_000
@@ -146,6 +149,11 @@ def _action(message: ActionProto, command: Command, files: Mapping[str, FileEntr
         min_tier="namespaces" if properties.get(SANDBOX_PROPERTY) == _FULL else "landlock",
         limits=salt.limits,
         writable=salt.writable,
+        programs={
+            name.removeprefix(PROGRAM_PROPERTIES): digest
+            for name, digest in properties.items()
+            if name.startswith(PROGRAM_PROPERTIES)
+        },
     )
 
 
@@ -171,6 +179,7 @@ def _below(files: Mapping[str, FileEntry], folder: str) -> dict[str, FileEntry]:
 def _platform(action: Action) -> Platform:
     versions = {PYTHON_PROPERTY: action.python.version, PYTEST_PROPERTY: action.python.pytest}
     needed = {name: version for name, version in versions.items() if version}
+    needed |= {f"{PROGRAM_PROPERTIES}{name}": digest for name, digest in action.programs.items()}
     return Platform(properties=_properties({**needed, SANDBOX_PROPERTY: _tier(action)}))
 
 

@@ -1,6 +1,7 @@
 """Steps that fail, hang, escape or lie, and checks that have nothing to hold on to."""
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,23 @@ def sandbox_that_does_not_come_about(project: Project) -> set[str]:
     broken.chmod(0o755)
     with patch("orch23.cli.build_run.best_tier_once", return_value=TierChoice(BubblewrapLauncher(broken))):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
+
+
+@TRIGGERS.of("E487")
+def scheduler_that_is_not_there(project: Project) -> set[str]:
+    """Name a port where no one listens."""
+    project.write(scripted({"a": {"outputs": ["a"], "shell": "echo a > a"}}, {}))
+    with socket.socket() as taken, patch("orch23.execute.remote.dask_engine._CONNECT_S", 1):
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        return shown(project.build("--executor", "dask", "--scheduler", address, "--cache", "cache"))
+
+
+@TRIGGERS.of("E488")
+def scheduler_that_is_not_named(project: Project) -> set[str]:
+    """Name a cluster, and not where it is."""
+    project.write(scripted({"a": {"outputs": ["a"], "shell": "echo a > a"}}, {}))
+    return shown(project.build("--executor", "dask"))
 
 
 @TRIGGERS.of("E619")

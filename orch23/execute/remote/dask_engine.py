@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _CONNECT_S = 10
-_RESULT_S = 60
+_RESULT_S = 5
 _COUNT_EACH_S = 2.0
 
 
@@ -44,6 +44,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         contents=surroundings.contents,
         workers=surroundings.workers,
         redact=surroundings.redact,
+        on_fault=lambda reason: surroundings.warn(f"a step is sent to a worker again: {reason}"),
     )
 
 
@@ -137,7 +138,8 @@ class DaskEngine:
         with self._lock:
             if self._is_closed:
                 raise CancelledError
-            if self._connected is None:
+            # A client closes itself if its scheduler does not come back within half a minute.
+            if self._connected is None or self._connected.status == "closed":
                 self._connected = self._connect()
             return self._connected
 

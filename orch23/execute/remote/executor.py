@@ -29,6 +29,7 @@ from orch23.model.action import (
     Completed,
     EngineUnavailable,
     InputsChanged,
+    StepLimits,
     TimedOut,
     outcome_from_bytes,
 )
@@ -40,6 +41,9 @@ from orch23.model.text import LineListener, LineSplitter
 from orch23.store.turns import PAUSE
 
 _E_REMOTE = "E487"
+_MOST_OUTCOME_BYTES = 64 << 20
+_MOST_TEXT_BYTES = 1 << 30
+"""For the log and the report of a step, beside its outputs. Nothing larger is read: a reply can name any sizes."""
 
 
 class RemoteLimits(Struct, frozen=True, kw_only=True):
@@ -185,7 +189,7 @@ class RemoteExecutor:
         elif reply.missing:
             self._upload_again(action, digest, reply, faults)
         else:
-            return self._fetched(reply, faults)
+            return self._fetched(reply, action.limits, faults)
         return None
 
     def _wait_for(self, digest: Digest) -> bytes:
@@ -225,8 +229,11 @@ class RemoteExecutor:
         self._again("missing", reason, faults)
         self._transfers.upload_again(asked)
 
-    def _fetched(self, reply: Reply, faults: _Faults) -> ActionOutcome | None:
+    def _fetched(self, reply: Reply, limits: StepLimits, faults: _Faults) -> ActionOutcome | None:
         """Fetch what an outcome names; return None if the cache has lost some of it: then it is run again."""
+        if reply.blob is not None and reply.blob.size_bytes > _MOST_OUTCOME_BYTES:
+            message = "it is too large"
+            raise ValueError(message)
         if reply.blob is not None and self._transfers.fetch([reply.blob]):
             self._again("missing", "the cache has lost an outcome", faults)
             return None
@@ -243,6 +250,9 @@ class RemoteExecutor:
             # The disk of the worker is full, for example: it says nothing about the stage.
             self._again("faults", f"{reply.worker}: {outcome.reason}", faults)
             return None
+        if sum(digest.size_bytes for digest in digests_of(outcome)) > limits.disk + _MOST_TEXT_BYTES:
+            message = "its outputs are larger than the limit of the step"
+            raise ValueError(message)
         if self._transfers.fetch(digests_of(outcome)):
             self._again("missing", "the cache has lost outputs", faults)
             return None
@@ -267,9 +277,9 @@ class RemoteExecutor:
 
         """
         count = faults.note(kind, reason)
-        self._on_fault(reason)
         if count > getattr(self._limits, kind):
             raise _GivenUpError(reason)
+        self._on_fault(reason)
         if kind == "faults":
             self._stop.wait(self._limits.pauses_s[min(count, len(self._limits.pauses_s)) - 1])
 

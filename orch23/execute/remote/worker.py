@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -12,7 +11,7 @@ from msgspec import Struct, field
 from orch23 import __version__
 from orch23.cache.registry import open_shared_cache
 from orch23.execute.cleanup import temporary_folder
-from orch23.execute.interpreters import matching_interpreter
+from orch23.execute.interpreters import SYSTEM_PATH, matching_interpreter, tool_digest
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.engine import parse_digest
@@ -26,10 +25,13 @@ from orch23.model.action import (
     ActionResult,
     Cancelled,
     Completed,
+    EngineUnavailable,
     InputsChanged,
+    Interpreter,
     TimedOut,
     outcome_to_bytes,
 )
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
 from orch23.model.ports import FileContentStore, SharedCache
@@ -174,6 +176,8 @@ class RemoteWorker:
                 return Reply(fault=f"orch23 {__version__} of the worker cannot read the action: {error}")
             if missing := transfers.fetch(input_digests(action)):
                 return Reply(missing=missing)
+            if (other := self._other_program(action)) is not None:
+                return Reply(outcome=outcome_to_bytes(EngineUnavailable(other.message, diagnostic=other)))
             with self._executor(generation) as executor:
                 outcome = _run_while(executor, action, is_wanted)
             if isinstance(outcome, InputsChanged):
@@ -187,6 +191,24 @@ class RemoteWorker:
             transfers.upload([blob])
             return Reply(blob=blob)
 
+    def _other_program(self, action: Action) -> Diagnostic | None:
+        """Return the error that this machine has other programs than the key of the stage was computed with."""
+        if not action.programs:
+            return None
+        try:
+            folders = (self._interpreter(action.python).parent, *SYSTEM_PATH)
+        except ConfigurationError:
+            return None  # the executor reports that
+        for name, wanted in action.programs.items():
+            if (found := tool_digest(name, folders)) != wanted:
+                why = "is not installed" if found is None else "is another program than on the machine that builds"
+                message = f"the declared tool `{name}` {why} on the worker {self.name}"
+                return Diagnostic("E482", message, hint="install the same version there")
+        return None
+
+    def _interpreter(self, wanted: Interpreter) -> Path:
+        return matching_interpreter(wanted, self._folder, self._environ)
+
     def _cache(self, url: str) -> SharedCache:
         with self._changed:
             if url not in self._caches:
@@ -198,7 +220,6 @@ class RemoteWorker:
         with self._changed:
             if not self._generations or self._generations[-1].scratch.added_bytes > self._scratch_bytes:
                 self._generations.append(_Generation(open_scratch(self._folder / "blobs")))
-                self._remove_unused()
             generation = self._generations[-1]
             generation.users += 1
         try:
@@ -247,7 +268,7 @@ class RemoteWorker:
             contents=contents,
             # Not 1: a process that is left may be of another executor's step.
             workers=max(self._slots, 2),
-            interpreters=partial(matching_interpreter, root=self._folder, environ=self._environ),
+            interpreters=self._interpreter,
             launcher=self._sandbox,
             unconfined=self._unconfined,
         )

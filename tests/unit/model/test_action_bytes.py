@@ -69,6 +69,7 @@ actions = st.builds(
     min_tier=st.sampled_from(["landlock", "namespaces"]),
     limits=st.builds(StepLimits, memory=sizes, address_space=st.none() | sizes),
     writable=st.none() | tuples(paths | paths.map("{}/".format)),
+    programs=st.dictionaries(names, texts, max_size=2),
 )
 outputs = st.builds(Output, texts, sizes, st.none() | digests)
 results = st.builds(

@@ -142,6 +142,7 @@ CHANGES: dict[str, Any] = {
     "min_tier": "namespaces",
     "limits": StepLimits(processes=1),
     "writable": None,
+    "programs": {"jq": "0" * 64},
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from orch23.execute.interpreters import SYSTEM_PATH, tool_digest
 from orch23.execute.remote.engine import EngineFault, UnreachableEngineError, WorkerLost, digest_text, parse_digest
 from orch23.execute.remote.executor import without_login
 from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
@@ -88,8 +89,11 @@ def test_after_a_fault_the_action_is_submitted_again_as_often_as_the_limit_says(
     ]
     most = getattr(QUICK, kind)
     rig.engine.faults = [fault() for _ in range(most)]
+    reasons: list[str] = []
+    rig.executor._on_fault = reasons.append
     passed(rig.executor.run(copying(rig)))
     assert len(rig.engine.submitted) == most + 1
+    assert reasons == [fault().reason] * most
     rig.engine.faults = [fault() for _ in range(most + 1)]
     assert fault().reason in refusal(rig.executor.run(copying(rig)))
 
@@ -169,6 +173,12 @@ def test_a_large_outcome_is_a_blob(rig: Rig) -> None:
 FORGED = {
     "not JSON": b"\x80\x04pickle",
     "empty": Reply().to_bytes(),
+    "huge": Reply(
+        outcome=outcome_to_bytes(
+            Completed(ActionResult(exit_code=0, written={"a": FileEntry(Digest("0" * 64, 1 << 50))}, output=Output("")))
+        )
+    ).to_bytes(),
+    "huge outcome": Reply(blob=Digest("0" * 64, 1 << 40)).to_bytes(),
     "outside": Reply(
         outcome=msgspec.json.encode(
             Completed(ActionResult(exit_code=0, written={"../up": FileEntry(digest_bytes(b""))})), order="sorted"
@@ -241,6 +251,17 @@ def test_a_weaker_sandbox_than_the_action_needs_runs_nothing(tmp_path: Path, mon
     assert isinstance(outcome, EngineUnavailable)
     assert outcome.kind == "sandbox"
     assert "needs at least `namespaces`" in outcome.reason
+
+
+def test_a_worker_with_another_declared_tool_runs_nothing(rig: Rig) -> None:
+    digest = tool_digest("bash", SYSTEM_PATH)
+    assert digest is not None
+    assert passed(rig.executor.run(copying(rig, programs={"bash": digest}))).exit_code == 0
+    for name, why in (("bash", "another program"), ("no-such-tool", "is not installed")):
+        outcome = rig.executor.run(copying(rig, programs={name: "0" * 64}))
+        assert isinstance(outcome, EngineUnavailable)
+        assert outcome.diagnostic is not None
+        assert (outcome.diagnostic.code, why in outcome.reason) == ("E482", True)
 
 
 def test_secrets_of_this_machine_are_removed_from_a_report(tmp_path: Path) -> None:
