@@ -76,6 +76,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         contents=surroundings.contents,
         workers=surroundings.workers,
         redact=surroundings.redact,
+        on_fault=lambda reason: surroundings.warn(f"a step is sent to the server again: {reason}"),
     )
 
 
@@ -112,7 +113,7 @@ class _Execution:
         self.interrupt()
 
     def interrupt(self) -> None:
-        """End the current call if nobody wants its result, unless the name of the execution is not known yet."""
+        """End the current call if no one wants its result, unless the name of the execution is not known yet."""
         with self._lock:
             if self._end_call is not None and self.is_unwanted.is_set() and self.name:
                 self._end_call()
@@ -198,7 +199,10 @@ class ReapiEngine:
         self._is_checked = True
 
     def _upload(self, blobs: Mapping[Digest, bytes]) -> None:
-        """Upload messages that the server does not have. It is asked each time: it may have been restarted empty."""
+        """Upload messages that the server does not have, also if it says so wrongly.
+
+        It is asked each time, since it may have been restarted empty.
+        """
         with self._lock:
             again = self._suspect & blobs.keys()
             self._suspect -= again
@@ -277,9 +281,10 @@ class ReapiEngine:
     def _reply(self, execution: _Execution, finished: Finished) -> Reply:
         """Return the reply of the worker."""
         if (missing := finished.missing) is not None:
-            with self._lock:
-                self._suspect |= (missing or execution.request.blobs.keys()) & execution.request.blobs.keys()
-            # The input root names all blobs of the action, if the server does not say which ones are missing.
+            if not missing or missing & execution.request.blobs.keys():
+                with self._lock:
+                    self._suspect.update(execution.request.blobs)
+            # If the server does not say which ones are missing, it may be all of them.
             return Reply(
                 missing=tuple(sorted(missing or {execution.request.action, *execution.request.files})),
                 worker="the server",

@@ -37,7 +37,7 @@ _NAMES: Final = {
     16: "UNAUTHENTICATED",
 }
 _NUMBERS: Final = {name: code for code, name in _NAMES.items()}
-_LOST: Final = frozenset({"CANCELLED", "ABORTED", "UNAVAILABLE"})
+_LOST: Final = frozenset({"CANCELLED", "ABORTED"})
 _LASTING: Final = frozenset({"INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"})
 _BLOB: Final = re.compile(r"(?:.*/)?blobs/([0-9a-f]{64})/(\d{1,18})")
 _TEXT_CHARACTERS = 200

@@ -129,8 +129,8 @@ def run_single_action(folder: Path, digest: str, top: Path | None, *, allowed: b
         OSError: a folder or the reply cannot be written.
 
     """
-    # A server need not set it; a sandbox hides this folder.
-    environ = {"HOME": str(Path.home()), **os.environ}
+    # A server need not set it; a sandbox hides this folder. In a container, the user may have none.
+    environ = {"HOME": os.path.expanduser("~"), **os.environ}
     worker = RemoteWorker(
         top or Path(tempfile.gettempdir()),
         slots=1,

@@ -122,6 +122,7 @@ def test_what_needs_orch23_stops_the_build(rig: Rig) -> None:
         ({"tools": {"plugin.py": FileEntry(digest_bytes(b""))}}, "report"),
         ({"writable": ()}, "may write only"),
         ({"argv": (PYTHON, "-V")}, "interpreter"),
+        ({"programs": {"gcc": "0" * 64}}, "`tools`"),
         ({"python": Interpreter(None, "3.12")}, "orch23-python=3.12"),
         ({"python": Interpreter(None, "3.11")}, ""),
         ({}, ""),

@@ -14,6 +14,7 @@ from orch23.execute.remote.reapi_address import reapi_address
 from orch23.model.action import Action, ActionResult, Cancelled, Completed, EngineUnavailable
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError
+from tests.reapi_oracle import oracle_of
 from tests.reapi_workers import ExecutionServer, ServerProcess, scheduler_of, serving_executions
 from tests.unit.execute.remote.engines import QUICK, Rig, reapi_rig
 from tests.unit.execute.remote.test_conformance import wait_until
@@ -108,7 +109,8 @@ def test_a_server_that_stays_away_ends_the_build_after_a_while(rig: Rig, server:
 
 
 @pytest.mark.parametrize(
-    ("status", "times"), [(10, QUICK.lost + 1), (8, QUICK.faults + 1), (3, 1), (7, 1), (4, QUICK.faults + 1)]
+    ("status", "times"),
+    [(10, QUICK.lost + 1), (1, QUICK.lost + 1), (14, QUICK.faults + 1), (4, QUICK.faults + 1), (3, 1), (7, 1)],
 )
 def test_the_status_of_a_result_is_a_fault_with_a_budget(
     rig: Rig, server: ExecutionServer, status: int, times: int
@@ -131,6 +133,37 @@ def test_a_server_that_lost_everything_gets_everything_again(rig: Rig, server: E
     assert output(rig, rig.executor.run(action)) == b"some bytes"
     server.blobs.clear()
     assert output(rig, rig.executor.run(action)) == b"some bytes"
+
+
+def test_a_server_that_says_wrongly_that_it_has_blobs_gets_them_again(rig: Rig, server: ExecutionServer) -> None:
+    action = copying(rig)
+    assert output(rig, rig.executor.run(action)) == b"some bytes"
+    server.replaced = lambda method, reply: b"" if method == "FindMissingBlobs" else reply
+    server.blobs.clear()
+    assert output(rig, rig.executor.run(action)) == b"some bytes"
+    assert rig.executor.submissions <= 2 + QUICK.missing
+
+
+def test_a_failed_precondition_without_details_uploads_everything(rig: Rig, server: ExecutionServer) -> None:
+    faults = iter(["FAILED_PRECONDITION"])
+    server.fault = lambda method: next(faults, "") if method == "Execute" else ""
+    before = sum(one == "BatchUpdateBlobs" for one in server.calls)
+    assert output(rig, rig.executor.run(copying(rig))) == b"some bytes"
+    assert executions(server) == ["Execute"] * 2
+    sent = sum(one == "BatchUpdateBlobs" for one in server.calls) - before
+    assert sent == 2 * (2 + len(rig_blobs(server)))
+
+
+def rig_blobs(server: ExecutionServer) -> set[str]:
+    """Return the messages that were sent: action, command, and the directories of the input root."""
+    (action,) = server.actions
+    folders, waiting = set(), [action.input_root_digest.hash]
+    while waiting:
+        folders.add(waiting[-1])
+        waiting += [
+            one.digest.hash for one in oracle_of("Directory").FromString(server.blobs[waiting.pop()]).directories
+        ]
+    return {*folders, action.command_digest.hash, "the action"}
 
 
 def test_an_action_whose_output_or_reply_is_lost_runs_again(rig: Rig, server: ExecutionServer) -> None:
