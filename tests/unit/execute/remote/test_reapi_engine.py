@@ -151,10 +151,10 @@ def test_a_failed_precondition_without_details_uploads_everything(rig: Rig, serv
     assert output(rig, rig.executor.run(copying(rig))) == b"some bytes"
     assert executions(server) == ["Execute"] * 2
     sent = sum(one == "BatchUpdateBlobs" for one in server.calls) - before
-    assert sent == 2 * (2 + len(rig_blobs(server)))
+    assert sent == 2 * (2 + len(messages_of(server)))
 
 
-def rig_blobs(server: ExecutionServer) -> set[str]:
+def messages_of(server: ExecutionServer) -> set[str]:
     """Return the messages that were sent: action, command, and the directories of the input root."""
     (action,) = server.actions
     folders, waiting = set(), [action.input_root_digest.hash]
