@@ -106,7 +106,7 @@ class _Execution:
         self._reply, self._fault = reply, fault
         self._ended.set()
 
-    def calling(self, end_call: Callable[[], object] | None) -> None:
+    def calling(self, end_call: Callable[[], object]) -> None:
         """Keep what ends the current call."""
         with self._lock:
             self._end_call = end_call
@@ -275,7 +275,6 @@ class ReapiEngine:
         try:
             yield from replies
         finally:
-            execution.calling(None)
             end_call()
 
     def _reply(self, execution: _Execution, finished: Finished) -> Reply:

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from orch23.execute.remote.executor import USUAL_LIMITS
 from orch23.execute.remote.reapi_address import reapi_address
-from orch23.model.action import Action, ActionResult, Cancelled, Completed, EngineUnavailable
+from orch23.execute.remote.reply import Reply
+from orch23.model.action import Action, ActionResult, Cancelled, Completed, EngineUnavailable, outcome_to_bytes
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError
 from tests.reapi_oracle import oracle_of
@@ -124,8 +125,10 @@ def test_an_input_that_the_server_lost_is_uploaded_again(rig: Rig, server: Execu
     action = copying(rig)
     assert output(rig, rig.executor.run(action)) == b"some bytes"
     del server.blobs[action.inputs["in.txt"].digest.sha256]
+    before = server.calls.count("BatchUpdateBlobs")
     assert output(rig, rig.executor.run(action)) == b"some bytes"
     assert executions(server) == ["Execute"] * 3
+    assert server.calls.count("BatchUpdateBlobs") == before + 1
 
 
 def test_a_server_that_lost_everything_gets_everything_again(rig: Rig, server: ExecutionServer) -> None:
@@ -147,11 +150,9 @@ def test_a_server_that_says_wrongly_that_it_has_blobs_gets_them_again(rig: Rig, 
 def test_a_failed_precondition_without_details_uploads_everything(rig: Rig, server: ExecutionServer) -> None:
     faults = iter(["FAILED_PRECONDITION"])
     server.fault = lambda method: next(faults, "") if method == "Execute" else ""
-    before = sum(one == "BatchUpdateBlobs" for one in server.calls)
     assert output(rig, rig.executor.run(copying(rig))) == b"some bytes"
     assert executions(server) == ["Execute"] * 2
-    sent = sum(one == "BatchUpdateBlobs" for one in server.calls) - before
-    assert sent == 2 * (2 + len(messages_of(server)))
+    assert server.calls.count("BatchUpdateBlobs") == 2 * (2 + len(messages_of(server)))
 
 
 def messages_of(server: ExecutionServer) -> set[str]:
@@ -178,6 +179,21 @@ def test_an_action_whose_output_or_reply_is_lost_runs_again(rig: Rig, server: Ex
     server.before_result = lose
     assert output(rig, rig.executor.run(copying(rig))) == b"some bytes"
     assert executions(server) == ["Execute"] * 3
+
+
+def test_a_forged_reply_is_not_read(rig: Rig, server: ExecutionServer) -> None:
+    forged = Reply(outcome=outcome_to_bytes(Completed(ActionResult(exit_code=7, written={})))).to_bytes()
+    replies: list[str] = []
+
+    def forge(result: Any) -> None:
+        (reply,) = result.output_files
+        if not replies:
+            server.blobs[reply.digest.hash] = forged.ljust(reply.digest.size_bytes)
+        replies.append(reply.digest.hash)
+
+    server.before_result = forge
+    assert output(rig, rig.executor.run(copying(rig))) == b"some bytes"
+    assert len(replies) == 2
 
 
 def test_a_damaged_output_never_arrives(rig: Rig, server: ExecutionServer) -> None:
