@@ -134,16 +134,33 @@ class ReapiEngine:
         self._address, self._server, self._blobs, self._contents = address, server, blobs, contents
         self._stream_s = stream_s
         self._lock = threading.Lock()
+        self._checking = threading.Lock()
         self._is_checked = False
         self._is_down = False
-        self._closed = threading.Event()
         self._suspect: set[Digest] = set()
         self._threads: set[threading.Thread] = set()
+
+    def connect(self) -> None:
+        """See the port. The server is asked once whether it runs actions."""
+        with self._checking:
+            if self._is_checked:
+                return
+            request = GetCapabilitiesRequest(instance_name=self._server.instance)
+            try:
+                found = self._unary(_CAPABILITIES, request, ServerCapabilities)
+            except AbsentError:
+                found = ServerCapabilities()
+            except CacheFault as fault:
+                message = f"the server cannot be reached: {fault.message}"
+                raise UnreachableEngineError(message) from fault
+            if found.execution_capabilities is None or not found.execution_capabilities.exec_enabled:
+                message = f"the server runs no actions for the instance {self._server.instance!r}"
+                raise UnreachableEngineError(message)
+            self._is_checked = True
 
     def submit(self, cache_url: str, digest: str) -> Submission:
         """See the port. The URL is not used: the server stages the files of an action for its worker."""
         del cache_url
-        self._check()
         named = parse_digest(digest)
         action = Action.from_bytes(self._contents.get(named))
         if self._address.program:
@@ -177,26 +194,11 @@ class ReapiEngine:
     def close(self) -> None:
         """See the port."""
         until_s = monotonic() + _CLOSE_WITHIN_S
-        self._closed.set()
         with self._lock:
             threads = [*self._threads]
         for thread in threads:
             thread.join(max(0.0, until_s - monotonic()))
         self._server.close()
-
-    def _check(self) -> None:
-        """Ask the server once whether it runs actions."""
-        if self._is_checked:
-            return
-        request = GetCapabilitiesRequest(instance_name=self._server.instance)
-        try:
-            found = self._unary(_CAPABILITIES, request, ServerCapabilities)
-        except AbsentError:
-            found = ServerCapabilities()
-        if found.execution_capabilities is None or not found.execution_capabilities.exec_enabled:
-            message = f"the server runs no actions for the instance {self._server.instance!r}"
-            raise UnreachableEngineError(message)
-        self._is_checked = True
 
     def _upload(self, blobs: Mapping[Digest, bytes]) -> None:
         """Upload messages that the server does not have, also if it says so wrongly.

@@ -41,6 +41,9 @@ class FakeEngine:
         self.on_reply: Callable[[bytes], bytes] = bytes
         self._unwanted: dict[Future[bytes], Event] = {}
 
+    def connect(self) -> None:
+        """Do nothing: it is in this process."""
+
     def submit(self, cache_url: str, digest: str) -> Future[bytes]:
         self.submitted.append((cache_url, digest))
         if self.faults:

@@ -222,6 +222,12 @@ def test_a_server_that_runs_nothing_is_refused_at_once(rig: Rig, server: Executi
     assert executions(server) == []
 
 
+def test_a_server_that_was_never_reached_is_not_waited_for(tmp_path: Path) -> None:
+    with reapi_rig(tmp_path, "grpc://127.0.0.1:1") as rig:
+        assert "cannot be reached" in refusal(rig.executor.run(copying(rig)))
+        assert rig.executor.submissions == 0
+
+
 def test_cancel_tells_the_server_also_if_its_first_message_comes_later(rig: Rig, server: ExecutionServer) -> None:
     reached, go_on = threading.Event(), threading.Event()
 
