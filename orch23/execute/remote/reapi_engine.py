@@ -235,13 +235,17 @@ class ReapiEngine:
         """
         failures = 0
         while not execution.is_unwanted.is_set():
+            is_heard = False
             try:
                 for operation in self._operations(execution):
-                    failures, self._is_down = 0, False
+                    is_heard, failures, self._is_down = True, 0, False
                     execution.name = operation.name or execution.name
                     if operation.done:
                         return Finished.of(operation)
                     execution.interrupt()
+                if not is_heard:
+                    message = "the server says nothing of an execution"
+                    raise EngineFault(message)
             except AbsentError:
                 why = "the server does not know the execution any more" if execution.name else "no such instance"
                 raise WorkerLost(why) from None

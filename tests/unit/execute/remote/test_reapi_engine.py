@@ -222,6 +222,12 @@ def test_a_server_that_runs_nothing_is_refused_at_once(rig: Rig, server: Executi
     assert executions(server) == []
 
 
+def test_a_server_that_says_nothing_is_a_fault(rig: Rig, server: ExecutionServer) -> None:
+    server.streams["Execute"] = lambda _request: iter(())
+    assert "says nothing" in refusal(rig.executor.run(copying(rig)))
+    assert executions(server) == ["Execute"] * (QUICK.faults + 1)
+
+
 def test_a_server_that_was_never_reached_is_not_waited_for(tmp_path: Path) -> None:
     with reapi_rig(tmp_path, "grpc://127.0.0.1:1") as rig:
         assert "cannot be reached" in refusal(rig.executor.run(copying(rig)))
