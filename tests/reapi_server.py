@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,7 +25,7 @@ class ReapiServer:
 
     def __init__(self) -> None:
         self.instance = "main/one"
-        self.blobs: dict[str, bytes] = {}
+        self.blobs: MutableMapping[str, bytes] = {}
         self.entries: dict[str, bytes] = {}
         self.partial: dict[str, bytearray] = {}
         self.calls: list[str] = []
@@ -42,6 +42,8 @@ class ReapiServer:
             digest_functions=[2, 1], action_cache_update_capabilities={"update_enabled": True}
         )
         self.port = 0
+        self.streams: dict[str, Callable[[bytes], Iterator[bytes]]] = {}
+        """Further methods, whose replies are streams."""
 
     @property
     def url(self) -> str:
@@ -51,9 +53,10 @@ class ReapiServer:
     def unary(self, method: str, request: bytes) -> bytes:
         """Return the reply to a request."""
         asked = oracle_of(f"{method}Request").FromString(request)
-        if method != "QueryWriteStatus" and asked.instance_name != self.instance:
+        if method not in {"QueryWriteStatus", "CancelOperation"} and asked.instance_name != self.instance:
             raise Refusal(grpc.StatusCode.NOT_FOUND)
         answers: dict[str, Callable[[Any], Any]] = {
+            "CancelOperation": self.cancel_operation,
             "GetCapabilities": self._get_capabilities,
             "GetActionResult": self._get_action_result,
             "UpdateActionResult": self._update_action_result,
@@ -98,6 +101,10 @@ class ReapiServer:
                     raise Refusal(grpc.StatusCode.UNAVAILABLE)
                 return bytes(oracle_of("WriteResponse")(committed_size=len(had)).SerializeToString())
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
+
+    def cancel_operation(self, _request: Any) -> Any:
+        """Refuse: this server runs nothing."""
+        raise Refusal(grpc.StatusCode.UNIMPLEMENTED)
 
     def _matched(self, pattern: re.Pattern[str], name: str) -> Any:
         found = pattern.fullmatch(name)
@@ -180,6 +187,12 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
                 for part in server.read(request):
                     yield server.replaced(method, part)
 
+        def stream(request: bytes, context: Any) -> Iterator[bytes]:
+            with self._refusals(method, context):
+                yield from server.streams[method](request)
+
+        if method in server.streams:
+            return grpc.unary_stream_rpc_method_handler(stream)
         if method == "Read":
             return grpc.unary_stream_rpc_method_handler(parts)
         if method == "Write":
@@ -205,13 +218,15 @@ def _status(code: grpc.StatusCode) -> tuple[grpc.StatusCode, str]:
 
 
 @contextlib.contextmanager
-def serving_reapi(credentials: Any = None) -> Iterator[ReapiServer]:
+def serving_reapi(
+    credentials: Any = None, made: ReapiServer | None = None, port: int = 0, threads: int = 16
+) -> Iterator[ReapiServer]:
     """Run a server for a while, encrypted if it gets credentials."""
-    made = ReapiServer()
-    with ThreadPoolExecutor(16) as threads:
+    made = made or ReapiServer()
+    with ThreadPoolExecutor(threads) as pool:
         options = (("grpc.so_reuseport", 0), ("grpc.max_send_message_length", 64 << 20))
-        server = grpc.server(threads, (_Handler(made),), options=options)
-        address = "127.0.0.1:0"
+        server = grpc.server(pool, (_Handler(made),), options=options)
+        address = f"127.0.0.1:{port}"
         if credentials is None:
             made.port = server.add_insecure_port(address)
         else:

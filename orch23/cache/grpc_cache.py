@@ -95,9 +95,20 @@ def _root_certificates() -> bytes | None:
 class GrpcCache:
     """A shared cache behind gRPC. What the server can do is asked once, before the first call."""
 
-    def __init__(self, calls: GrpcCalls, instance: str, headers: Callable[[], Mapping[str, str]]) -> None:
-        """Set the name of the instance, and what returns the headers that log in."""
-        self._calls, self._instance, self._headers = calls, instance, headers
+    def __init__(
+        self,
+        calls: GrpcCalls,
+        instance: str,
+        headers: Callable[[], Mapping[str, str]],
+        *,
+        takes_entries: bool = True,
+    ) -> None:
+        """Set the name of the instance, and what returns the headers that log in.
+
+        A server that takes no entries from this user gets blobs only without `takes_entries`.
+        """
+        self.calls, self.instance, self.headers = calls, instance, headers
+        self._takes_entries = takes_entries
         self._lock = threading.Lock()
         self._known: CacheCapabilities | None = None
 
@@ -105,9 +116,9 @@ class GrpcCache:
         """See the port."""
         checked_sha256(digest)
         self._capabilities()
-        request = GetActionResultRequest(instance_name=self._instance, action_digest=digest_proto(digest))
+        request = GetActionResultRequest(instance_name=self.instance, action_digest=digest_proto(digest))
         try:
-            data = self._calls.unary_bytes(_GET_RESULT, request, self._headers(), CALL_S)
+            data = self.calls.unary_bytes(_GET_RESULT, request, self.headers(), CALL_S)
         except (AbsentError, TooLargeError):
             return None
         return data if len(data) <= MAX_ENTRY_BYTES else None
@@ -126,7 +137,7 @@ class GrpcCache:
             message = f"an entry is not an ActionResult: {error}"
             raise CacheFault(message) from None
         request = UpdateActionResultRequest(
-            instance_name=self._instance, action_digest=digest_proto(digest), action_result=result
+            instance_name=self.instance, action_digest=digest_proto(digest), action_result=result
         )
         try:
             self._unary(_UPDATE_RESULT, request, ActionResultProto, len(data))
@@ -142,7 +153,7 @@ class GrpcCache:
         found: list[Digest] = []
         for start in range(0, len(asked), _QUESTION_DIGESTS):
             protos = tuple(map(digest_proto, asked[start : start + _QUESTION_DIGESTS]))
-            request = FindMissingBlobsRequest(instance_name=self._instance, blob_digests=protos)
+            request = FindMissingBlobsRequest(instance_name=self.instance, blob_digests=protos)
             reply = self._unary(_FIND_MISSING, request, FindMissingBlobsResponse)
             absent = set(reply.missing_blob_digests)
             if not absent <= set(protos):
@@ -159,12 +170,13 @@ class GrpcCache:
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port. A small blob is one message; a large one is resumed if the connection is lost."""
         checked_sha256(digest)
-        self._check_writable()
+        if self._takes_entries:
+            self._check_writable()
         if digest.size_bytes > self._batch_bytes():
             self._write(digest, chunks)
             return
         update = BlobUpdate(digest=digest_proto(digest), data=b"".join(chunks()))
-        request = BatchUpdateBlobsRequest(instance_name=self._instance, requests=(update,))
+        request = BatchUpdateBlobsRequest(instance_name=self.instance, requests=(update,))
         reply = self._unary(_BATCH_UPDATE, request, BatchUpdateBlobsResponse, digest.size_bytes)
         if [one.digest for one in reply.responses] != [update.digest]:
             _refuse(_BATCH_UPDATE, "it has other digests")
@@ -175,7 +187,7 @@ class GrpcCache:
 
     def close(self) -> None:
         """Cancel all calls and close the connections."""
-        self._calls.close()
+        self.calls.close()
 
     def _chunks(self, digest: Digest) -> Iterator[bytes]:
         """Yield two empty chunks before those of the blob; only one if there is none."""
@@ -188,7 +200,7 @@ class GrpcCache:
             return
         name = f"{self._prefix()}blobs/{digest.sha256}/{digest.size_bytes}"
         request = ReadRequest(resource_name=name)
-        replies = self._calls.read(_READ, request, ReadResponse, self._headers(), deadline_s(digest.size_bytes))
+        replies = self.calls.read(_READ, request, ReadResponse, self.headers(), deadline_s(digest.size_bytes))
         try:
             waiting = [next(replies, ReadResponse()).data]
             yield b""
@@ -204,7 +216,7 @@ class GrpcCache:
             replies.close()
 
     def _read_small(self, digest: Digest) -> bytes | None:
-        request = BatchReadBlobsRequest(instance_name=self._instance, digests=(digest_proto(digest),))
+        request = BatchReadBlobsRequest(instance_name=self.instance, digests=(digest_proto(digest),))
         reply = self._unary(_BATCH_READ, request, BatchReadBlobsResponse, digest.size_bytes)
         if [one.digest for one in reply.responses] != [digest_proto(digest)] or reply.responses[0].compressor:
             _refuse(_BATCH_READ, "it has other digests, or a compressed blob")
@@ -222,7 +234,7 @@ class GrpcCache:
             requests = _requests(name, digest.size_bytes, offset, chunks)
             limit_s = deadline_s(digest.size_bytes)
             try:
-                reply = self._calls.write(_WRITE, requests, WriteResponse, self._headers(), limit_s)
+                reply = self.calls.write(_WRITE, requests, WriteResponse, self.headers(), limit_s)
             except (AbsentError, TooLargeError):
                 _refuse(_WRITE, "the server does not take the blob")
             except CacheFault as fault:
@@ -247,9 +259,9 @@ class GrpcCache:
 
     def _unary(self, method: str, request: Message, reply: type[M], size_bytes: int = 0) -> M:
         try:
-            return self._calls.unary(method, request, reply, self._headers(), deadline_s(size_bytes))
+            return self.calls.unary(method, request, reply, self.headers(), deadline_s(size_bytes))
         except AbsentError:
-            raise status_fault(method, "NOT_FOUND", f"instance {self._instance!r}") from None
+            raise status_fault(method, "NOT_FOUND", f"instance {self.instance!r}") from None
 
     def _capabilities(self) -> CacheCapabilities:
         """Return what the server can do.
@@ -260,13 +272,13 @@ class GrpcCache:
         """
         with self._lock:
             if self._known is None:
-                request = GetCapabilitiesRequest(instance_name=self._instance)
+                request = GetCapabilitiesRequest(instance_name=self.instance)
                 try:
-                    reply = self._calls.unary(_CAPABILITIES, request, ServerCapabilities, self._headers(), CALL_S)
+                    reply = self.calls.unary(_CAPABILITIES, request, ServerCapabilities, self.headers(), CALL_S)
                 except (AbsentError, TooLargeError):
                     reply = ServerCapabilities()
                 if reply.cache_capabilities is None or SHA256 not in reply.cache_capabilities.digest_functions:
-                    message = f"the server has no cache with SHA-256 and the name {self._instance!r}"
+                    message = f"the server has no cache with SHA-256 and the name {self.instance!r}"
                     raise CacheFault(message)
                 self._known = reply.cache_capabilities
             return self._known
@@ -283,7 +295,7 @@ class GrpcCache:
         return min(known, _BATCH_BYTES) - _ENVELOPE_BYTES if known > 0 else _BATCH_BYTES - _ENVELOPE_BYTES
 
     def _prefix(self) -> str:
-        return f"{self._instance}/" if self._instance else ""
+        return f"{self.instance}/" if self.instance else ""
 
 
 def _requests(name: str, size_bytes: int, offset: int, chunks: ChunkSource) -> Iterator[WriteRequest]:

@@ -29,6 +29,8 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # For executions that take long. Servers close a connection with pings more often than each five minutes.
+    ("grpc.keepalive_time_ms", 330_000),
     # As for HTTP, and no server sets how it is called.
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
@@ -44,6 +46,15 @@ class AbsentError(Exception):
 
 class TooLargeError(Exception):
     """A message is larger than this machine or the server accepts."""
+
+
+class StatusFault(CacheFault):
+    """A status of gRPC: its name, and the bytes of a google.rpc.Status if the server has sent one."""
+
+    def __init__(self, message: str, name: str, details: bytes = b"") -> None:
+        """Store the text with the status."""
+        super().__init__(message, transient=name in _TRANSIENT)
+        self.name, self.details = name, details
 
 
 def deadline_s(size_bytes: int) -> float:
@@ -79,13 +90,20 @@ class GrpcCalls:
         self, method: str, request: Message, reply: type[M], headers: Mapping[str, str], limit_s: float
     ) -> Generator[M, None, None]:
         """Yield the replies to a request; raises as `unary`. The call ends when the iterator is closed."""
-        start = self._channel().unary_stream(method)
-        call = _guarded(method, lambda: start(encode(request), timeout=limit_s, metadata=_metadata(headers)))
+        replies, cancel = self.open_stream(method, request, reply, headers, limit_s)
         try:
             # No name keeps a part of a blob while the next one comes.
-            yield from map(partial(_decoded, method, reply), _replies(method, call))
+            yield from replies
         finally:
-            call.cancel()
+            cancel()
+
+    def open_stream(
+        self, method: str, request: Message, reply: type[M], headers: Mapping[str, str], limit_s: float
+    ) -> tuple[Iterator[M], Callable[[], object]]:
+        """Return the replies to a request, and what ends the call, also from another thread; both raise as `unary`."""
+        start = self._channel().unary_stream(method)
+        call = _guarded(method, lambda: start(encode(request), timeout=limit_s, metadata=_metadata(headers)))
+        return map(partial(_decoded, method, reply), _replies(method, call)), call.cancel
 
     def write(
         self, method: str, requests: Iterable[Message], reply: type[M], headers: Mapping[str, str], limit_s: float
@@ -172,22 +190,23 @@ def _guarded(method: str, call: Callable[[], Any]) -> Any:
     except (grpc.RpcError, grpc.FutureCancelledError) as error:
         name = error.code().name if isinstance(error, grpc.RpcError) else "CANCELLED"
         detail = (error.details() or "") if isinstance(error, grpc.RpcError) else ""
+        sent = dict(error.trailing_metadata() or ()) if isinstance(error, grpc.RpcError) else {}
         if name == "NOT_FOUND":
             raise AbsentError from None
         # The servers and the library of each language have these words in their texts.
         if name == "RESOURCE_EXHAUSTED" and "larger than max" in detail:
             raise TooLargeError from None
-        raise status_fault(method, name, detail) from error
+        raise status_fault(method, name, detail, sent.get("grpc-status-details-bin", b"")) from error
 
 
-def status_fault(method: str, name: str, detail: str) -> CacheFault:
+def status_fault(method: str, name: str, detail: str, details: bytes = b"") -> StatusFault:
     """Return the fault that is a status of gRPC, with the text of the server."""
     line = detail.partition("\n")[0][:_DETAIL_CHARACTERS]
     shown = "".join(one if one.isprintable() else "?" for one in line)
     text = f"{_short(method)} failed: {name}" + (f", {shown}" if shown else "")
     if name in _LOGIN:
         text = f"the server refused the login ({name})"
-    return CacheFault(text, transient=name in _TRANSIENT)
+    return StatusFault(text, name, details)
 
 
 def _short(method: str) -> str:

@@ -11,7 +11,7 @@ from orch23.cli.console import ColorChoice, Console, working_directory
 from orch23.snapshot.fast_path import StaleSnapshot
 
 BUILD_ACTION = "build.build_stages"
-EXECUTORS = ("local", "dask")
+EXECUTORS = ("local", "dask", "reapi")
 """The executors of orch23. A pipeline can name one of a plugin too."""
 # The fact of a snapshot that has the parsed command line.
 PARSED_FACT = "parsed"

@@ -51,7 +51,9 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
         "the scheduler cannot be used",
         "`--executor dask` needs `--scheduler` and a `--cache` that workers can use too. Everyone who can connect to a "
         "scheduler can run programs on its workers and on this machine: unless it is on this machine, its address must "
-        "be `tls://`, with the certificates that dask is configured with.",
+        "be `tls://`, with the certificates that dask is configured with. `--executor reapi` needs `--scheduler` with "
+        "`grpcs://`, or `grpc://` on this machine. Its workers must have orch23, except for some steps with "
+        "`sandbox: off`.",
     ),
     "E480": (
         "no Python interpreter",

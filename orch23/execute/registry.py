@@ -10,7 +10,10 @@ from orch23.model.ports import Executor, Surroundings
 EXECUTOR_GROUP: Final = "orch23.executors"
 MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
 
-_PLACES: Final = {"dask": "orch23.execute.remote.dask_engine:make_executor"}
+_PLACES: Final = {
+    "dask": "orch23.execute.remote.dask_engine:make_executor",
+    "reapi": "orch23.execute.remote.reapi_engine:make_executor",
+}
 
 
 def _load(name: str) -> MakeExecutor:

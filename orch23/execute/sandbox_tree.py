@@ -32,6 +32,7 @@ SANDBOX_EPOCH = 315_619_200
 """The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
 
 _MAX_NAME_BYTES = 200
+_LINK = ("E610", "is a symbolic link", "copy the file instead of linking it")
 _MAX_REPORTED = 10
 _PYTEST_CACHE = ".pytest_cache"
 _WORK = "work"
@@ -251,7 +252,7 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
         raise _LimitReachedError
     for name in names:
         path = f"{prefix}{name}"
-        if (problem := _name_problem(name)) is not None:
+        if (problem := file_name_problem(name)) is not None:
             scan.report("E614", path, f"the name {problem}", "choose another name")
             continue
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -289,7 +290,7 @@ def _scan_file(scan: _Scan, folder: int, name: str, path: str, status: os.stat_r
 def _file_violation(status: os.stat_result) -> tuple[str, str, str] | None:
     """Return code, message and hint of why a file cannot be part of a result, or None."""
     if stat.S_ISLNK(status.st_mode):
-        return "E610", "is a symbolic link", "copy the file instead of linking it"
+        return _LINK
     if not stat.S_ISREG(status.st_mode):
         kind = _SPECIAL_FILES.get(stat.S_IFMT(status.st_mode), "a device")
         return "E611", f"is {kind}", "create it below TMPDIR, or name it in `scratch`"
@@ -300,7 +301,14 @@ def _file_violation(status: os.stat_result) -> tuple[str, str, str] | None:
     return None
 
 
-def _name_problem(name: str) -> str | None:
+def link_violation(path: str) -> Diagnostic:
+    """Return the error that a symbolic link cannot be part of a result."""
+    code, message, hint = _LINK
+    return Diagnostic(code, message, hint=hint, subject=printable_path(path))
+
+
+def file_name_problem(name: str) -> str | None:
+    """Return why a file with this name cannot be part of a result, or None."""
     try:
         raw = name.encode("utf-8")
     except UnicodeEncodeError:

@@ -93,7 +93,7 @@ def action_blobs(action: Action) -> ActionBlobs:
         ActionProto(
             command_digest=digest_proto(digest_bytes(command)),
             input_root_digest=digest_proto(root.root),
-            timeout=_duration(action.timeout_s),
+            timeout=duration_of(action.timeout_s),
             salt=msgspec.json.encode(salt, order="sorted"),
             platform=platform,
         )
@@ -206,7 +206,13 @@ def _relative(path: Sequence[str], base: Sequence[str]) -> str:
     return "/".join([*(".." for _ in base), *path])
 
 
-def _duration(seconds: float) -> Duration:
+def duration_of(seconds: float) -> Duration:
+    """Return a time as a message, rounded to nanoseconds.
+
+    Raises:
+        ValueError: it is not a number of at least 0.
+
+    """
     try:
         whole, part = divmod(round(Fraction(seconds) * _NANOS), _NANOS)
     except OverflowError:

@@ -166,11 +166,32 @@ class ActionResultProto(Message, frozen=True, kw_only=True):
     output_symlinks: Annotated[tuple[OutputSymlink, ...], 12] = ()
 
 
+class AnyProto(Message, frozen=True, kw_only=True):
+    """google.protobuf.Any: a message with the URL of its type."""
+
+    type_url: Annotated[str, 1] = ""
+    value: Annotated[bytes, 2] = b""
+
+
 class RpcStatus(Message, frozen=True, kw_only=True):
-    """google.rpc.Status: the result of one part of a call; code 0 is success."""
+    """google.rpc.Status: the result of a call or of one part of it; code 0 is success."""
 
     code: Annotated[int, 1, INT32] = 0
     message: Annotated[str, 2] = ""
+    details: Annotated[tuple[AnyProto, ...], 3] = ()
+
+
+class PreconditionViolation(Message, frozen=True, kw_only=True):
+    """google.rpc.PreconditionFailure.Violation: of the type MISSING, with a blob as its subject."""
+
+    type: Annotated[str, 1] = ""
+    subject: Annotated[str, 2] = ""
+
+
+class PreconditionFailure(Message, frozen=True, kw_only=True):
+    """google.rpc.PreconditionFailure: the detail of a status with the code FAILED_PRECONDITION."""
+
+    violations: Annotated[tuple[PreconditionViolation, ...], 1] = ()
 
 
 class FindMissingBlobsRequest(Message, frozen=True, kw_only=True):
@@ -282,10 +303,55 @@ class CacheCapabilities(Message, frozen=True, kw_only=True):
     supported_batch_update_compressors: Annotated[tuple[int, ...], 7, INT32] = ()
 
 
+class ExecutionCapabilities(Message, frozen=True, kw_only=True):
+    """Whether a server runs actions."""
+
+    exec_enabled: Annotated[bool, 2] = False
+
+
 class ServerCapabilities(Message, frozen=True, kw_only=True):
     """What a server can do."""
 
     cache_capabilities: Annotated[CacheCapabilities | None, 1] = None
+    execution_capabilities: Annotated[ExecutionCapabilities | None, 2] = None
+
+
+class ExecuteRequest(Message, frozen=True, kw_only=True):
+    """Asks for the execution of an action. The replies are Operations."""
+
+    instance_name: Annotated[str, 1] = ""
+    skip_cache_lookup: Annotated[bool, 3] = False
+    action_digest: Annotated[DigestProto | None, 6] = None
+    digest_function: Annotated[int, 9, INT32] = 0
+
+
+class WaitExecutionRequest(Message, frozen=True, kw_only=True):
+    """Asks for the further Operations of an execution, by its name."""
+
+    name: Annotated[str, 1] = ""
+
+
+class CancelOperationRequest(Message, frozen=True, kw_only=True):
+    """google.longrunning: asks for the end of an operation."""
+
+    name: Annotated[str, 1] = ""
+
+
+class ExecuteResponse(Message, frozen=True, kw_only=True):
+    """The result of an execution, or why there is none."""
+
+    result: Annotated[ActionResultProto | None, 1] = None
+    status: Annotated[RpcStatus | None, 3] = None
+    message: Annotated[str, 5] = ""
+
+
+class Operation(Message, frozen=True, kw_only=True):
+    """google.longrunning: the state of an execution. When it is done, it has an error, or an ExecuteResponse."""
+
+    name: Annotated[str, 1] = ""
+    done: Annotated[bool, 3] = False
+    error: Annotated[RpcStatus | None, 4] = None
+    response: Annotated[AnyProto | None, 5] = None
 
 
 class ReadRequest(Message, frozen=True, kw_only=True):

@@ -8,19 +8,38 @@ from orch23.cache.registry import open_shared_cache
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
 from orch23.execute.remote.dask_scheduler import check_scheduler, security_of, unreachable_error
+from orch23.execute.remote.single_action import run_single_action
 from orch23.execute.remote.worker_process import WorkerProcess, WorkerSettings
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import UsageError
 
 
 def serve_worker(
-    console: Console, *, scheduler: str, cache: str, slots: int | None, folder: str | None, allow_unsandboxed: bool
+    console: Console,
+    *,
+    scheduler: str | None,
+    once: str | None,
+    cache: str,
+    slots: int | None,
+    folder: str | None,
+    allow_unsandboxed: bool,
 ) -> None:
-    """Run actions until the scheduler ends, or the process is interrupted.
+    """Run actions until the scheduler ends, or the process is interrupted; or one action in this folder.
 
     Raises:
         ConfigurationError: the scheduler or the cache must not, or cannot, be used.
+        UsageError: the options do not fit together.
 
     """
-    check_scheduler(scheduler)
+    top = console.here / folder if folder else None
+    if once is not None:
+        if scheduler is not None or cache or slots is not None:
+            message = "`--once` does not go with `--scheduler`, `--cache` or `--slots`"
+            raise UsageError(Diagnostic("E641", message, hint="remove one of them"))
+        run_single_action(console.here, once, top, allowed=allow_unsandboxed)
+        return
+    check_scheduler(scheduler or "")
+    assert scheduler is not None
     url = cache_address(console.here, cache) or ""
     if url:
         open_shared_cache(url).close()
@@ -28,7 +47,7 @@ def serve_worker(
         scheduler=scheduler,
         cache_url=url,
         slots=slots or os.cpu_count() or 1,
-        folder=str((console.here / folder if folder else Path(tempfile.gettempdir())).absolute()),
+        folder=str((top or Path(tempfile.gettempdir())).absolute()),
         allowed=allow_unsandboxed,
     )
     security_of(scheduler, "worker")

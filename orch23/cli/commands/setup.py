@@ -129,7 +129,8 @@ def model_remove() -> None:
 
 
 @declare_command("worker", "worker.serve_worker")
-@option("--scheduler", metavar="ADDRESS", required=True, help="Connect to this dask scheduler.")
+@option("--scheduler", metavar="ADDRESS", help="Connect to this dask scheduler.")
+@option("--once", metavar="DIGEST", help="Run one action in this folder, as a server's command.")
 @option("--cache", metavar="URL", default="", help="Use this shared cache (default: that of each build).")
 @option("--slots", type=click.IntRange(min=1), metavar="N", help="Run at most N actions at once (default: cores).")
 @option("--folder", metavar="DIR", type=click.Path(), help="Keep temporary files below DIR (default: TMPDIR).")
@@ -139,6 +140,8 @@ def worker_command() -> None:
 
     Serves `orch23 build --executor dask` until Ctrl-C, SIGTERM, or the end of the scheduler. Everyone who can connect
     to the scheduler can run programs as this user: a scheduler that is not on this machine needs TLS.
+
+    With --once it is the command that servers of `orch23 build --executor reapi` run.
     """
 
 

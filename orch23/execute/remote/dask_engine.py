@@ -96,6 +96,9 @@ class DaskEngine:
         self._is_closed = False
         self._counted_s, self._count = -_COUNT_EACH_S, 0
 
+    def connect(self) -> None:
+        """See the port: the first submission connects."""
+
     def submit(self, cache_url: str, digest: str) -> Submission:
         """See the port."""
         from orch23.execute.remote.dask_worker import run_remotely  # noqa: PLC0415 - loads dask

@@ -42,6 +42,16 @@ class Engine(Protocol):
     A worker gets two strings: the URL of the cache, and the digest of the action's bytes, as `digest_text` writes it.
     """
 
+    def connect(self) -> None:
+        """Check that the engine can be reached, before files are uploaded for its first action.
+
+        It does nothing once that was so, or if `submit` checks it.
+
+        Raises:
+            UnreachableEngineError: it cannot be reached, or runs no actions.
+
+        """
+
     def submit(self, cache_url: str, digest: str) -> Submission:
         """Submit an action.
 

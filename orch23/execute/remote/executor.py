@@ -182,6 +182,7 @@ class RemoteExecutor:
             return None
 
     def _outcome(self, action: Action, digest: Digest, faults: _Faults) -> ActionOutcome | None:
+        self._engine.connect()
         self._transfers.upload((digest, *input_digests(action)))
         reply = Reply.from_bytes(self._wait_for(digest))
         if reply.fault:

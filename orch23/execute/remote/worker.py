@@ -99,11 +99,13 @@ class RemoteWorker:
         cache_url: str = "",
         allowed: bool = False,
         scratch_bytes: int = USUAL_SCRATCH_BYTES,
+        open_cache: Callable[[str], SharedCache] = open_shared_cache,
     ) -> None:
         """Create the temporary folder in `top`. At most `slots` actions run at once.
 
         `cache_url` is used instead of the URL that an action comes with; `allowed` lets actions run without a sandbox.
-        Blobs are kept for later actions, `scratch_bytes` at most if actions with others are not running.
+        Blobs are kept for later actions, `scratch_bytes` at most if actions with others are not running. `open_cache`
+        returns the cache of a URL.
 
         Raises:
             OSError: the folder cannot be created.
@@ -113,7 +115,7 @@ class RemoteWorker:
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(temporary_folder("worker", top))
         self._slots, self._environ, self._cache_url = slots, environ, cache_url
-        self._scratch_bytes = scratch_bytes
+        self._scratch_bytes, self._open_cache = scratch_bytes, open_cache
         home = environ.get("HOME", "")
         closed = (Path(home),) if Path(home).is_absolute() else ()
         self._sandbox = SandboxLauncher(best_tier_once, closed=closed, allowed=allowed)
@@ -210,7 +212,7 @@ class RemoteWorker:
     def _cache(self, url: str) -> SharedCache:
         with self._changed:
             if url not in self._caches:
-                self._caches[url] = open_shared_cache(url)
+                self._caches[url] = self._open_cache(url)
             return self._caches[url]
 
     @contextmanager

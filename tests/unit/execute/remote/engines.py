@@ -12,12 +12,15 @@ from typing import Any
 
 from orch23.cache.disk import DiskCache
 from orch23.execute.interpreters import matching_interpreter
+from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.engine import EngineFault
 from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
+from orch23.execute.remote.reapi_engine import make_executor
 from orch23.execute.remote.worker import RemoteWorker, _Inputs
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once
+from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.model.ports import Surroundings
 from orch23.store.content_store import DiskContentStore
 
 ENVIRON = {"VIRTUAL_ENV": sys.prefix, "HOME": os.environ.get("HOME", "/"), "ACME_TOKEN": "a-secret-of-the-worker"}
@@ -37,6 +40,9 @@ class FakeEngine:
         self.faults: list[EngineFault] = []
         self.on_reply: Callable[[bytes], bytes] = bytes
         self._unwanted: dict[Future[bytes], Event] = {}
+
+    def connect(self) -> None:
+        """Do nothing: it is in this process."""
 
     def submit(self, cache_url: str, digest: str) -> Future[bytes]:
         self.submitted.append((cache_url, digest))
@@ -72,10 +78,12 @@ class Rig:
         self, executor: Any, contents: DiskContentStore, cache: Path | None = None, engine: Any = None
     ) -> None:
         self.executor, self.contents, self.cache, self.engine = executor, contents, cache, engine
+        self.is_nested = False
+        """Whether its sandboxes are inside of one of the engine."""
 
 
 @contextmanager
-def local_rig(folder: Path, workers: int = 2) -> Iterator[Rig]:
+def local_rig(folder: Path, workers: int = 2, *, allowed: bool = False) -> Iterator[Rig]:
     """Yield the executor of this machine."""
     contents = DiskContentStore(folder / "contents")
     executor = LocalExecutor(
@@ -84,6 +92,7 @@ def local_rig(folder: Path, workers: int = 2) -> Iterator[Rig]:
         workers=workers,
         interpreters=partial(matching_interpreter, root=folder, environ=ENVIRON),
         launcher=SandboxLauncher(best_tier_once),
+        unconfined=PlainLauncher(None if allowed else not_allowed_error()),
     )
     try:
         yield Rig(executor, contents)
@@ -112,3 +121,16 @@ def fake_rig(folder: Path, *, worker: dict[str, Any] | None = None, **given: Any
         remote = RemoteWorker(folder / "worker", slots=2, environ=ENVIRON, **(worker or {}))
         stack.callback(remote.close)
         yield stack.enter_context(remote_rig(folder, FakeEngine(remote), **given))
+
+
+@contextmanager
+def reapi_rig(folder: Path, scheduler: str, *, limits: RemoteLimits = QUICK, workers: int = 2) -> Iterator[Rig]:
+    """Yield an executor on a server of the Remote Execution API, as a build makes it."""
+    contents = DiskContentStore(folder / "contents")
+    surroundings = Surroundings(contents=contents, workers=workers, environ={}, redact=str, scheduler=scheduler)
+    executor = make_executor(surroundings)
+    executor._limits = limits
+    try:
+        yield Rig(executor, contents, engine=executor._engine)
+    finally:
+        executor.close()

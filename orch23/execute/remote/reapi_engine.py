@@ -1,0 +1,342 @@
+"""The engine of a server of the Remote Execution API, and the executor that uses it."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from time import monotonic
+from typing import TypeVar
+
+from orch23.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verified
+from orch23.cache.grpc_cache import GrpcCache
+from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
+from orch23.cache.registry import open_shared_cache, shown_url
+from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, WorkerLost, parse_digest
+from orch23.execute.remote.executor import RemoteExecutor
+from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
+from orch23.execute.remote.reapi_address import ReapiAddress, reapi_address
+from orch23.execute.remote.reapi_result import Finished
+from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
+from orch23.execute.remote.single_action import REPLY, Request, single_action
+from orch23.model.action import Action, EngineUnavailable, outcome_to_bytes
+from orch23.model.digest import Digest
+from orch23.model.errors import CacheFault
+from orch23.model.plugins import exception_text
+from orch23.model.ports import ContentStore, SharedCache, Surroundings
+from orch23.reapi.messages import (
+    SHA256,
+    ActionResultProto,
+    CancelOperationRequest,
+    ExecuteRequest,
+    GetCapabilitiesRequest,
+    Operation,
+    ServerCapabilities,
+    WaitExecutionRequest,
+    digest_of,
+    digest_proto,
+)
+from orch23.reapi.wire import Message
+
+M = TypeVar("M", bound=Message)
+
+_API = "/build.bazel.remote.execution.v2"
+_CAPABILITIES = f"{_API}.Capabilities/GetCapabilities"
+_EXECUTE, _WAIT = f"{_API}.Execution/Execute", f"{_API}.Execution/WaitExecution"
+_CANCEL = "/google.longrunning.Operations/CancelOperation"
+_STREAM_S = 60.0
+"""The deadline of one call that waits for an execution; then the next one waits."""
+_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_CLOSE_WITHIN_S = 5.0
+_NO_PROGRAM = frozenset({126, 127})
+"""The exit codes of a shell for a program that cannot be started."""
+_CUT = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "CANCELLED"})
+"""The status of a call, not of an execution, whose connection was cut."""
+
+
+def make_executor(surroundings: Surroundings) -> RemoteExecutor:
+    """Return the executor that runs actions on a server. It connects with the first action.
+
+    Raises:
+        ConfigurationError: the server is not named, or must not be used, or a library is missing.
+
+    """
+    address = reapi_address(surroundings.scheduler)
+    server = open_shared_cache(address.url)
+    assert isinstance(server, GrpcCache)
+    # Some installations have their blobs behind another address.
+    is_separate = surroundings.cache.partition("://")[0] in {"grpc", "grpcs"}
+    opened = open_shared_cache(surroundings.cache) if is_separate else server
+    assert isinstance(opened, GrpcCache)
+    # Many servers take results of actions from their own workers only.
+    blobs = GrpcCache(opened.calls, opened.instance, opened.headers, takes_entries=False)
+    return RemoteExecutor(
+        ReapiEngine(address, server, blobs, surroundings.contents),
+        blobs,
+        cache_url=shown_url(address.url),
+        contents=surroundings.contents,
+        workers=surroundings.workers,
+        redact=surroundings.redact,
+        on_fault=lambda reason: surroundings.warn(f"a step is sent to the server again: {reason}"),
+    )
+
+
+class _Execution:
+    """An action on the server, with what `engine.Submission` promises."""
+
+    def __init__(self, action: Action, request: Request) -> None:
+        self.action, self.request = action, request
+        self.is_unwanted = threading.Event()
+        self.name = ""
+        self._ended = threading.Event()
+        self._reply = b""
+        self._fault: Exception | None = None
+        self._lock = threading.Lock()
+        self._end_call: Callable[[], object] | None = None
+
+    def result(self, timeout: float) -> bytes:
+        """See the port."""
+        if not self._ended.wait(timeout):
+            raise TimeoutError
+        if self._fault is not None:
+            raise self._fault
+        return self._reply
+
+    def end(self, reply: bytes = b"", fault: Exception | None = None) -> None:
+        """Set the reply, or why there is none."""
+        self._reply, self._fault = reply, fault
+        self._ended.set()
+
+    def calling(self, end_call: Callable[[], object]) -> None:
+        """Keep what ends the current call."""
+        with self._lock:
+            self._end_call = end_call
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """End the current call if no one wants its result, unless the name of the execution is not known yet."""
+        with self._lock:
+            if self._end_call is not None and self.is_unwanted.is_set() and self.name:
+                self._end_call()
+
+
+class ReapiEngine:
+    """The workers of a server. Each execution has a thread that waits for its end."""
+
+    def __init__(
+        self,
+        address: ReapiAddress,
+        server: GrpcCache,
+        blobs: SharedCache,
+        contents: ContentStore,
+        stream_s: float = _STREAM_S,
+    ) -> None:
+        """Use a server, a cache with the blobs that it reads, and a store with the actions that are submitted."""
+        self._address, self._server, self._blobs, self._contents = address, server, blobs, contents
+        self._stream_s = stream_s
+        self._lock = threading.Lock()
+        self._checking = threading.Lock()
+        self._is_checked = False
+        self._is_down = False
+        self._suspect: set[Digest] = set()
+        self._threads: set[threading.Thread] = set()
+
+    def connect(self) -> None:
+        """See the port. The server is asked once whether it runs actions."""
+        with self._checking:
+            if self._is_checked:
+                return
+            request = GetCapabilitiesRequest(instance_name=self._server.instance)
+            try:
+                found = self._unary(_CAPABILITIES, request, ServerCapabilities)
+            except AbsentError:
+                found = ServerCapabilities()
+            except CacheFault as fault:
+                message = f"the server cannot be reached: {fault.message}"
+                raise UnreachableEngineError(message) from fault
+            if found.execution_capabilities is None or not found.execution_capabilities.exec_enabled:
+                message = f"the server runs no actions for the instance {self._server.instance!r}"
+                raise UnreachableEngineError(message)
+            self._is_checked = True
+
+    def submit(self, cache_url: str, digest: str) -> Submission:
+        """See the port. The URL is not used: the server stages the files of an action for its worker."""
+        del cache_url
+        named = parse_digest(digest)
+        action = Action.from_bytes(self._contents.get(named))
+        if self._address.program:
+            request = single_action(named, action, self._address)
+        elif (fault := plain_fault(action, self._address)) is not None:
+            refused: Future[bytes] = Future()
+            outcome = EngineUnavailable(fault.message, "sandbox", fault)
+            refused.set_result(Reply(outcome=outcome_to_bytes(outcome)).to_bytes())
+            return refused
+        else:
+            request = plain_action(action, self._address)
+        self._upload(request.blobs)
+        execution = _Execution(action, request)
+        thread = threading.Thread(target=self._follow, args=(execution,), name="orch23-execution", daemon=True)
+        with self._lock:
+            self._threads = {one for one in self._threads if one.is_alive()} | {thread}
+            thread.start()
+        return execution
+
+    def cancel(self, submission: Submission) -> None:
+        """See the port. The thread of the execution tells the server."""
+        if isinstance(submission, _Execution):
+            submission.is_unwanted.set()
+            with suppress(Exception):
+                submission.interrupt()
+
+    def slots(self) -> int:
+        """See the port. A server does not say how many workers it has: 0 while it cannot be reached."""
+        return 0 if self._is_down else 1
+
+    def close(self) -> None:
+        """See the port."""
+        until_s = monotonic() + _CLOSE_WITHIN_S
+        with self._lock:
+            threads = [*self._threads]
+        for thread in threads:
+            thread.join(max(0.0, until_s - monotonic()))
+        self._server.close()
+
+    def _upload(self, blobs: Mapping[Digest, bytes]) -> None:
+        """Upload messages that the server does not have, also if it says so wrongly.
+
+        It is asked each time, since it may have been restarted empty.
+        """
+        with self._lock:
+            again = self._suspect & blobs.keys()
+            self._suspect -= again
+        for digest in sorted({*again, *self._blobs.missing(blobs)}):
+            self._blobs.put_blob(digest, lambda digest=digest: (blobs[digest],))  # type: ignore[misc]
+
+    def _follow(self, execution: _Execution) -> None:
+        """Wait for the end of an execution, also while the server cannot be reached: the executor has the patience."""
+        try:
+            finished = self._finished(execution)
+            if finished is None:
+                execution.end(fault=CancelledError())
+            else:
+                execution.end(self._reply(execution, finished).to_bytes())
+        except EngineFault as fault:
+            execution.end(fault=fault)
+        except CacheFault as fault:
+            execution.end(fault=EngineFault(fault.message))
+        except Exception as error:  # noqa: BLE001 - the thread would end without a reply
+            execution.end(fault=EngineFault(exception_text(error)))
+
+    def _finished(self, execution: _Execution) -> Finished | None:
+        """Return the end of an execution; None if it was cancelled.
+
+        Raises:
+            EngineFault, CacheFault: there will be none.
+
+        """
+        failures = 0
+        while not execution.is_unwanted.is_set():
+            is_heard = False
+            try:
+                for operation in self._operations(execution):
+                    is_heard, failures, self._is_down = True, 0, False
+                    execution.name = operation.name or execution.name
+                    if operation.done:
+                        return Finished.of(operation)
+                    execution.interrupt()
+                if not is_heard:
+                    message = "the server says nothing of an execution"
+                    raise EngineFault(message)
+            except AbsentError:
+                why = "the server does not know the execution any more" if execution.name else "no such instance"
+                raise WorkerLost(why) from None
+            except StatusFault as fault:
+                if execution.is_unwanted.is_set():
+                    break
+                if fault.name not in _CUT:
+                    return Finished.of_fault(fault)
+                # Nothing is wrong if an execution takes longer than a call.
+                self._is_down = self._is_down or fault.name != "DEADLINE_EXCEEDED" or not execution.name
+            execution.is_unwanted.wait(_PAUSES_S[min(failures, len(_PAUSES_S) - 1)])
+            failures += 1
+        if execution.name:
+            with suppress(AbsentError, CacheFault):
+                self._unary(_CANCEL, CancelOperationRequest(name=execution.name), Message)
+        return None
+
+    def _operations(self, execution: _Execution) -> Iterator[Operation]:
+        """Execute the action; or, if that was begun already, wait for it."""
+        request: Message = WaitExecutionRequest(name=execution.name)
+        method = _WAIT
+        if not execution.name:
+            method = _EXECUTE
+            request = ExecuteRequest(
+                instance_name=self._server.instance,
+                skip_cache_lookup=True,
+                action_digest=digest_proto(execution.request.action),
+                digest_function=SHA256,
+            )
+        headers = self._server.headers()
+        replies, end_call = self._server.calls.open_stream(method, request, Operation, headers, self._stream_s)
+        execution.calling(end_call)
+        try:
+            yield from replies
+        finally:
+            end_call()
+
+    def _reply(self, execution: _Execution, finished: Finished) -> Reply:
+        """Return the reply of the worker."""
+        if (missing := finished.missing) is not None:
+            if not missing or missing & execution.request.blobs.keys():
+                with self._lock:
+                    self._suspect.update(execution.request.blobs)
+            # If the server does not say which ones are missing, it may be all of them.
+            return Reply(
+                missing=tuple(sorted(missing or {execution.request.action, *execution.request.files})),
+                worker="the server",
+            )
+        is_late = finished.name == "DEADLINE_EXCEEDED" and not self._address.program
+        if not is_late and (fault := finished.fault) is not None:
+            raise fault
+        if self._address.program:
+            return self._worker_reply(finished.result)
+        outcome = plain_outcome(execution.action, finished, self._read, self._contents)
+        if outcome is None:
+            return Reply(missing=(execution.request.action,), worker="the server")
+        data = outcome_to_bytes(outcome)
+        return Reply(outcome=data) if len(data) <= MAX_INLINE_BYTES else Reply(blob=self._contents.put(data))
+
+    def _worker_reply(self, result: ActionResultProto) -> Reply:
+        worker = result.execution_metadata.worker if result.execution_metadata is not None else ""
+        found = [digest_of(file.digest) for file in result.output_files if file.path == REPLY]
+        if result.exit_code in _NO_PROGRAM:
+            # It would be the same for each action.
+            message = f"the workers do not have `{self._address.program}`: it {self._failure(result)}"
+            raise UnreachableEngineError(message)
+        if result.exit_code or not found:
+            return Reply(fault=f"`orch23 worker --once` {self._failure(result)}", worker=worker)
+        data = self._read(found[0])
+        return Reply(missing=(found[0],), worker=worker) if data is None else Reply.from_bytes(data)
+
+    def _failure(self, result: ActionResultProto) -> str:
+        """Return how a worker that ended without a reply has failed."""
+        text = result.stderr_raw or b""
+        if not text and result.stderr_digest is not None and digest_of(result.stderr_digest).size_bytes:
+            text = self._read(digest_of(result.stderr_digest)) or b""
+        lines = text.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+        line = "".join(one if one.isprintable() else "?" for one in lines[-1])
+        return f"exited with status {result.exit_code}: {line[:200]}"
+
+    def _read(self, digest: Digest) -> bytes | None:
+        """Return the bytes of a small blob; None if it is missing or damaged."""
+        if digest.size_bytes > MAX_ENTRY_BYTES:
+            message = "the reply of a worker is too large"
+            raise EngineFault(message)
+        chunks = self._blobs.blob(digest)
+        if chunks is None:
+            return None
+        with reading(chunks) as guarded_chunks, suppress(WrongBytesError):
+            return b"".join(verified(guarded_chunks, digest))
+        return None
+
+    def _unary(self, method: str, request: Message, reply: type[M]) -> M:
+        return self._server.calls.unary(method, request, reply, self._server.headers(), CALL_S)

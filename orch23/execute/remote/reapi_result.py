@@ -1,0 +1,110 @@
+"""The end of an execution on a server of the Remote Execution API: a result, or a status that is a fault."""
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from orch23.cache.grpc_calls import StatusFault
+from orch23.execute.remote.engine import EngineFault, UnreachableEngineError, WorkerLost
+from orch23.model.digest import Digest
+from orch23.reapi.messages import (
+    ActionResultProto,
+    ExecuteResponse,
+    Operation,
+    PreconditionFailure,
+    RpcStatus,
+)
+from orch23.reapi.wire import DecodeError, decode
+
+_NAMES: Final = {
+    0: "OK",
+    1: "CANCELLED",
+    2: "UNKNOWN",
+    3: "INVALID_ARGUMENT",
+    4: "DEADLINE_EXCEEDED",
+    5: "NOT_FOUND",
+    6: "ALREADY_EXISTS",
+    7: "PERMISSION_DENIED",
+    8: "RESOURCE_EXHAUSTED",
+    9: "FAILED_PRECONDITION",
+    10: "ABORTED",
+    11: "OUT_OF_RANGE",
+    12: "UNIMPLEMENTED",
+    13: "INTERNAL",
+    14: "UNAVAILABLE",
+    15: "DATA_LOSS",
+    16: "UNAUTHENTICATED",
+}
+_NUMBERS: Final = {name: code for code, name in _NAMES.items()}
+_LOST: Final = frozenset({"CANCELLED", "ABORTED"})
+_LASTING: Final = frozenset({"INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"})
+_BLOB: Final = re.compile(r"(?:.*/)?blobs/([0-9a-f]{64})/(\d{1,18})")
+_TEXT_CHARACTERS = 200
+
+
+class Finished(Struct, frozen=True):
+    """The result of an execution with its status."""
+
+    status: RpcStatus
+    result: ActionResultProto = ActionResultProto()
+
+    @classmethod
+    def of(cls, operation: Operation) -> "Finished":
+        """Return the end of an operation that is done.
+
+        Raises:
+            EngineFault: it has no result that can be read.
+
+        """
+        if operation.error is not None:
+            return cls(operation.error)
+        try:
+            response = decode(ExecuteResponse, operation.response.value if operation.response is not None else b"")
+        except DecodeError as error:
+            message = f"the result of the server cannot be read: {error}"
+            raise EngineFault(message) from None
+        return cls(response.status or RpcStatus(), response.result or ActionResultProto())
+
+    @classmethod
+    def of_fault(cls, fault: StatusFault) -> "Finished":
+        """Return the end that is the status of a call."""
+        try:
+            sent = decode(RpcStatus, fault.details)
+        except DecodeError:
+            sent = RpcStatus()
+        return cls(RpcStatus(code=_NUMBERS.get(fault.name, 2), message=fault.message, details=sent.details))
+
+    @property
+    def name(self) -> str:
+        """Return the name of the status."""
+        return _NAMES.get(self.status.code, f"status {self.status.code}")
+
+    @property
+    def missing(self) -> frozenset[Digest] | None:
+        """Return the blobs that the server misses, none if it does not name them; None if it has another status."""
+        if self.name != "FAILED_PRECONDITION":
+            return None
+        found = set()
+        for detail in self.status.details:
+            if not detail.type_url.endswith("/google.rpc.PreconditionFailure"):
+                continue
+            try:
+                violations = decode(PreconditionFailure, detail.value).violations
+            except DecodeError:
+                continue
+            for one in violations:
+                if one.type == "MISSING" and (blob := _BLOB.fullmatch(one.subject)) is not None:
+                    found.add(Digest(blob[1], int(blob[2])))
+        return frozenset(found)
+
+    @property
+    def fault(self) -> EngineFault | None:
+        """Return the fault that the status is; None if it is a success."""
+        if self.name == "OK":
+            return None
+        line = self.status.message.partition("\n")[0][:_TEXT_CHARACTERS]
+        text = "".join(one if one.isprintable() else "?" for one in line)
+        reason = f"the server ended the execution with {self.name}" + (f": {text}" if text else "")
+        kind = WorkerLost if self.name in _LOST else UnreachableEngineError if self.name in _LASTING else EngineFault
+        return kind(reason)
