@@ -25,6 +25,8 @@ from orch23.model.ports import ChunkSource, ContentStore, SharedCache
 _Result = TypeVar("_Result")
 
 USUAL_LIMITS = CacheLimits()
+# A question takes the time of so many bytes: by HTTP, each blob is a request of its own.
+_QUESTION_BYTES = 8 << 10
 # A call may use up the patience after all its time: look again at least as often.
 _LONGEST_WAIT_S = 0.5
 
@@ -158,7 +160,7 @@ class CacheClient:
         wanted = sorted(digest for digest in digests if digest != EMPTY)
         if not all(map(is_valid, wanted)) or not self._reading.is_on:
             return wanted
-        call = self._timed(lambda: guarded(lambda: self._cache.missing(wanted)), 0)
+        call = self._timed(lambda: guarded(lambda: self._cache.missing(wanted)), len(wanted) * _QUESTION_BYTES)
         found = self._wait(self._lookups.submit(call))
         return wanted if found is None else found
 

@@ -418,34 +418,33 @@ def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
     known = available_checks(pipeline.plugins)
     found = [
-        unknown_check_error(pipeline, stage.name, place, name)
+        unknown_check_error(pipeline, stage.name, (*_place_of_steps(pipeline, stage), position), name)
         for stage in pipeline.stages
-        for place, name in _named_checks(pipeline, stage)
+        for position, name in _named_checks(stage)
         if name not in known
     ]
     return list(dict.fromkeys(found))  # a check of `defaults` may serve several stages
 
 
-def _named_checks(pipeline: Pipeline, node: Stage | ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield each check that a stage names, with its place below the stage; of a foreach those that all items share."""
+def _named_checks(node: Stage | ForeachStage) -> Iterator[tuple[int, str]]:
+    """Yield each check that a stage names, with its position in `verify`; of a foreach those that all items share."""
     if isinstance(node, Stage):
         steps = zip(node.verify.places, node.verify.steps, strict=True)
-        at = _place_of_steps(pipeline, node)
-        for position, step in steps:
-            if isinstance(step, CheckStep):
-                yield (*at, position), step.name
+        yield from ((position, step.name) for position, step in steps if isinstance(step, CheckStep))
         return
     verify = node.body.get("verify")
-    listed, place = (verify.get("steps"), ("verify", "steps")) if isinstance(verify, Mapping) else (verify, ("verify",))
+    listed = verify.get("steps") if isinstance(verify, Mapping) else verify
     for number, step in enumerate(listed) if isinstance(listed, list | tuple) else ():
         name = step.get("check") if isinstance(step, Mapping) else None
         if isinstance(name, str) and "${{" not in name:
-            yield (*place, number), name
+            yield number, name
 
 
-def _place_of_steps(pipeline: Pipeline, stage: Stage) -> tuple[str, ...]:
+def _place_of_steps(pipeline: Pipeline, node: Stage | ForeachStage) -> tuple[str, ...]:
     """Return where the steps of `verify` are written, which may be a list, or a mapping with `steps`."""
-    written, own = pipeline.locations, f"stages/{stage.family}/verify"
+    if isinstance(node, ForeachStage):
+        return ("verify", "steps") if isinstance(node.body.get("verify"), Mapping) else ("verify",)
+    written, own = pipeline.locations, f"stages/{node.family}/verify"
     is_mapping = f"{own}/0" not in written and any(f"{at}/steps" in written for at in (own, "defaults/verify"))
     return ("verify", "steps") if is_mapping else ("verify",)
 

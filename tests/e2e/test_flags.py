@@ -55,7 +55,7 @@ def test_a_provider_and_a_model_are_asked_in_place_of_those_of_the_pipeline(proj
     )
     same = project.run("plan", "--provider", "openai")
     assert same.code == 0, same.err
-    assert same.err == ""
+    assert "W802" not in same.err
 
 
 def test_the_same_flags_mean_the_same_to_each_command(project: Project) -> None:
@@ -105,7 +105,7 @@ def test_what_a_provider_needs_is_not_made_up(project: Project) -> None:
     hosted(project)
     refused = project.build("--provider", "command")
     assert refused.code == 65
-    assert refused.err.count("error[") >= 3, refused.err  # every stage, the foreach too
+    assert refused.err.count("error[E407]") == 1, refused.err  # it is written once, in `defaults`
     assert "llm.command" in refused.err or "`command" in refused.err
 
 

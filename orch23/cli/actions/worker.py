@@ -19,7 +19,7 @@ def serve_worker(
     *,
     scheduler: str | None,
     once: str | None,
-    cache: str,
+    cache_url: str,
     slots: int | None,
     folder: str | None,
     allow_unsandboxed: bool,
@@ -33,14 +33,14 @@ def serve_worker(
     """
     top = console.here / folder if folder else None
     if once is not None:
-        if scheduler is not None or cache or slots is not None:
+        if scheduler is not None or cache_url or slots is not None:
             message = "`--once` does not go with `--scheduler`, `--cache` or `--slots`"
             raise UsageError(Diagnostic("E641", message, hint="remove one of them"))
         run_single_action(console.here, once, top, allowed=allow_unsandboxed)
         return
     check_scheduler(scheduler or "")
     assert scheduler is not None
-    url = cache_address(console.here, cache) or ""
+    url = cache_address(console.here, cache_url) or ""
     if url:
         open_shared_cache(url).close()
     settings = WorkerSettings(

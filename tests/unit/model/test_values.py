@@ -39,8 +39,10 @@ ACTION_CHANGES: dict[str, object] = {
     "reports": True,
     "python": Interpreter("python3", "3.12"),
     "writable": (),
+    "programs": {"jq": "0" * 64},
 }
 NO_PART_OF_AN_ACTION: dict[str, object] = {
+    "min_tier": "namespaces",
     "timeout_s": 1.0,
     "sandbox": False,
     "limits": StepLimits(memory=1),

@@ -24,6 +24,8 @@ DECIDED = {
     "--trace",
     "--otel",
     "--plan",
+    "--executor",
+    "--scheduler",
 }
 """The options with which a build is decided each time."""
 WITHOUT_PART = {"--jobs", "-j", *SHARED_FLAGS}
