@@ -183,7 +183,7 @@ def measure_blobs(name: str, url: str, server: Server | None, blobs: Mapping[Dig
         shutil.rmtree(folder)
 
 
-def _results(blobs: Mapping[Digest, bytes]) -> list[tuple[Digest, bytes, Mapping[Digest, ChunkSource]]]:
+def _results(blobs: Mapping[Digest, bytes]) -> Sequence[tuple[Digest, bytes, Mapping[Digest, ChunkSource]]]:
     """Return results with some files each: the digest of the action, the entry, and the sources of its blobs."""
     digests = list(blobs)
     results = []
