@@ -1,9 +1,11 @@
 """Builds with a shared cache against the same builds without one, for `bench.shared_cache`.
 
 The project has chains of ten stages. In each round, it is built in new checkouts: without a cache, then for each cache
-one build that stores all results, and one that restores them. Between rounds, the caches are emptied.
+one build that stores all results, and one that restores them. Between rounds, the caches are emptied. The order of the
+stages matters: a stage that is ready is decided before those that are later in the file.
 """
 
+import math
 import os
 import re
 import shutil
@@ -24,41 +26,51 @@ _CHAIN = 10
 _WORK_S = 0.1
 _LIMIT_S = 1_800.0
 _PROGRAM = "from orch23.entry import run; run()"
-HEAD = ("work of a stage", "build", "wall s", "ratio", "CPU s", "ratio", "requests", "per stage", "load")
+PROJECTS = (("by chain", 0.0), ("by layer", 0.0), ("by chain", _WORK_S))
+"""The order of the stages, and the time in seconds that each waits."""
+HEAD = ("stages", "build", "wall s", "ratio", "CPU s", "ratio", "requests", "per stage", "load")
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One build. `work_s` is the waiting time of each stage in seconds; `served` is of the server, if there is one."""
+    """One build of a project. `served` is of the server, if there is one."""
 
-    work_s: float
+    project: str
     name: str
     run: Run
     served: Served
     load: float
 
 
-def write_project(folder: Path, stages: int, work_s: float) -> None:
-    """Write a project with chains of ten stages, each of which waits and writes another file."""
+def write_project(folder: Path, stages: int, order: str, work_s: float) -> None:
+    """Write a project with chains of ten stages, each of which waits and writes another file.
+
+    They are listed `by chain`, so that each is after the one that it needs, or `by layer`, all first ones first.
+    """
     folder.mkdir(parents=True)
     (folder / "in.txt").write_text("in\n")
     lines = ["version: 1", "name: bench", "cache: {platform: bench}", "defaults: {sandbox: off}", "stages:"]
     wait = f"sleep {work_s:g} && " if work_s else ""
+    chains = math.ceil(stages / _CHAIN)
     for number in range(stages):
-        source = f"out/{number - 1:05}.txt" if number % _CHAIN else "in.txt"
+        is_first, needed = (
+            (number % _CHAIN == 0, number - 1) if order == "by chain" else (number < chains, number - chains)
+        )
+        source = "in.txt" if is_first else f"out/{needed:05}.txt"
         out = f"out/{number:05}.txt"
         command = f"{wait}cp {source} {out} && echo {number} >> {out}"
         lines += [f"  s{number:05}:", f"    inputs: [{source}]", f"    outputs: [{out}]", f"    shell: {command}"]
     (folder / "pipeline.yaml").write_text("\n".join(lines) + "\n")
 
 
-def builds(stages: int, work_s: float, delay_s: float, root: Path, stopwatch: Runner) -> Iterator[Build]:
+def builds(stages: int, project: tuple[str, float], delay_s: float, root: Path, stopwatch: Runner) -> Iterator[Build]:
     """Yield the builds of one round, in new folders below `root`.
 
     Raises:
         RuntimeError: a build failed, or restored or stored another number of results than the number of stages.
 
     """
+    order, work_s = project
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(root),
@@ -69,7 +81,7 @@ def builds(stages: int, work_s: float, delay_s: float, root: Path, stopwatch: Ru
 
     def build(name: str, expected: str, server: Server | None, *options: str) -> Build:
         checkout = root / re.sub(r"\W+", "-", name)
-        write_project(checkout, stages, work_s)
+        write_project(checkout, stages, *project)
         if server is not None:
             server.served()
         load = os.getloadavg()[0]
@@ -80,7 +92,13 @@ def builds(stages: int, work_s: float, delay_s: float, root: Path, stopwatch: Ru
         if run.code or not is_complete or (expected and f"{stages} {expected}" not in said):
             message = f"{name}: exit status {run.code}: {said}"
             raise RuntimeError(message)
-        return Build(work_s, name, run, server.served() if server is not None else Served({}, 0.0), load)
+        return Build(
+            f"{order}, {milliseconds(work_s)} ms",
+            name,
+            run,
+            server.served() if server is not None else Served({}, 0.0),
+            load,
+        )
 
     yield build("no cache", "", None)
     with ExitStack() as stack:
@@ -95,14 +113,14 @@ def builds(stages: int, work_s: float, delay_s: float, root: Path, stopwatch: Ru
 
 
 def measure_builds(stages: int, rounds: int, delay_s: float, say: Callable[[str], None]) -> None:
-    """Measure the builds, with stages that do nothing and stages that wait, and print a table of the medians."""
+    """Measure the builds of all projects, and print a table of the medians."""
     found: list[Build] = []
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name, Stopwatch(Path(name, "output")) as stopwatch:
         for number in range(rounds):
-            for work_s in (0.0, _WORK_S):
-                root = Path(name, f"{number}-{work_s}")
+            for place, project in enumerate(PROJECTS):
+                root = Path(name, f"{number}-{place}")
                 root.mkdir()
-                found += builds(stages, work_s, delay_s, root, stopwatch)
+                found += builds(stages, project, delay_s, root, stopwatch)
                 shutil.rmtree(root)
     say(f"\n{stages} stages in chains of {_CHAIN}, {rounds} rounds\n")
     say(markdown(HEAD, list(rows(found, stages))))
@@ -110,17 +128,17 @@ def measure_builds(stages: int, rounds: int, delay_s: float, say: Callable[[str]
 
 def rows(found: list[Build], stages: int) -> Iterator[list[str]]:
     """Yield the rows of the table: medians, and their ratios to the build without a cache."""
-    groups: dict[tuple[float, str], list[Build]] = {}
+    groups: dict[tuple[str, str], list[Build]] = {}
     for one in found:
-        groups.setdefault((one.work_s, one.name), []).append(one)
-    for (work_s, name), same in groups.items():
-        bare = groups[work_s, "no cache"]
+        groups.setdefault((one.project, one.name), []).append(one)
+    for (project, name), same in groups.items():
+        bare = groups[project, "no cache"]
         wall_s, bare_s = (spread([one.run.wall_s for one in some]).middle for some in (same, bare))
         cpu, bare_cpu = (spread([one.run.cpu_s for one in some]).middle for some in (same, bare))
         requests = same[0].served.requests
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(requests.items()))
         yield [
-            f"{milliseconds(work_s)} ms",
+            project,
             name,
             f"{wall_s:.2f}",
             times(wall_s / bare_s),

@@ -26,7 +26,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server. Its counts begin anew each time that they are asked for."""
+    """A running server. Its counts are of the time since they were last returned."""
 
     url: str
     process: "subprocess.Popen[str]"

@@ -261,7 +261,7 @@ def bottleneck(team: Team, found: Outcome) -> str:
 
 
 def hit_rate(capacity: int, results: int, *, unused: float = 0.0, lookups: int = 200_000, seed: int = 1) -> float:
-    """Return the share of lookups that find their result in a cache with room for so many, without the first tenth.
+    """Return the share of lookups that find their result in a cache of so many results, without the first tenth.
 
     Results are popular by Zipf's law (exponent 0.8). One that is not there is built and stored; what was not used for
     the longest time is evicted. For each lookup, `unused` results are stored that no one looks up.

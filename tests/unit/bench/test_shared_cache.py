@@ -71,7 +71,7 @@ def test_main_prints_a_row_for_each_step(monkeypatch, capsys):
 @pytest.mark.slow
 def test_builds_store_and_restore_all_stages(tmp_path):
     with Stopwatch(tmp_path / "output") as stopwatch:
-        found = list(builds(3, 0.0, 0.001, tmp_path, stopwatch))
+        found = list(builds(3, ("by chain", 0.0), 0.001, tmp_path, stopwatch))
     assert [build.name for build in found] == [
         "no cache",
         *(
@@ -92,19 +92,23 @@ def test_a_build_that_does_not_restore_is_an_error(tmp_path):
             return "nothing"
 
     with pytest.raises(RuntimeError, match="no cache: exit status 0: nothing"):
-        list(builds(3, 0.0, 0.0, tmp_path, Never()))
+        list(builds(3, ("by layer", 0.0), 0.0, tmp_path, Never()))
 
 
 def test_a_project_has_chains_and_stages_that_wait(tmp_path):
-    write_project(tmp_path / "project", 11, 0.5)
-    text = (tmp_path / "project/pipeline.yaml").read_text()
+    write_project(tmp_path / "layers", 11, "by layer", 0.0)
+    text = (tmp_path / "layers/pipeline.yaml").read_text()
+    assert text.count("inputs: [in.txt]") == 2
+    assert "s00010:\n    inputs: [out/00008.txt]" in text
+    write_project(tmp_path / "chains", 11, "by chain", 0.5)
+    text = (tmp_path / "chains/pipeline.yaml").read_text()
     assert text.count("inputs: [in.txt]") == 2
     assert "sleep 0.5 && cp out/00008.txt out/00009.txt && echo 9 >> out/00009.txt" in text
 
 
 def test_rows_have_ratios_to_the_build_without_a_cache():
     def build(name: str, wall_s: float, cpu_s: float, **requests: int) -> Build:
-        return Build(0.1, name, Run(wall_s, cpu_s, 0, 0, late=False), Served(requests, 0.0), 1.0)
+        return Build("by chain, 100 ms", name, Run(wall_s, cpu_s, 0, 0, late=False), Served(requests, 0.0), 1.0)
 
     found = [build("no cache", 2.0, 1.0), build("no cache", 4.0, 3.0), build("x", 1.5, 4.0, GET=20)]
     bare, cached = rows(found, 10)
