@@ -137,8 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
             blobs = list(self.server.validate(entry))
         except ValueError:
             return False
-        found = {sha256: len(data) for sha256, data in self.server.blobs.items()}
-        return all(found.get(blob.sha256) == blob.size_bytes for blob in blobs)
+        found = [(self.server.blobs.get(blob.sha256), blob.size_bytes) for blob in blobs]
+        return all(data is not None and len(data) == size_bytes for data, size_bytes in found)
 
     def _begin(self) -> Fault:
         self.server.asked.append((self.command, self.path))
