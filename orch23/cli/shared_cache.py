@@ -238,15 +238,16 @@ def _warn(observer: Observer, text: str) -> None:
 def finish_uploads(shared: SharedResults, observer: Observer) -> None:
     """Wait for the uploads of a build, and report what it did with the shared cache."""
     unsent = shared.flush(_FLUSH_S)
-    if unsent:
-        names = join_first(unsent, _MOST_NAMES)
+    names = join_first(unsent, _MOST_NAMES)
+    # A cache that was switched off has been reported, with the reason.
+    if unsent and not shared.is_off:
         _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}")
     used = shared.report(unsent)
     if used is not None:
-        observer.notice(Event(used, f"shared cache: {_described(used)}"))
+        observer.notice(Event(used, f"shared cache: {_described(used, names)}"))
 
 
-def _described(used: SharedCacheUsed) -> str:
+def _described(used: SharedCacheUsed, not_stored: str) -> str:
     amount = parse_amount(used.saved) or Decimal(0)
     saved = [format_duration(used.saved_s)] if used.saved_s >= 1 else []
     saved += [format_money(amount)] if amount >= _CENT else []
@@ -254,5 +255,5 @@ def _described(used: SharedCacheUsed) -> str:
     parts += [pluralize(used.responses, "response")] if used.responses else []
     parts += [f"{used.missing:,} not found"] if used.missing else []
     parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
-    parts += [f"{used.not_stored:,} not stored"] if used.not_stored else []
+    parts += [f"{used.not_stored:,} not stored ({not_stored})"] if used.not_stored else []
     return ", ".join((*parts, *([f"saved {' and '.join(saved)}"] if saved else [])))
