@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -24,21 +23,20 @@ from orch23.execute.credential_helper import credential_helper
 from orch23.execute.environment import Environments
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
-from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
+from orch23.model.event import Event, Observer, Warned
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.step import Grant
-from orch23.model.text import format_duration, format_money, join_first
+from orch23.model.text import join_first
 from orch23.providers.codes import NO_LIBRARY
 from orch23.providers.installation import install_command
 from orch23.report.diagnostics import visible
-from orch23.report.values import format_size, parse_amount, pluralize
+from orch23.report.shared_cache import shared_cache_text
 from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
 from orch23.store.key_files import key_file, read_key_file
 
 _FLUSH_S = 300.0
 """How long a build waits for its uploads. A cache that does not respond is switched off much earlier."""
 _MOST_NAMES = 5
-_CENT = Decimal("0.01")
 
 
 class HeldEvents:
@@ -244,16 +242,4 @@ def finish_uploads(shared: SharedResults, observer: Observer) -> None:
         _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}")
     used = shared.report(unsent)
     if used is not None:
-        observer.notice(Event(used, f"shared cache: {_described(used, names)}"))
-
-
-def _described(used: SharedCacheUsed, not_stored: str) -> str:
-    amount = parse_amount(used.saved) or Decimal(0)
-    saved = [format_duration(used.saved_s)] if used.saved_s >= 1 else []
-    saved += [format_money(amount)] if amount >= _CENT else []
-    parts = [f"{used.restored:,} restored ({format_size(used.down_bytes)})"] if used.restored else []
-    parts += [pluralize(used.responses, "response")] if used.responses else []
-    parts += [f"{used.missing:,} not found"] if used.missing else []
-    parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
-    parts += [f"{used.not_stored:,} not stored ({not_stored})"] if used.not_stored else []
-    return ", ".join((*parts, *([f"saved {' and '.join(saved)}"] if saved else [])))
+        observer.notice(Event(used, f"shared cache: {shared_cache_text(used, names)}"))
