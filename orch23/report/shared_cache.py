@@ -23,22 +23,32 @@ _SHOWN_S = 0.05
 
 def shared_cache_text(used: SharedCacheUsed, not_stored: str = "") -> str:
     """Return the counts of a run that are not 0, and what they saved; `not_stored` names stages."""
+    return ", ".join((*_counts(used, not_stored), *_saved(used)))
+
+
+def shared_cache_clauses(used: SharedCacheUsed) -> tuple[str, ...]:
+    """Return a clause for each count of a run that is not 0, and how long it waited for the cache."""
+    refused = [f"{used.refused:,} not stored because of secrets"] if used.refused else []
+    waited = [f"waited {format_duration(used.waited_s)}"] if used.waited_s >= _SHOWN_S else []
+    return (*_counts(used), *refused, *waited, *_saved(used))
+
+
+def _counts(used: SharedCacheUsed, not_stored: str = "") -> list[str]:
     names = f" ({not_stored})" if not_stored else ""
     parts = [f"{used.restored:,} restored ({format_size(used.down_bytes)})"] if used.restored else []
     parts += [pluralize(used.responses, "response")] if used.responses else []
     parts += [f"{used.missing:,} not found"] if used.missing else []
     parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
     parts += [f"{used.not_stored:,} not stored{names}"] if used.not_stored else []
-    saved = saved_text(used)
-    return ", ".join((*parts, *([f"saved {saved}"] if saved else [])))
+    return parts
 
 
-def saved_text(used: SharedCacheUsed) -> str:
-    """Return the time and the money that restored results had taken; an empty text below a second and a cent."""
+def _saved(used: SharedCacheUsed) -> list[str]:
+    """Return the time and the money that restored results had taken; nothing below a second and a cent."""
     amount = parse_amount(used.saved) or Decimal(0)
     saved = [format_duration(used.saved_s)] if used.saved_s >= _SECOND else []
     saved += [format_money(amount)] if amount >= _CENT else []
-    return " and ".join(saved)
+    return [f"saved {' and '.join(saved)}"] if saved else []
 
 
 def shared_cache_rows(runs: Sequence[SharedCacheRun], *, zone: tzinfo | None = None) -> str:
@@ -47,17 +57,15 @@ def shared_cache_rows(runs: Sequence[SharedCacheRun], *, zone: tzinfo | None = N
     The start is a time of `zone`; None: of this machine's zone.
     """
     rows = [
-        (visible(one.run_id), started_text(one.started, zone), visible(one.pipeline), _waited(one.used)) for one in runs
+        (visible(one.run_id), started_text(one.started, zone), visible(one.pipeline), _row(one.used)) for one in runs
     ]
     if len(runs) > 1:
-        rows.append((f"total of {len(runs):,} runs", "", "", _waited(total_use(one.used for one in runs))))
+        rows.append((f"total of {len(runs):,} runs", "", "", _row(total_use(one.used for one in runs))))
     return aligned(rows)
 
 
-def _waited(used: SharedCacheUsed) -> str:
-    waited = f"waited {format_duration(used.waited_s)}" if used.waited_s >= _SHOWN_S else ""
-    refused = f"{used.refused:,} not stored because of secrets" if used.refused else ""
-    return ", ".join(filter(None, (shared_cache_text(used), refused, waited)))
+def _row(used: SharedCacheUsed) -> str:
+    return ", ".join(shared_cache_clauses(used))
 
 
 def total_use(uses: Iterable[SharedCacheUsed]) -> SharedCacheUsed:

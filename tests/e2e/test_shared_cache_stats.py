@@ -93,7 +93,20 @@ def test_counts_are_words_and_their_total_is_exact() -> None:
     assert total_use(()) == SharedCacheUsed()
     run = SharedCacheRun("r1", "p.yaml", "2026-11-28T12:00:00.000Z", USED)
     one, two, sums = shared_cache_rows([run, run], zone=UTC).splitlines()
-    assert (
-        one == two == f"r1               2026-11-28 12:00  p.yaml  {text}, 1 not stored because of secrets, waited 0.4s"
-    )
+    row = text.replace(", saved", ", 1 not stored because of secrets, waited 0.4s, saved")
+    assert one == two == f"r1               2026-11-28 12:00  p.yaml  {row}"
     assert sums.startswith("total of 2 runs                            24 restored (6.2 MB)")
+
+
+@pytest.mark.slow
+def test_the_page_of_a_run_shows_its_use_and_which_stages_were_restored(project: Project) -> None:
+    new, old = runs_of(project)
+    page = project.run("report", old, "-o", "-").out
+    assert re.search(r"<dt>Shared cache</dt><dd>2 restored \(\d.*B\)", page)
+    assert page.count(">from the shared cache") == 2
+    page = project.run("report", new, "-o", "-").out
+    assert re.search(r"<dt>Shared cache</dt><dd>2 not found<small>2 stored \(.*B\)", page)
+    assert "from the shared cache" not in page
+    project.edit("spec.md", "a third spec")
+    green(project.build())
+    assert "hared cache" not in project.run("report", "-o", "-").out
