@@ -100,13 +100,15 @@ def open_cache(
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     if not settings.reads or (offline and settings.directory is None):
         return OpenedCache(None, events)
-    signatures = _signatures(project, settings)
+    signatures = signatures_of(settings, project.settings.root, project.settings.environ)
     if settings.writes and not signatures.can_sign:
         text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     writes = settings.writes and signatures.can_sign
     try:
-        backend = open_shared_cache(settings.url, _credentials(project, settings.url))
+        backend = open_shared_cache(
+            settings.url, credentials_of(settings.url, project.settings.root, project.settings.environ)
+        )
     except CacheFault as fault:
         _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
         return OpenedCache(None, events)
@@ -157,7 +159,7 @@ def _identities(platform: str | None, executor: str) -> IdentityOf:
     return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
 
 
-def _signatures(project: Project, settings: CacheSettings) -> Signatures:
+def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str]) -> Signatures:
     """Return the keys whose signatures count, and that of the user among them.
 
     Raises:
@@ -167,7 +169,6 @@ def _signatures(project: Project, settings: CacheSettings) -> Signatures:
     if not settings.signed_by:
         return Signatures()
     known = [PublicKey.parse(line) for line in settings.signed_by]
-    root, environ = project.settings.root, project.settings.environ
     try:
         for key in known if settings.writes else ():
             # A line without a name has no file.
@@ -183,7 +184,7 @@ def _signatures(project: Project, settings: CacheSettings) -> Signatures:
     return Signatures(known)
 
 
-def _credentials(project: Project, url: str) -> Callable[[str], Mapping[str, str]]:
+def credentials_of(url: str, root: Path, environ: Mapping[str, str]) -> Callable[[str], Mapping[str, str]]:
     """Return a function that returns the headers of a request, from the program that the user names.
 
     It raises CacheFault if the program fails.
@@ -192,7 +193,7 @@ def _credentials(project: Project, url: str) -> Callable[[str], Mapping[str, str
         ConfigurationError: there is no such program.
 
     """
-    helper = credential_helper(url, project.settings.root, project.settings.environ)
+    helper = credential_helper(url, root, environ)
 
     def headers(address: str) -> Mapping[str, str]:
         try:

@@ -17,6 +17,7 @@ from orch23.cli.console import Console
 from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
+from orch23.cli.project_loading import Project
 from orch23.decide.secrets import secrets_from
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
@@ -26,7 +27,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
 from orch23.model.paths import LOGS_FOLDER
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
 from orch23.providers.installation import install_command
 from orch23.providers.local import missing_server
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 VENDOR_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+CACHE_OPTION: Final = "ORCH23_BUILD_CACHE"
+"""The variable of `orch23 build --cache`."""
+EXECUTOR_OPTION: Final = "ORCH23_BUILD_EXECUTOR"
+"""The variable of `orch23 build --executor`."""
 _ISOLATED = "own namespaces, no network, only its sandbox directory"
 
 
@@ -236,7 +241,15 @@ def check_setup(
 ) -> None:
     """Check the machine, the project and its models."""
     root = project_root(console, args.arguments)
-    found = [*_machine_findings(root, console.environ), *_of_pipeline(console, args, online=online)]
+    found = [*_machine_findings(root, console.environ)]
+    of_pipeline, project = _of_pipeline(console, args, online=online)
+    found += of_pipeline
+    pipeline = None if project is None else project.pipeline
+    if is_shared(pipeline, console.environ):
+        from orch23.cli.actions.doctor_sharing import sharing_findings  # noqa: PLC0415 - few pipelines need it
+
+        command = "" if project is None else trust_command_line(project.settings)
+        found += sharing_findings(console.here, root, pipeline, console.environ, command, online=online)
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.write_out(json_document({"orch23_doctor": 1, "facts": rows}))
@@ -249,18 +262,26 @@ def check_setup(
         console.write_out(f"{mark} {visible(one.name):<{width}}  {visible(one.value)}{hint}\n")
 
 
-def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> list[DoctorFinding]:
-    """Check that the pipeline is valid, and the models that it may call."""
+def is_shared(pipeline: Pipeline | None, environ: Mapping[str, str]) -> bool:
+    """Return whether builds of a pipeline may use a shared cache, or run steps on other machines."""
+    is_named = any(environ.get(name) for name in (CACHE_VARIABLE, CACHE_OPTION, EXECUTOR_OPTION))
+    return is_named or (pipeline is not None and bool(pipeline.cache or pipeline.executor != LOCAL_EXECUTOR))
+
+
+def _of_pipeline(
+    console: Console, args: PipelineArguments, *, online: bool
+) -> tuple[list[DoctorFinding], Project | None]:
+    """Check that the pipeline is valid, and the models that it may call. Return its project if it is valid."""
     try:
         name = required_pipeline(found_project(console, args.arguments)).name
     except NotFoundError as missing:
         first = missing.diagnostics[0]
-        return [_failed("pipeline", first.message, first.hint or "")]
+        return [_failed("pipeline", first.message, first.hint or "")], None
     try:
         project, _ = open_for_command(console, args, most_stages=0)
     except InvalidInputError as invalid:
         hint = "`orch23 validate` reports all errors"
-        return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)]
+        return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)], None
     command = trust_command_line(project.settings)
     findings = model_findings(project.pipeline, console.environ, project.settings.root, command, online=online)
-    return [DoctorFinding("pipeline", name), *findings]
+    return [DoctorFinding("pipeline", name), *findings], project
