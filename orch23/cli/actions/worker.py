@@ -12,7 +12,7 @@ from orch23.execute.remote.worker_process import WorkerProcess, WorkerSettings
 
 
 def serve_worker(
-    console: Console, *, scheduler: str, cache: str, slots: int | None, folder: str | None, allow_unsandboxed: bool
+    console: Console, *, scheduler: str, cache_url: str, slots: int | None, folder: str | None, allow_unsandboxed: bool
 ) -> None:
     """Run actions until the scheduler ends, or the process is interrupted.
 
@@ -21,7 +21,7 @@ def serve_worker(
 
     """
     check_scheduler(scheduler)
-    url = cache_address(console.here, cache) or ""
+    url = cache_address(console.here, cache_url) or ""
     if url:
         open_shared_cache(url).close()
     settings = WorkerSettings(

@@ -130,7 +130,7 @@ def model_remove() -> None:
 
 @declare_command("worker", "worker.serve_worker")
 @option("--scheduler", metavar="ADDRESS", required=True, help="Connect to this dask scheduler.")
-@option("--cache", metavar="URL", default="", help="Use this shared cache (default: that of each build).")
+@option("--cache", "cache_url", metavar="URL", default="", help="Use this shared cache (default: that of each build).")
 @option("--slots", type=click.IntRange(min=1), metavar="N", help="Run at most N actions at once (default: cores).")
 @option("--folder", metavar="DIR", type=click.Path(), help="Keep temporary files below DIR (default: TMPDIR).")
 @unsandboxed_option
