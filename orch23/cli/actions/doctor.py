@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.discovery import required_pipeline
+from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
@@ -27,7 +27,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
 from orch23.model.paths import LOGS_FOLDER
-from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
 from orch23.providers.installation import install_command
 from orch23.providers.local import missing_server
@@ -45,20 +45,7 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 VENDOR_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-CACHE_OPTION: Final = "ORCH23_BUILD_CACHE"
-"""The variable of `orch23 build --cache`."""
-EXECUTOR_OPTION: Final = "ORCH23_BUILD_EXECUTOR"
-"""The variable of `orch23 build --executor`."""
 _ISOLATED = "own namespaces, no network, only its sandbox directory"
-
-
-class DoctorFinding(Struct, frozen=True):
-    """The result of one check; `hint` says what to do if it is not `ok`."""
-
-    name: str
-    value: str
-    ok: bool = True
-    hint: str = ""
 
 
 def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
@@ -244,12 +231,11 @@ def check_setup(
     found = [*_machine_findings(root, console.environ)]
     of_pipeline, project = _of_pipeline(console, args, online=online)
     found += of_pipeline
-    pipeline = None if project is None else project.pipeline
-    if is_shared(pipeline, console.environ):
-        from orch23.cli.actions.doctor_sharing import sharing_findings  # noqa: PLC0415 - few pipelines need it
+    # `init` uses this module, too, and no cache.
+    from orch23.cli.actions.doctor_sharing import sharing_findings  # noqa: PLC0415 - loads the client of caches
 
-        command = "" if project is None else trust_command_line(project.settings)
-        found += sharing_findings(console.here, root, pipeline, console.environ, command, online=online)
+    pipeline, command = (None, "") if project is None else (project.pipeline, trust_command_line(project.settings))
+    found += sharing_findings(console.here, root, pipeline, console.environ, command, online=online)
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.write_out(json_document({"orch23_doctor": 1, "facts": rows}))
@@ -260,12 +246,6 @@ def check_setup(
         mark = style.paint(style.marks.done, "good") if one.ok else style.paint(style.marks.edited, "notice")
         hint = f"  ({visible(one.hint)})" if one.hint else ""
         console.write_out(f"{mark} {visible(one.name):<{width}}  {visible(one.value)}{hint}\n")
-
-
-def is_shared(pipeline: Pipeline | None, environ: Mapping[str, str]) -> bool:
-    """Return whether builds of a pipeline may use a shared cache, or run steps on other machines."""
-    is_named = any(environ.get(name) for name in (CACHE_VARIABLE, CACHE_OPTION, EXECUTOR_OPTION))
-    return is_named or (pipeline is not None and bool(pipeline.cache or pipeline.executor != LOCAL_EXECUTOR))
 
 
 def _of_pipeline(

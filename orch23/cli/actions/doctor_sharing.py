@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from orch23.cache.bounds import guarded
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.cache.registry import no_credentials, open_shared_cache, shown_url
-from orch23.cli.actions.doctor import CACHE_OPTION, EXECUTOR_OPTION, DoctorFinding
 from orch23.cli.consent import Consent
+from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import cache_address
 from orch23.cli.shared_cache import credentials_of, signatures_of
 from orch23.decide.secrets import secrets_from
@@ -32,6 +32,9 @@ from orch23.report.values import pluralize
 _NO_ENTRY: Final = digest_bytes(b"orch23 doctor asks for an entry that no cache has\n")
 _REPLY_S = 10.0
 """How long a shared cache may take to reply."""
+# Variables of options of `orch23 build`.
+_CACHE_OPTION: Final = "ORCH23_BUILD_CACHE"
+_EXECUTOR_OPTION: Final = "ORCH23_BUILD_EXECUTOR"
 _WRITE_OPTION: Final = "ORCH23_BUILD_CACHE_WRITE"
 _SCHEDULER_OPTION: Final = "ORCH23_BUILD_SCHEDULER"
 _YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
@@ -45,7 +48,7 @@ def sharing_findings(
     `online` sends one request to each of them. `here` is the folder of a relative path in the environment.
     """
     options = CacheOptions(
-        url=cache_address(here, environ.get(CACHE_OPTION)), write=environ.get(_WRITE_OPTION, "").lower() in _YES
+        url=cache_address(here, environ.get(_CACHE_OPTION)), write=environ.get(_WRITE_OPTION, "").lower() in _YES
     )
     declared = {} if pipeline is None else pipeline.cache
     redact = secrets_from(environ).redact
@@ -98,7 +101,7 @@ def _cache(
 
 
 def _source(options: CacheOptions, environ: Mapping[str, str]) -> str:
-    name = CACHE_OPTION if options.url else CACHE_VARIABLE if environ.get(CACHE_VARIABLE) else ""
+    name = _CACHE_OPTION if options.url else CACHE_VARIABLE if environ.get(CACHE_VARIABLE) else ""
     return f" of {name}" if name else " of the pipeline, which you have allowed"
 
 
@@ -184,7 +187,7 @@ def _executor(
     online: bool,
 ) -> Iterator[DoctorFinding]:
     own = LOCAL_EXECUTOR if pipeline is None else pipeline.executor
-    name = environ.get(EXECUTOR_OPTION) or own
+    name = environ.get(_EXECUTOR_OPTION) or own
     if name == LOCAL_EXECUTOR:
         return
     if name != "dask":

@@ -259,7 +259,8 @@ def test_wrong_bytes_of_the_right_size_are_removed_where_they_are_found(cache: D
 def test_a_full_disk_leaves_no_half_file_and_one_warning(
     cache: DiskCache, root: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    whole, warnings = os.write, []
+    whole = os.write
+    warnings: list[str] = []
 
     def full(descriptor: int, data: bytes) -> int:
         nonlocal number
