@@ -358,7 +358,7 @@ class SharedResults:
 
     @property
     def is_off(self) -> bool:
-        """Whether reading or writing was switched off because of a fault, which the user was told."""
+        """Whether reading or writing was switched off because of a fault, which was reported."""
         return bool(self._client.statistics.fault)
 
     def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
