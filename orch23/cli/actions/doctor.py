@@ -232,7 +232,7 @@ def check_setup(
     of_pipeline, project = _of_pipeline(console, args, online=online)
     found += of_pipeline
     # `init` uses this module, too, and no cache.
-    from orch23.cli.actions.doctor_sharing import sharing_findings  # noqa: PLC0415 - loads the client of caches
+    from orch23.cli.doctor_sharing import sharing_findings  # noqa: PLC0415 - loads the client of caches
 
     pipeline, command = (None, "") if project is None else (project.pipeline, trust_command_line(project.settings))
     found += sharing_findings(console.here, root, pipeline, console.environ, command, online=online)

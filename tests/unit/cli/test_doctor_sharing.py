@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orch23.cli.actions import doctor_sharing
+from orch23.cli import doctor_sharing
 from orch23.execute.remote import dask_engine
 from orch23.execute.remote.engine import UnreachableEngineError
 from tests.cache_server import serving_cache
