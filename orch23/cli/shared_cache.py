@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -24,21 +23,20 @@ from orch23.execute.credential_helper import credential_helper
 from orch23.execute.environment import Environments
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
-from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
+from orch23.model.event import Event, Observer, Warned
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.step import Grant
-from orch23.model.text import format_duration, format_money, join_first
+from orch23.model.text import join_first
 from orch23.providers.codes import NO_LIBRARY
 from orch23.providers.installation import install_command
 from orch23.report.diagnostics import visible
-from orch23.report.values import format_size, parse_amount, pluralize
+from orch23.report.shared_cache import shared_cache_text
 from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
 from orch23.store.key_files import key_file, read_key_file
 
 _FLUSH_S = 300.0
 """How long a build waits for its uploads. A cache that does not respond is switched off much earlier."""
 _MOST_NAMES = 5
-_CENT = Decimal("0.01")
 
 
 class HeldEvents:
@@ -102,13 +100,15 @@ def open_cache(
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     if not settings.reads or (offline and settings.directory is None):
         return OpenedCache(None, events)
-    signatures = _signatures(project, settings)
+    signatures = signatures_of(settings, project.settings.root, project.settings.environ)
     if settings.writes and not signatures.can_sign:
         text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     writes = settings.writes and signatures.can_sign
     try:
-        backend = open_shared_cache(settings.url, _credentials(project, settings.url))
+        backend = open_shared_cache(
+            settings.url, credentials_of(settings.url, project.settings.root, project.settings.environ)
+        )
     except CacheFault as fault:
         _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
         return OpenedCache(None, events)
@@ -159,7 +159,7 @@ def _identities(platform: str | None, executor: str) -> IdentityOf:
     return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
 
 
-def _signatures(project: Project, settings: CacheSettings) -> Signatures:
+def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str]) -> Signatures:
     """Return the keys whose signatures count, and that of the user among them.
 
     Raises:
@@ -169,7 +169,6 @@ def _signatures(project: Project, settings: CacheSettings) -> Signatures:
     if not settings.signed_by:
         return Signatures()
     known = [PublicKey.parse(line) for line in settings.signed_by]
-    root, environ = project.settings.root, project.settings.environ
     try:
         for key in known if settings.writes else ():
             # A line without a name has no file.
@@ -185,7 +184,7 @@ def _signatures(project: Project, settings: CacheSettings) -> Signatures:
     return Signatures(known)
 
 
-def _credentials(project: Project, url: str) -> Callable[[str], Mapping[str, str]]:
+def credentials_of(url: str, root: Path, environ: Mapping[str, str]) -> Callable[[str], Mapping[str, str]]:
     """Return a function that returns the headers of a request, from the program that the user names.
 
     It raises CacheFault if the program fails.
@@ -194,7 +193,7 @@ def _credentials(project: Project, url: str) -> Callable[[str], Mapping[str, str
         ConfigurationError: there is no such program.
 
     """
-    helper = credential_helper(url, project.settings.root, project.settings.environ)
+    helper = credential_helper(url, root, environ)
 
     def headers(address: str) -> Mapping[str, str]:
         try:
@@ -238,21 +237,10 @@ def _warn(observer: Observer, text: str) -> None:
 def finish_uploads(shared: SharedResults, observer: Observer) -> None:
     """Wait for the uploads of a build, and report what it did with the shared cache."""
     unsent = shared.flush(_FLUSH_S)
-    if unsent:
-        names = join_first(unsent, _MOST_NAMES)
+    names = join_first(unsent, _MOST_NAMES)
+    # A cache that was switched off has been reported, with the reason.
+    if unsent and not shared.is_off:
         _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}")
     used = shared.report(unsent)
     if used is not None:
-        observer.notice(Event(used, f"shared cache: {_described(used)}"))
-
-
-def _described(used: SharedCacheUsed) -> str:
-    amount = parse_amount(used.saved) or Decimal(0)
-    saved = [format_duration(used.saved_s)] if used.saved_s >= 1 else []
-    saved += [format_money(amount)] if amount >= _CENT else []
-    parts = [f"{used.restored:,} restored ({format_size(used.down_bytes)})"] if used.restored else []
-    parts += [pluralize(used.responses, "response")] if used.responses else []
-    parts += [f"{used.missing:,} not found"] if used.missing else []
-    parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
-    parts += [f"{used.not_stored:,} not stored"] if used.not_stored else []
-    return ", ".join((*parts, *([f"saved {' and '.join(saved)}"] if saved else [])))
+        observer.notice(Event(used, f"shared cache: {shared_cache_text(used, names)}"))

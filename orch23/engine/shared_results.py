@@ -37,7 +37,7 @@ from orch23.model.ports import ChunkSource, ContentStore
 from orch23.model.record import Record, same_result
 from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
-from orch23.reapi.entries import decode_result, encode_result, entry_blobs, entry_digest
+from orch23.reapi.entries import EntryFile, decode_result, encode_result, entry_blobs, entry_digest
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.turns import PAUSE
 
@@ -198,6 +198,18 @@ class SharedResults:
             MissingBytesError: the cache does not have its record.
 
         """
+        text, files = self._signed(action, data)
+        outputs = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
+        return found_result(resolved, text, outputs)
+
+    def _signed(self, action: Digest, data: bytes) -> tuple[bytes, Mapping[str, EntryFile]]:
+        """Return the record and the files of an entry that counts, by its signature.
+
+        Raises:
+            InvalidResultError: it does not count, or cannot be read.
+            MissingBytesError: the cache does not have its record.
+
+        """
         try:
             files = decode_result(data)
         except ValueError as error:
@@ -213,8 +225,7 @@ class SharedResults:
             raise MissingBytesError(described.entry.digest.sha256)
         if fault := self._signatures.fault(KIND, action, files, text, RECORD):
             raise InvalidResultError(fault.message, code=fault.code)
-        outputs = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
-        return found_result(resolved, text, outputs)
+        return text, files
 
     def _obtain(self, stage: Stage, found: FoundResult) -> None:
         """Download the outputs of a result, or find out whether the cache has them.
@@ -295,7 +306,22 @@ class SharedResults:
         self._shares[digest] = record.stage
         if self._found(record.key) is not None:
             self._client.reject(digest)  # its result did not pass here
+        elif self._signatures.pair is not None:
+            self._reject_unsigned(digest)
         self._client.upload(digest, entry, blobs)
+
+    def _reject_unsigned(self, action: Digest) -> None:
+        """Let an upload replace an entry that does not count: one without a signature may have come first.
+
+        The build may not have looked it up, or someone may have stored it since.
+        """
+        data = self._client.entry(action)
+        if data is None:
+            return
+        try:
+            self._signed(action, data)
+        except (InvalidResultError, MissingBytesError):
+            self._client.reject(action)
 
     def _secrets_in(self, text: bytes, outputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
         """Return where a result has a secret, each with the name of its variable."""
@@ -329,6 +355,11 @@ class SharedResults:
         self._waited_s += self._clock() - began_s
         names = [self._shares[action] for action in unsent if action in self._shares]
         return (*names, *([f"{unchecked} more"] if unchecked else []))
+
+    @property
+    def is_off(self) -> bool:
+        """Whether reading or writing was switched off because of a fault, which was reported."""
+        return bool(self._client.statistics.fault)
 
     def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
         """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""

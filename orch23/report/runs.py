@@ -1,6 +1,6 @@
 """Write lists of runs, lines of a journal, and what runs paid for a stage."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
 
@@ -35,23 +35,27 @@ def runs_text(runs: Iterable[RunSummary], zone: tzinfo | None = None) -> str:
     rows = [
         (
             visible(one.run_id),
-            _started(one, zone),
+            started_text(one.started, zone),
             *map(visible, (one.status, one.pipeline)),
             _duration(one),
             ", ".join(_run_facts(one)),
         )
         for one in runs
     ]
-    if not rows:
-        return "there are no runs\n"
-    widths = [*(max(len(row[column]) for row in rows) for column in range(5)), 0]
-    cells = ([f"{text:<{width}}" for text, width in zip(row, widths, strict=True)] for row in rows)
+    return aligned(rows) or "there are no runs\n"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of equal length as lines, whose columns but the last have the same width in each line."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    cells = ([f"{text:<{width}}" for text, width in zip(row, [*widths, 0], strict=True)] for row in rows)
     return "".join("  ".join(row).rstrip() + "\n" for row in cells)
 
 
-def _started(run: RunSummary, zone: tzinfo | None) -> str:
+def started_text(started: str, zone: tzinfo | None) -> str:
+    """Return the time of an event in minutes, in a zone, None for this machine's; empty if it is none."""
     try:
-        return f"{datetime.fromisoformat(run.started).astimezone(zone):%Y-%m-%d %H:%M}" if run.started else ""
+        return f"{datetime.fromisoformat(started).astimezone(zone):%Y-%m-%d %H:%M}" if started else ""
     except ValueError:
         return ""
 

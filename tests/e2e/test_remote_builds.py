@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -52,6 +53,15 @@ def test_a_build_on_a_cluster_is_the_same_as_one_on_this_machine(tmp_path: Path,
     assert "passed at attempt 2" in done.err
     # The executor is in no key: nothing is left to do, wherever one builds.
     assert there.build().err.endswith("up to date (3 stages)\n")
+
+
+def test_doctor_asks_the_scheduler(project: Project, cluster: Any) -> None:
+    project.write({"pipeline.yaml": "version: 1\nexecutor: dask\nstages: {a: {shell: echo a > a, outputs: [a]}}\n"})
+    env = {"ORCH23_BUILD_SCHEDULER": cluster.address, "ORCH23_BUILD_CACHE": "cache"}
+    shown = project.run("doctor", "--online", env=env).out
+    assert re.search(
+        rf"executor +`dask`, with the scheduler {cluster.address}, whose workers have [1-9]\d* slots?\n", shown
+    )
 
 
 def test_a_stage_without_a_sandbox_needs_permission_on_both_sides(project: Project, cluster: Any) -> None:

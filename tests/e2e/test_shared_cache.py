@@ -1,11 +1,14 @@
 """A team shares results: what one checkout has built, another finds in the shared cache, verified, at no cost."""
 
+import errno
 import json
+import os
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from orch23.cache import disk
 from orch23.cli import shared_cache
 from orch23.execute.environment import Environments, MachineFacts
 from tests.e2e.pipelines import calls, green, pipeline, prompt, shell
@@ -334,6 +337,45 @@ def test_only_results_that_a_listed_key_signed_are_used(tmp_path: Path, cache: s
     green(done)
     assert three.ran() == ["write", "polish", "copy", "count"]
     assert "[E731]" in done.err
+
+
+def test_a_build_whose_cache_is_on_a_full_disk_passes_with_one_warning(
+    tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(disk, "write_all", full)
+    project = checkout(tmp_path / "project")
+    done = project.build("--cache", cache)
+    green(done)
+    warnings = [line for line in done.err.splitlines() if "shared cache" in line]
+    off = f"results are not uploaded to the shared cache {cache} for the rest of this run"
+    assert warnings == [
+        f"warning: {off}: No space left on device",
+        " - shared cache: 4 not found, 4 not stored (copy, count, polish, write)",
+    ]
+    assert not [path for path in Path(cache).rglob("*") if path.is_file()]
+    assert project.build().err.endswith("up to date (4 stages)\n")
+
+
+@pytest.mark.parametrize("before", ["", ", signed_by: ['{other}']"], ids=["unsigned", "of another key"])
+def test_an_entry_that_does_not_count_is_replaced_by_a_signer_that_did_not_look_it_up(
+    tmp_path: Path, cache: str, before: str
+) -> None:
+    stages = "  write: {inputs: [spec.md], outputs: [draft.md], llm: {prompt: write.j2, returns: text}}\n"
+    one, two, three = (Project(tmp_path / name) for name in ("one", "two", "three"))
+    other, listed = (project.run("cache", "key", "new", "ci").out.strip() for project in (one, two))
+    one.write(pipeline(stages, FILES, head=f"cache: {{platform: any{before.format(other=other)}}}\n"))
+    green(one.build("--cache", cache))
+    for project in (two, three):
+        project.write(pipeline(stages, FILES, head=f"cache: {{platform: any, signed_by: ['{listed}']}}\n"))
+    # `--force` asks no cache, so nothing has rejected the entry that is there.
+    green(two.build("--cache", cache, "--force", "write"))
+    done = three.build("--cache", cache)
+    green(done)
+    assert (three.ran(), calls(three)) == ([], [])
+    assert "E731" not in done.err
 
 
 def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

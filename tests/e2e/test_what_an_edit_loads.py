@@ -20,7 +20,7 @@ PROGRAM = f"""
 import gc, json, sys
 from orch23.entry import main
 code = main(sys.argv[1:])
-classes = sum(isinstance(one, type) and one.__module__.startswith("orch23.") for one in gc.get_objects())
+classes = sum(isinstance(one, type) and str(one.__module__).startswith("orch23.") for one in gc.get_objects())
 with open("loaded.json", "w") as stream:
     json.dump([sorted(sys.modules), classes], stream)
 sys.exit(code)

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.discovery import required_pipeline
+from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
+from orch23.cli.project_loading import Project
 from orch23.decide.secrets import secrets_from
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
@@ -45,15 +46,6 @@ if TYPE_CHECKING:
 
 VENDOR_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 _ISOLATED = "own namespaces, no network, only its sandbox directory"
-
-
-class DoctorFinding(Struct, frozen=True):
-    """The result of one check; `hint` says what to do if it is not `ok`."""
-
-    name: str
-    value: str
-    ok: bool = True
-    hint: str = ""
 
 
 def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
@@ -236,7 +228,14 @@ def check_setup(
 ) -> None:
     """Check the machine, the project and its models."""
     root = project_root(console, args.arguments)
-    found = [*_machine_findings(root, console.environ), *_of_pipeline(console, args, online=online)]
+    found = [*_machine_findings(root, console.environ)]
+    of_pipeline, project = _of_pipeline(console, args, online=online)
+    found += of_pipeline
+    # `init` uses this module, too, and no cache.
+    from orch23.cli.doctor_sharing import sharing_findings  # noqa: PLC0415 - loads the client of caches
+
+    pipeline, command = (None, "") if project is None else (project.pipeline, trust_command_line(project.settings))
+    found += sharing_findings(console.here, root, pipeline, console.environ, command, online=online)
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.write_out(json_document({"orch23_doctor": 1, "facts": rows}))
@@ -249,18 +248,20 @@ def check_setup(
         console.write_out(f"{mark} {visible(one.name):<{width}}  {visible(one.value)}{hint}\n")
 
 
-def _of_pipeline(console: Console, args: PipelineArguments, *, online: bool) -> list[DoctorFinding]:
-    """Check that the pipeline is valid, and the models that it may call."""
+def _of_pipeline(
+    console: Console, args: PipelineArguments, *, online: bool
+) -> tuple[list[DoctorFinding], Project | None]:
+    """Check that the pipeline is valid, and the models that it may call. Return its project if it is valid."""
     try:
         name = required_pipeline(found_project(console, args.arguments)).name
     except NotFoundError as missing:
         first = missing.diagnostics[0]
-        return [_failed("pipeline", first.message, first.hint or "")]
+        return [_failed("pipeline", first.message, first.hint or "")], None
     try:
         project, _ = open_for_command(console, args, most_stages=0)
     except InvalidInputError as invalid:
         hint = "`orch23 validate` reports all errors"
-        return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)]
+        return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)], None
     command = trust_command_line(project.settings)
     findings = model_findings(project.pipeline, console.environ, project.settings.root, command, online=online)
-    return [DoctorFinding("pipeline", name), *findings]
+    return [DoctorFinding("pipeline", name), *findings], project

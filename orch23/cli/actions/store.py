@@ -1,7 +1,8 @@
 """Run `gc`, `cache`, `runs` and `log`: remove, count, verify or show what the store and the journals hold."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
@@ -9,16 +10,18 @@ from orch23.cli.retention import parse_keep, project_needs, size_limit
 from orch23.cli.store_size import record_size
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode
+from orch23.model.errors import ExitCode, UsageError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.report.diagnostics import visible
 from orch23.report.runs import log_line, runs_text
+from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.garbage_collection import (
     GarbageCollector,
     GcLimits,
     GcRoots,
     GcSelection,
+    StoredKind,
     StoreVerification,
     count_stored,
     verify_store,
@@ -27,6 +30,7 @@ from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import list_runs, run_ids
 from orch23.store.run_logs import read_journal
 from orch23.store.run_state import fold_events
+from orch23.store.shared_cache_runs import SharedCacheRun, shared_cache_run, shared_cache_runs
 
 
 def remove_unneeded(
@@ -113,21 +117,50 @@ _NAMES = {
 }
 
 
-def show_stats(console: Console, *, as_json: bool) -> None:
-    """Show what the store holds, by kind."""
-    found = count_stored(open_store(project_root(console)))
-    total, limit = sum(one.size_bytes for one in found), size_limit(console.environ)
-    if as_json:
+def show_stats(console: Console, *, run: str | None, every: bool, as_json: bool) -> None:
+    """Show what the store holds, by kind, and what the newest run did with a shared cache; or that of other runs."""
+    root = project_root(console)
+    if run is not None and every:
+        hint = "name a run, or give `--all`"
+        raise UsageError(Diagnostic("E641", "`--all` shows all runs, and one is named", hint=hint))
+    is_whole = run is None and not every
+    used = _shared_cache_runs(root / LOGS_FOLDER, run, every=every)
+    body: dict[str, Json] = {"orch23_cache_stats": 1}
+    if is_whole:
+        found, limit = count_stored(open_store(root)), size_limit(console.environ)
         kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
-        body: dict[str, Json] = {"orch23_cache_stats": 1, "size_bytes": total, "cap_bytes": limit}
-        console.write_out(json_document({**body, "kinds": kinds}))
-        return
+        body |= {"size_bytes": sum(one.size_bytes for one in found), "cap_bytes": limit, "kinds": kinds}
+        if not as_json:
+            console.write_out(_stored_text(found, limit))
+    if as_json:
+        console.write_out(json_document({**body, "shared_cache": shared_cache_json(used)}))
+    elif used:
+        console.write_out(f"{'shared cache: ' if is_whole else ''}{shared_cache_rows(used)}")
+    elif not is_whole:
+        console.write_out("no run used a shared cache\n" if every else "this run used no shared cache\n")
+
+
+def _shared_cache_runs(logs: Path, run: str | None, *, every: bool) -> list[SharedCacheRun]:
+    """Return what all runs did with a shared cache, or a run, or the newest one; those that used none are left out."""
+    if every:
+        return [*shared_cache_runs(logs)]
+    known = run_ids(logs)
+    if run is None and not known:
+        return []
+    found = shared_cache_run(logs / f"{select_run(known, run)}.jsonl")
+    return [] if found is None else [found]
+
+
+def _stored_text(found: Sequence[StoredKind], limit: int | None) -> str:
     numbers = [f"{one.number:,}" for one in found]
     width, name_width = max(map(len, numbers)), max(map(len, _NAMES.values()))
-    for number, one in zip(numbers, found, strict=True):
-        console.write_out(f"{number:>{width}}  {_NAMES[one.kind]:<{name_width}}  {format_size(one.size_bytes):>9}\n")
+    lines = [
+        f"{number:>{width}}  {_NAMES[one.kind]:<{name_width}}  {format_size(one.size_bytes):>9}\n"
+        for number, one in zip(numbers, found, strict=True)
+    ]
     note = "" if limit is None else f"; `orch23 gc` keeps {format_size(limit)}"
-    console.write_out(f"{'':>{width}}  {'total':<{name_width}}  {format_size(total):>9}{note}\n")
+    total = format_size(sum(one.size_bytes for one in found))
+    return "".join((*lines, f"{'':>{width}}  {'total':<{name_width}}  {total:>9}{note}\n"))
 
 
 def verify_contents(console: Console, *, exit_code: bool, as_json: bool) -> int:

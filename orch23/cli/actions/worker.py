@@ -38,18 +38,18 @@ def serve_worker(
             raise UsageError(Diagnostic("E641", message, hint="remove one of them"))
         run_single_action(console.here, once, top, allowed=allow_unsandboxed)
         return
-    check_scheduler(scheduler or "")
-    assert scheduler is not None
+    address = scheduler or ""
+    check_scheduler(address)
     url = cache_address(console.here, cache_url) or ""
     if url:
         open_shared_cache(url).close()
     settings = WorkerSettings(
-        scheduler=scheduler,
+        scheduler=address,
         cache_url=url,
         slots=slots or os.cpu_count() or 1,
         folder=str((top or Path(tempfile.gettempdir())).absolute()),
         allowed=allow_unsandboxed,
     )
-    security_of(scheduler, "worker")
+    security_of(address, "worker")
     if not WorkerProcess(settings).serve():
-        raise unreachable_error(scheduler)
+        raise unreachable_error(address)

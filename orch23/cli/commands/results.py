@@ -91,13 +91,21 @@ def gc_command() -> None:
 
 @declare_group("cache")
 def cache_command() -> None:
-    """Show and verify what the store holds."""
+    """Show and verify the store; show the use of a shared cache."""
 
 
 @declare_command("stats", "store.show_stats", cache_command)
+@click.argument("run", required=False)
+@option("--all", "every", is_flag=True, help="Show the shared cache of all runs, newest first, and the total.")
 @json_option
 def cache_stats() -> None:
-    """Show what the store holds, by kind."""
+    """Show what the store holds, or what runs did with a shared cache.
+
+    Without RUN and --all, shows the content of the store by kind, and what the newest run did with a shared cache. With
+    them, shows the shared cache alone: results that were restored, not found and stored, bytes, how long the run waited
+    for it, and the time and money that restored results had taken. The beginning of a run id is enough. Reads the
+    journals, and calls no cache.
+    """
 
 
 @declare_command("verify", "store.verify_contents", cache_command)

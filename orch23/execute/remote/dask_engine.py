@@ -48,6 +48,21 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     )
 
 
+def count_slots(address: str) -> int:
+    """Return how many actions the workers of a scheduler can run at once. It waits for the scheduler for 10 s.
+
+    Raises:
+        ConfigurationError: the certificates for it are not set, or cannot be read.
+        EngineFault: it cannot be reached.
+
+    """
+    engine = DaskEngine(address)
+    try:
+        return engine.slots()
+    finally:
+        engine.close()
+
+
 def silence_dask() -> None:
     """Keep dask from writing its log to stderr, between the lines of a build."""
     log = logging.getLogger("distributed")

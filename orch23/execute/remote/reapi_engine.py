@@ -80,6 +80,25 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     )
 
 
+def check_server(scheduler: str, contents: ContentStore) -> None:
+    """Ask a server once whether it runs actions.
+
+    Raises:
+        ConfigurationError: the server is not named, or must not be used, or a library is missing.
+        UnreachableEngineError: it cannot be reached, or runs no actions.
+
+    """
+    address = reapi_address(scheduler)
+    server = open_shared_cache(address.url)
+    assert isinstance(server, GrpcCache)
+    engine = ReapiEngine(address, server, server, contents)
+    try:
+        engine.connect()
+    finally:
+        engine.close()
+        server.close()
+
+
 class _Execution:
     """An action on the server, with what `engine.Submission` promises."""
 

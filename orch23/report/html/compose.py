@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from msgspec import UNSET, Struct
 
-from orch23.model.event import StageFinished
+from orch23.model.event import FROM_SHARED_CACHE, StageFinished
 from orch23.model.text import format_duration, format_money
 from orch23.report.html.anchors import Anchors, large_families
 from orch23.report.html.attempts import attempt_texts, attempt_view, payment, shown_command
@@ -29,6 +29,7 @@ from orch23.report.html.texts import (
 )
 from orch23.report.html.timeline import draw_timeline
 from orch23.report.plan_view import event_reason_text
+from orch23.report.shared_cache import shared_cache_clauses
 from orch23.report.values import format_counts, parse_amount, pluralize, truncate
 
 # Up to so many stages with nothing to do have a row of their own.
@@ -144,6 +145,8 @@ def _totals(run: RunFacts) -> tuple[Fact, ...]:
         effect = "saved" if cost.cache_saved >= 0 else "cost"
         note = f"{effect} {format_money(abs(cost.cache_saved))}"
         facts.append(Fact("Prompt cache", f"{cost.cache_read_tokens:,} tokens read", note))
+    if run.shared_cache is not None and (clauses := shared_cache_clauses(run.shared_cache)):
+        facts.append(Fact("Shared cache", clauses[0], ", ".join(clauses[1:])))
     return tuple(facts)
 
 
@@ -276,7 +279,9 @@ def _reason(stage: StageFacts) -> str:
     if stage.ended is not None and stage.ended.by:
         return f"needs {', '.join(stage.ended.by[:3])}"
     reasons = stage.decided.reasons if stage.decided is not None else ()
-    clauses = [event_reason_text(one) or one.code for one in reasons]
+    is_shared = stage.message == FROM_SHARED_CACHE
+    clauses = ["from the shared cache"] if is_shared else []
+    clauses += [event_reason_text(one) or one.code for one in reasons if not (is_shared and one.code == "shared_cache")]
     text = "; ".join(clauses[:2]) + (f"; {len(clauses) - 2} more" if len(clauses) > 2 else "")  # noqa: PLR2004 - two
     return truncate(text, _MAX_REASON)
 

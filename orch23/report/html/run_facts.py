@@ -18,6 +18,7 @@ from orch23.model.event import (
     Planned,
     RunFinished,
     RunStarted,
+    SharedCacheUsed,
     StageAwaiting,
     StageDecided,
     StageFinished,
@@ -131,6 +132,7 @@ class RunFacts(Struct, kw_only=True):
     cost: RunCost = field(default_factory=lambda: RunCost(run=""))
     added_at_rest: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    shared_cache: SharedCacheUsed | None = None
     is_over: bool = False
 
     @property
@@ -184,6 +186,8 @@ class RunFactsFold:
                     self._stage(name).kind = kind
             case StagesAdded() as added:
                 self._expand(event.role, added)
+            case SharedCacheUsed() as used:
+                facts.shared_cache = used
             case _ if event.role != ORCH23_ROLE:
                 _add_to_stage(self._stage(event.role), event, now)
         if isinstance(event.data, Warned | StoreRepaired) and len(facts.notes) < _MAX_NOTES:

@@ -1,5 +1,6 @@
 """A shared cache in a directory: Bazel's layout, permissions, and what other users put into it."""
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orch23.cache.bounds import MAX_ENTRY_BYTES
+from orch23.cache.client import CacheClient
 from orch23.cache.disk import DiskCache
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import CacheFault
@@ -235,3 +237,48 @@ def test_a_share_that_is_gone_for_a_moment_is_a_transient_fault(
     with pytest.raises(CacheFault, match="Stale file handle") as raised:
         cache.entry(ACTION)
     assert raised.value.transient
+
+
+def test_wrong_bytes_of_the_right_size_are_removed_where_they_are_found(cache: DiskCache, root: Path) -> None:
+    put(cache, DATA)
+    replace_blob(root, DIGEST, b"SOME BYTES")
+    assert not cache.missing([DIGEST]), "their size is right"
+    reader = CacheClient(cache, pytest.fail)
+    assert reader.get(DIGEST, 1000) is None
+    assert not path_of(root, "cas", DIGEST).exists()
+    # Another build, which has not seen the damage, repairs it with its next upload.
+    writer = CacheClient(DiskCache(root), pytest.fail)
+    writer.upload(ACTION, b"entry", {DIGEST: lambda: [DATA]})
+    assert writer.flush(10) == ()
+    assert read(cache, DIGEST) == DATA
+    for client in (reader, writer):
+        client.close()
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["at once", "after a part"])
+def test_a_full_disk_leaves_no_half_file_and_one_warning(
+    cache: DiskCache, root: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    whole = os.write
+    warnings: list[str] = []
+
+    def full(descriptor: int, data: bytes) -> int:
+        nonlocal number
+        if not number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        number -= 1
+        return whole(descriptor, data[:4])
+
+    monkeypatch.setattr(os, "write", full)
+    client = CacheClient(cache, warnings.append)
+    for action in (ACTION, digest_bytes(b"another")):
+        client.upload(action, b"entry", {DIGEST: lambda: [DATA]})
+    assert set(client.flush(10)) == {ACTION, digest_bytes(b"another")}
+    assert warnings == [
+        "results are not uploaded to the shared cache for the rest of this run: No space left on device"
+    ]
+    # It can still be read.
+    assert client.entry(ACTION) is None
+    assert len(warnings) == 1
+    client.close()
+    assert not [path for path in root.rglob("*") if path.is_file()]

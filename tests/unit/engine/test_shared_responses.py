@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from orch23.cache.client import CacheClient
 from orch23.decide.secrets import Secrets
 from orch23.engine.shared_responses import KIND, VERSION, SharedResponses
-from orch23.engine.shared_signatures import Signatures
+from orch23.engine.shared_signatures import SIGNATURE, Signatures
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
-from orch23.reapi.entries import encode_result, entry_digest
+from orch23.reapi.entries import decode_result, encode_result, entry_digest
+from orch23.signing.keys import KeyPair
 from orch23.store.exchanges import exchange_text
 from tests.doubles import MemoryCache
 
@@ -97,3 +98,17 @@ def test_an_entry_that_is_no_such_response_is_not_used(entry: Callable[[], bytes
     cache = MemoryCache()
     cache.entries[entry_digest(KIND, VERSION, KEY)] = entry()
     assert found(cache) is None
+
+
+def test_an_unsigned_response_that_was_not_looked_up_does_not_keep_out_a_signed_one() -> None:
+    cache, pair = MemoryCache(), KeyPair.generate("ci")
+    shared(cache, replace(GOOD, response="unsigned"))
+    for signed in (GOOD, replace(GOOD, response="later")):
+        client = CacheClient(cache, pytest.fail)
+        SharedResponses(client, Secrets({}), Signatures([pair.public], pair), writes=True).share(signed)
+        assert client.flush(10) == ()
+        client.close()
+    (entry,) = cache.entries.values()
+    files = decode_result(entry)
+    # The second one of the signer does not replace the first.
+    assert (files["exchange.json"].contents, SIGNATURE in files) == (exchange_text(GOOD).encode(), True)

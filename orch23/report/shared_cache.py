@@ -1,0 +1,86 @@
+"""Write what runs did with a shared cache: a clause for each count, rows, and a total."""
+
+from collections.abc import Iterable, Sequence
+from datetime import tzinfo
+from decimal import Decimal
+
+from msgspec import convert
+from msgspec.structs import asdict, replace
+
+from orch23.model.digest import Json
+from orch23.model.event import SharedCacheUsed
+from orch23.model.text import format_duration, format_money
+from orch23.report.diagnostics import visible
+from orch23.report.runs import aligned, started_text
+from orch23.report.values import format_size, parse_amount, pluralize
+from orch23.store.shared_cache_runs import SharedCacheRun
+
+_CENT = Decimal("0.01")
+_SECOND = 1.0
+_SHOWN_S = 0.05
+"""Less is shown as 0 seconds."""
+
+
+def shared_cache_text(used: SharedCacheUsed, not_stored: str = "") -> str:
+    """Return the counts of a run that are not 0, and what they saved; `not_stored` names stages."""
+    return ", ".join((*_counts(used, not_stored), *_saved(used)))
+
+
+def shared_cache_clauses(used: SharedCacheUsed) -> tuple[str, ...]:
+    """Return a clause for each count of a run that is not 0, and how long it waited for the cache."""
+    refused = [f"{used.refused:,} not stored because of secrets"] if used.refused else []
+    waited = [f"waited {format_duration(used.waited_s)}"] if used.waited_s >= _SHOWN_S else []
+    return (*_counts(used), *refused, *waited, *_saved(used))
+
+
+def _counts(used: SharedCacheUsed, not_stored: str = "") -> list[str]:
+    names = f" ({not_stored})" if not_stored else ""
+    parts = [f"{used.restored:,} restored ({format_size(used.down_bytes)})"] if used.restored else []
+    parts += [pluralize(used.responses, "response")] if used.responses else []
+    parts += [f"{used.missing:,} not found"] if used.missing else []
+    parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []
+    parts += [f"{used.not_stored:,} not stored{names}"] if used.not_stored else []
+    return parts
+
+
+def _saved(used: SharedCacheUsed) -> list[str]:
+    """Return the time and the money that restored results had taken; nothing below a second and a cent."""
+    amount = parse_amount(used.saved) or Decimal(0)
+    saved = [format_duration(used.saved_s)] if used.saved_s >= _SECOND else []
+    saved += [format_money(amount)] if amount >= _CENT else []
+    return [f"saved {' and '.join(saved)}"] if saved else []
+
+
+def shared_cache_rows(runs: Sequence[SharedCacheRun], *, zone: tzinfo | None = None) -> str:
+    """Return a line for each run, and one with their total if there are several.
+
+    The start is a time of `zone`; None: of this machine's zone.
+    """
+    rows = [
+        (visible(one.run_id), started_text(one.started, zone), visible(one.pipeline), _row(one.used)) for one in runs
+    ]
+    if len(runs) > 1:
+        rows.append((f"total of {len(runs):,} runs", "", "", _row(total_use(one.used for one in runs))))
+    return aligned(rows)
+
+
+def _row(used: SharedCacheUsed) -> str:
+    return ", ".join(shared_cache_clauses(used))
+
+
+def total_use(uses: Iterable[SharedCacheUsed]) -> SharedCacheUsed:
+    """Return the sums of what several runs did."""
+    every = [asdict(one) for one in uses]
+    amounts = (parse_amount(one.pop("saved")) or Decimal(0) for one in every)
+    saved = f"{sum(amounts, Decimal(0)):f}"
+    total = convert({name: sum(one[name] for one in every) for name in every[0]} if every else {}, SharedCacheUsed)
+    # Sums of binary fractions have more digits than their terms.
+    return replace(total, waited_s=round(total.waited_s, 3), saved_s=round(total.saved_s, 3), saved=saved)
+
+
+def shared_cache_json(runs: Sequence[SharedCacheRun]) -> dict[str, Json]:
+    """Return the counts of each run, and their total, as plain values."""
+    rows: list[Json] = [
+        {"run": one.run_id, "pipeline": one.pipeline, "started": one.started, **asdict(one.used)} for one in runs
+    ]
+    return {"runs": rows, "total": asdict(total_use(one.used for one in runs))}
