@@ -17,7 +17,8 @@ def failed_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
     The events are those of a stage, each with its time in seconds.
     """
     lines: list[str] = []
-    began, calls, cost = 0.0, 0, Decimal(0)
+    began: float | None = None
+    calls, cost = 0, Decimal(0)
     for now, event in events:
         match event.data:
             case AttemptStarted():
@@ -27,7 +28,9 @@ def failed_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
                 cost += parse_amount(event.data.cost) or Decimal(0)
             case AttemptFinished(passed=False):
                 result = event.message.partition("\n")[0].replace(" failed: verify: ", " failed: ", 1)
-                facts = [truncate(visible(result), _MAX_RESULT), format_duration(now - began)]
+                facts = [truncate(visible(result), _MAX_RESULT)]
+                # The verification of a recorded result has no start.
+                facts += [] if began is None else [format_duration(now - began)]
                 facts += [pluralize(calls, "call")] if calls else []
                 facts += [money_text(cost, Decimal(0))] if cost else []
                 lines.append("   ".join(facts))
