@@ -1,5 +1,6 @@
 """Diagnostics of plans: missing inputs, unknown stages in `needs`, reasons of edges."""
 
+import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
@@ -9,7 +10,7 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic, Fix, Location, Related, Suggestions
 from orch23.model.digest import Json
 from orch23.model.fields import leaves
-from orch23.model.paths import escape_pattern, is_glob, match, may_overlap, normalize_pattern
+from orch23.model.paths import escape_pattern, is_glob, match, match_any, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.nodes import Node, WriterIndex, declared_node, writes_of
@@ -259,7 +260,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             message = f"cycle: stage `{name}` reads `{path}`, and `{after}`, which makes it, runs after `{name}`"
             hint = f"remove `{name}` from `needs` of `{after}`, and what it makes from its `inputs`"
         elif later is None:
-            message, hint, fix = _missing_text(self.plan.pipeline, name, path, self.known_paths, self.neighbours)
+            message, hint, fix = _missing_text(self.plan.pipeline, stage, path, self.known_paths, self.neighbours)
         else:
             message = (
                 f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
@@ -287,18 +288,18 @@ def unmade_inputs_errors(
         there = is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
         return there or bool(writers.writers_of(path))
 
-    def error(name: str, where: _Where, one: Input) -> Diagnostic | None:
-        path = _path(one)
+    def error(stage: Stage, where: _Where, one: Input) -> Diagnostic | None:
+        name, path = stage.name, _path(one)
         if is_folder(path):
             return _folder_error(pipeline, name, where, one)
         if not _is_required(one):
             return None
-        message, hint, fix = _missing_text(pipeline, name, path, known, neighbours)
+        message, hint, fix = _missing_text(pipeline, stage, path, known, neighbours)
         return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint, fix=fix)
 
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
     unmade = (
-        error(stage.name, where, one)
+        error(stage, where, one)
         for stage in stages
         for where, one in _inputs(stage)
         if _is_literal(path := _path(one)) and not exists_or_is_made(path)
@@ -307,18 +308,22 @@ def unmade_inputs_errors(
 
 
 def _missing_text(
-    pipeline: Pipeline, name: str, path: str, known: Suggestions, neighbours: Neighbours
+    pipeline: Pipeline, stage: Stage, path: str, known: Suggestions, neighbours: Neighbours
 ) -> tuple[str, str, Fix | None]:
     """Return message, hint and change about an input that no stage makes."""
-    message = f"input `{path}` of stage `{name}` does not exist, and no stage makes it"
+    message = f"input `{path}` of stage `{stage.name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
     if skipped is not None:
         return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`", None
-    others = sorted(neighbours(path))
+    # Not what the stage makes itself: as its input, that would be a cycle.
+    own = writes_of(stage)
+    others = sorted(one for one in neighbours(path) if not match_any(own, one.rstrip("/")))
+    folder = posixpath.dirname(path.rstrip("/"))
+    here = [one for one in others if posixpath.dirname(one.rstrip("/")) == folder and one != path]
     base = path.rstrip("/").rpartition("/")[2]
     # The path itself may be known, as an output of a stage that runs later.
     same = [one for one in others if one != path and one.rstrip("/").rpartition("/")[2] == base]
-    if near := same[:1] or known.nearest(path, others):
+    if near := same[:1] or known.nearest(path, here, others, without=own):
         return message, f"did you mean `{near[0]}`?", (path, near[0])
     what = "`outputs` of the stage that makes it"
     if path.endswith("/"):
