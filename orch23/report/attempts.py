@@ -9,6 +9,9 @@ from orch23.report.diagnostics import visible
 from orch23.report.values import money_text, parse_amount, pluralize, truncate
 
 _MAX_RESULT = 100
+_MAX_REASON = 160
+_VERIFIED = ("verify_failed", "acceptance_failed")
+_NOTHING_TO_VERIFY = ("llm_output_invalid", "write_scope_violation")
 
 
 def failed_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
@@ -37,3 +40,21 @@ def failed_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
             case _:
                 pass
     return tuple(lines)
+
+
+def hidden_reasons(events: Iterable[Event]) -> str:
+    """Return the reason of each attempt of a stage: `3 attempts failed: 1: no module; 2, 3: cut off`.
+
+    Empty unless a result failed its verification, and the last attempt failed before there was a result to verify: its
+    reason says nothing about that of the earlier one.
+    """
+    ended = [one for one in events if isinstance(one.data, AttemptFinished) and one.data.attempt]
+    kinds = [one.data.failure_kind for one in ended if isinstance(one.data, AttemptFinished)]
+    if not ended or kinds[-1] not in _NOTHING_TO_VERIFY or not set(_VERIFIED).intersection(kinds):
+        return ""
+    numbers: dict[str, list[str]] = {}
+    for number, one in enumerate(ended, 1):
+        reason = one.message.partition("\n")[0].partition(" failed: ")[2].removeprefix("verify: ")
+        numbers.setdefault(truncate(visible(reason), _MAX_REASON), []).append(str(number))
+    reasons = "; ".join(f"{', '.join(found)}: {reason}" for reason, found in numbers.items())
+    return f"{pluralize(len(ended), 'attempt')} failed: {reasons}"

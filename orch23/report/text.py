@@ -253,7 +253,7 @@ class TextScreen(Struct, kw_only=True):
         attempts = self._attempts.pop(ended.name, [])
         if ended.status in _IN_FAILURES:
             earlier = _failed_attempts(attempts)[:-1]
-            self._failures[ended.name] = replace(ended, earlier=earlier)
+            self._failures[ended.name] = replace(ended, earlier=earlier, reasons=_hidden_reasons(attempts))
         self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
         is_idle = ended.status.is_idle and not self.verbose
         # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
@@ -427,3 +427,9 @@ def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> Text
 
 
 QUIET_TEXT = Format(make=partial(text_screen, quiet=True), in_a_line=True, is_alone=True)
+
+
+def _hidden_reasons(events: Sequence[tuple[float, Event]]) -> str:
+    from orch23.report.attempts import hidden_reasons  # noqa: PLC0415 - only for failures
+
+    return hidden_reasons(event for _, event in events)
