@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Location
 from orch23.model.event import AttemptFinished, Event, StageFinished
 from orch23.model.parsing import to_struct
-from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.pipeline import FailureKind, Pipeline, Stage
 from orch23.report.attempts import hidden_reasons
 from orch23.report.marks import Style
 from orch23.report.stage_text import FinishedStage, failure_text, first_cause, stage_line
@@ -113,13 +113,14 @@ def test_a_model_that_repeats_its_responses_is_not_called_again() -> None:
 
 
 def test_the_reason_of_an_earlier_attempt_is_named_if_the_last_one_hides_it() -> None:
-    def reasons(*kinds: str) -> str:
+    def reasons(*kinds: FailureKind) -> str:
         found = [AttemptFinished(attempt=n, failure_kind=kind) for n, kind in enumerate(kinds, 1)]
         return hidden_reasons(
             Event(one, f"attempt {one.attempt} failed: verify: {one.failure_kind}\n") for one in found
         )
 
-    verified, cut = "verify_failed", "llm_output_invalid"
+    verified: FailureKind = "verify_failed"
+    cut: FailureKind = "llm_output_invalid"
     assert reasons(verified, cut, cut) == "3 attempts failed: 1: verify_failed; 2, 3: llm_output_invalid"
     assert reasons(cut, verified) == reasons(cut, cut) == reasons(verified) == reasons() == ""
     end = replace(
