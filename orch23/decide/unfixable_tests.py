@@ -5,6 +5,8 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from msgspec import Struct
+
 from orch23.decide.excerpt import shorten_tree_paths
 from orch23.decide.pytest_report import ReportedFailure
 from orch23.decide.source_syntax import python_tree
@@ -41,20 +43,45 @@ def _error(path: str, line: int, message: str) -> Diagnostic:
     return Diagnostic(_UNFIXABLE, message, Location(path, max(1, line), 1), hint=_HINT, subject=path)
 
 
+class MissingImport(Struct, frozen=True):
+    """The import of a missing module at the top level of a test: the path and the line of the test, and the module."""
+
+    path: str
+    line: int
+    module: str
+
+
+def missing_import(failures: Iterable[ReportedFailure], fixed: Mapping[str, str], cwd: str) -> MissingImport | None:
+    """Return the first import of a missing module in a file that the stage cannot write; see `collection_error`."""
+    for failure in failures:
+        if failure.when == "collect":
+            text = shorten_tree_paths(failure.text, cwd)
+            found = _failed_import(text, fixed)
+            missing = _NO_MODULE.search(text)
+            if found is not None and missing is not None and _imports(found[2], missing[1]):
+                return MissingImport(posixpath.normpath(f"{cwd}/{found[0]}"), found[1], missing[1])
+    return None
+
+
 def collection_error(
-    failures: Iterable[ReportedFailure], fixed: Mapping[str, str], cwd: str, can_write_module: Callable[[str], bool]
+    failures: Iterable[ReportedFailure],
+    fixed: Mapping[str, str],
+    cwd: str,
+    can_write_module: Callable[[str], bool],
+    unfound: Callable[[str], str | None],
 ) -> Diagnostic | None:
     """Return why tests cannot be collected whatever the stage writes, if that is certain; else None.
 
     `fixed` are the texts of the staged Python files that the stage cannot write, by path relative to `cwd`, the
-    directory of the tests. `can_write_module` returns whether the stage may write a module of a name. It is certain
-    only for a syntax error in a fixed file, and for an import at the top level of one: of a module that is missing, or
-    of a name that a fixed file or a library lacks.
+    directory of the tests. `can_write_module` returns whether the stage may write a module of a name, `unfound` the
+    only file that it can write for it, if it wrote that file. It is certain only for a syntax error in a fixed file,
+    and for an import at the top level of one: of a module that is missing, or of a name that a fixed file or a library
+    lacks.
     """
     for failure in failures:
         if failure.when == "collect":
             text = shorten_tree_paths(failure.text, cwd)
-            found = _syntax(failure, text, fixed) or _import(text, fixed, can_write_module)
+            found = _syntax(failure, text, fixed) or _import(text, fixed, can_write_module, unfound)
             if found is not None:
                 path, line, message = found
                 return _error(posixpath.normpath(f"{cwd}/{path}"), line, message)
@@ -70,19 +97,32 @@ def _syntax(failure: ReportedFailure, text: str, fixed: Mapping[str, str]) -> tu
     return path, int(faults[-1][2]), _syntax_message(faults[-1][3])
 
 
-def _import(
-    text: str, fixed: Mapping[str, str], can_write_module: Callable[[str], bool]
-) -> tuple[str, int, str] | None:
+def _failed_import(text: str, fixed: Mapping[str, str]) -> tuple[str, int, ast.Import | ast.ImportFrom] | None:
+    """Return the path, the line and the statement of the import in a fixed file that failed, or None."""
     frames = [*_FRAME.finditer(text)]
     if not frames or frames[-1][3] != "<module>" or (path := posixpath.normpath(frames[-1][1])) not in fixed:
         return None
     line = int(frames[-1][2])
     statement = _import_at(fixed[path], line)
-    if statement is None:
+    return None if statement is None else (path, line, statement)
+
+
+def _import(
+    text: str,
+    fixed: Mapping[str, str],
+    can_write_module: Callable[[str], bool],
+    unfound: Callable[[str], str | None],
+) -> tuple[str, int, str] | None:
+    found = _failed_import(text, fixed)
+    if found is None:
         return None
+    path, line, statement = found
     if (missing := _NO_MODULE.search(text)) and _imports(statement, missing[1]):
-        message = f"imports `{missing[1]}`, which does not exist (the stage cannot write it)"
-        return None if can_write_module(_top(missing[1])) else (path, line, message)
+        if can_write_module(_top(missing[1])):
+            file = unfound(missing[1])
+            message = f"imports `{missing[1]}`, but `{file}` is in no directory of `pythonpath`"
+            return (path, line, message) if file else None
+        return path, line, f"imports `{missing[1]}`, which does not exist (the stage cannot write it)"
     lacking = _NO_NAME.search(text)
     if lacking is None or not _imports_name(statement, lacking[2], lacking[1]):
         return None
@@ -139,3 +179,17 @@ def may_be_module(name: str, patterns: Collection[str]) -> bool:
         if is_glob(pattern) or name in parts[:-1] or parts[-1].partition(".")[0] == name:
             return True
     return False
+
+
+def unfound_file(name: str, patterns: Collection[str], staged: Collection[str]) -> str | None:
+    """Return the only file that a stage can write for a module, if it is staged and Python did not find it there.
+
+    None if the stage may write another Python file: that could be another file of this module, or change where Python
+    looks for modules.
+    """
+    if any(is_glob(pattern) or pattern.endswith("/") for pattern in patterns):
+        return None
+    files = [path for path in patterns if path.endswith(".py")]
+    if any(path not in staged or path.rpartition("/")[2] != f"{name}.py" for path in files):
+        return None
+    return next(iter(files), None)

@@ -36,7 +36,7 @@ def yaml_line(cause: LikelyCause) -> str:
     first, *others = cause.key.split("/")
     text = f"[..., {value}]" if cause.appends else value
     for name in reversed(others):
-        text = f"{{{name}: {text}}}"
+        text = f"[{text}]" if name.isdecimal() else f"{{{name}: {text}}}"
     return f"{first}: {text}"
 
 

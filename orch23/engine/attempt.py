@@ -191,7 +191,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         stage, retry = self.resolved.stage, self.resolved.stage.retry
         if unmet := self.resolved.broken or self._requirements():
             return self._refused(unmet)
-        failure = fit_feedback(start[1], stage) if start else None
+        failure = self._of_recorded(start[1]) if start else None
         base = self.resolved.base
         last = AttemptResult(start[0] if start else base, written=frozenset(written))
         if unfixable := self._unfixable(failure):
@@ -263,6 +263,12 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         unchanged = {path: entry for path, entry in self.resolved.base.items() if path not in deleted}
         return self.verifier.verify(outputs, {**unchanged, **outputs})
 
+    def _of_recorded(self, failure: Failure) -> Failure:
+        """Report the failure of a recorded result, and return it as feedback."""
+        fitted = fit_feedback(failure, self.resolved.stage)
+        self._end(0, fitted)
+        return fitted
+
     def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
         failure = self.verifier.verify(self._owned(last), last.tree, attempt)
         if last.settle is not None:
@@ -333,6 +339,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     # ---- reporting ------------------------------------------------------------------------
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
+        """Report how an attempt ended; attempt 0 is the verification of a recorded result."""
         if failure is None:
             self.report.emit(AttemptFinished(attempt=attempt, passed=True, exit_code=0), f"attempt {attempt} passed")
             return
@@ -348,7 +355,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             failing=tuple(feedback.failing),
             excerpt=feedback.excerpt,
         )
-        self.report.emit(data, f"attempt {attempt} failed: {failure.summary}")
+        name = f"attempt {attempt}" if attempt else "recorded result"
+        self.report.emit(data, f"{name} failed: {failure.summary}")
 
 
 def _best_attempt(stage: Stage) -> "BestAttempt[AttemptResult] | None":

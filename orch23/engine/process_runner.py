@@ -192,6 +192,8 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         cause = output_cause(printed, outcome.result.output.size_bytes, outcome.result.exit_code) or cause_of_failure(
             facts, self.stage, self.facts.interpreter, step, action, judged, printed, verifies=verifies
         )
+        if judged.cause is not None and (cause is None or cause.kind == "package"):
+            cause = judged.cause
         # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
         if action.writable is not None:
             judged = with_refused_writes(judged, printed)

@@ -107,6 +107,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden
         self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
+        if resolved.stage.runs_pytest:
+            self._check_pytest_paths(resolved.stage)
         return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
 
     def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:
@@ -114,10 +116,20 @@ class Worker(Struct, frozen=True, kw_only=True):
         from orch23.engine.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
 
         errors, warnings = unmatched_inputs(self.session.state.plan, [resolved], self.session.store.workspace)
+        self._warn(resolved.stage, warnings)
+        return replace(resolved, broken=(*resolved.broken, *errors)) if errors else resolved
+
+    def _check_pytest_paths(self, stage: Stage) -> None:
+        """Warn about paths of pytest without effect."""
+        from orch23.engine.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for stages with pytest
+
+        self._warn(stage, pytest_path_warnings(self.session.state.plan, [stage], self.session.store.workspace))
+
+    def _warn(self, stage: Stage, warnings: Sequence[Diagnostic]) -> None:
+        """Report the warnings that were not reported yet."""
         for one in set(warnings) - self.warned:
             self.warned.add(one)
-            self.reporter.of_stage(resolved.stage.name).warn(one)
-        return replace(resolved, broken=(*resolved.broken, *errors)) if errors else resolved
+            self.reporter.of_stage(stage.name).warn(one)
 
     def prepare(self, stages: Sequence[Stage]) -> None:
         """Load what stages that call models need. An error is ignored: the call of the stage raises it again."""

@@ -1,6 +1,6 @@
 """Diagnostics: code, severity, location, message and hint; hints for misspelt names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -117,13 +117,18 @@ class Suggestions:
         near = self.nearest(word)
         return f"did you mean `{near[0]}`?" if near else None
 
-    def nearest(self, word: str, others: Iterable[str] = ()) -> list[str]:
-        """Return the most similar known or other word as a list of one, or an empty list; never the word itself."""
+    def nearest(
+        self, word: str, first: Sequence[str] = (), others: Iterable[str] = (), without: Iterable[str] = ()
+    ) -> list[str]:
+        """Return the most similar known or other word as a list of one, or an empty list; never the word itself.
+
+        A word of `first` is preferred to all others. Those of `without` are not suggested.
+        """
         if self._comparisons_left < len(self._known):
             return []
-        words = sorted({*self._known, *others} - {word})
-        self._comparisons_left -= len(words)
-        return nearest_names(word, words)
+        words = sorted({*self._known, *others} - {word, *without})
+        self._comparisons_left -= len(words) + len(first)
+        return nearest_names(word, first) or nearest_names(word, words)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

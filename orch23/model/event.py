@@ -283,7 +283,10 @@ class CheckResult(EventData, frozen=True, kw_only=True):
 
 
 class AttemptFinished(EventData, frozen=True, kw_only=True):
-    """An attempt has ended; after a failure with its kind, command, failed tests, and an excerpt of the output."""
+    """An attempt has ended; after a failure with its kind, command, failed tests, and an excerpt of the output.
+
+    Attempt 0 is the verification of a recorded result, which failed.
+    """
 
     kind: ClassVar[str] = "attempt_finished"
     attempt: NaturalNumber = 1

@@ -46,6 +46,7 @@ CauseKind: TypeAlias = Literal[
     "undeclared_input",
     "path",
     "python_path",
+    "module",
     "package",
     "module",
     "program",

@@ -12,7 +12,7 @@ from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob
-from orch23.model.step import Step, VerifyStep
+from orch23.model.step import ProcessStep, Step, VerifyStep
 
 DEFAULT_PIPELINE = "pipeline.yaml"
 """The pipeline file that is used when the command line names none."""
@@ -336,6 +336,12 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     promote: str | None = None
     own_inputs: tuple[int, ...] = ()
     metrics: tuple[str, ...] = ()
+
+    @property
+    def runs_pytest(self) -> bool:
+        """Whether the stage or its verification runs pytest."""
+        steps = (self.step, *self.verify.steps)
+        return any(isinstance(one, ProcessStep) and one.kind == "pytest" for one in steps)
 
     @property
     def kind(self) -> str:

@@ -51,6 +51,11 @@ PLAN_CODES: Mapping[str, tuple[str, str]] = {
         "The field that `foreach.needs` names lists keys of other items of the same foreach. Correct the key, or add "
         "the item.",
     ),
+    "W827": (
+        "a path of pytest that has no effect",
+        "A test file that is below `paths` but not in `inputs` is not in the sandbox directory, so pytest does not run "
+        "it: add it to `inputs`. A directory of `pythonpath` that does not exist has no modules: correct or remove it.",
+    ),
     "E829": (
         "a stage between two members of a promotion group",
         "Stages that read one member of a promotion group wait for all members. Here a member also waits for such a "

@@ -1,5 +1,6 @@
 """Diagnostics of plans: missing inputs, unknown stages in `needs`."""
 
+import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -8,7 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Fix, Suggestions
-from orch23.model.paths import escape_pattern, is_glob, match, may_overlap
+from orch23.model.paths import escape_pattern, is_glob, match, match_any, may_overlap
 from orch23.model.pipeline import GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.nodes import Where, WriterIndex, placed_inputs, writes_of
@@ -165,7 +166,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             return cycle
         if later is None:
             message, hint, fix = _missing_text(
-                self.plan.pipeline, name, path, self.known_paths, self.neighbours, self._is_there
+                self.plan.pipeline, stage, path, self.known_paths, self.neighbours, self._is_there
             )
         else:
             message = (
@@ -194,18 +195,18 @@ def unmade_inputs_errors(
         there = is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
         return there or bool(writers.writers_of(path))
 
-    def error(name: str, where: Where, one: Input) -> Diagnostic | None:
-        path = _path(one)
+    def error(stage: Stage, where: Where, one: Input) -> Diagnostic | None:
+        name, path = stage.name, _path(one)
         if is_folder(path):
             return _folder_error(pipeline, name, where, one)
         if not _is_required(one):
             return None
-        message, hint, fix = _missing_text(pipeline, name, path, known, neighbours, exists_or_is_made)
+        message, hint, fix = _missing_text(pipeline, stage, path, known, neighbours, exists_or_is_made)
         return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint, fix=fix)
 
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
     unmade = (
-        error(stage.name, where, one)
+        error(stage, where, one)
         for stage in stages
         for where, one in placed_inputs(stage)
         if _is_literal(path := _path(one)) and not exists_or_is_made(path)
@@ -214,10 +215,10 @@ def unmade_inputs_errors(
 
 
 def _missing_text(
-    pipeline: Pipeline, name: str, path: str, known: Suggestions, neighbours: Neighbours, is_there: IsFolder
+    pipeline: Pipeline, stage: Stage, path: str, known: Suggestions, neighbours: Neighbours, is_there: IsFolder
 ) -> tuple[str, str, Fix | None]:
     """Return message, hint and change about an input that no stage makes."""
-    message = f"input `{path}` of stage `{name}` does not exist, and no stage makes it"
+    message = f"input `{path}` of stage `{stage.name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
     if skipped is not None:
         return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`", None
@@ -226,11 +227,15 @@ def _missing_text(
         return message, hint, (path, ", ".join(words))
     if (joined := _joined_output(pipeline, path)) is not None:
         return message, joined, None
-    others = sorted(neighbours(path))
+    # Not what the stage makes itself: as its input, that would be a cycle.
+    own = writes_of(stage)
+    others = sorted(one for one in neighbours(path) if not match_any(own, one.rstrip("/")))
+    folder = posixpath.dirname(path.rstrip("/"))
+    here = [one for one in others if posixpath.dirname(one.rstrip("/")) == folder and one != path]
     base = path.rstrip("/").rpartition("/")[2]
     # The path itself may be known, as an output of a stage that runs later.
     same = [one for one in others if one != path and one.rstrip("/").rpartition("/")[2] == base]
-    if near := same[:1] or known.nearest(path, others):
+    if near := same[:1] or known.nearest(path, here, others, without=own):
         return message, f"did you mean `{near[0]}`?", (path, near[0])
     what = "`outputs` of the stage that makes it"
     if path.endswith("/"):

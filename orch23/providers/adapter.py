@@ -186,7 +186,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     reports the first event of its response, with an empty text.
     `accepts` are the kinds of media that the step's model accepts, `media` the provider's limits for them.
     `limits_cached_input`: input from the prompt cache counts against the limit of tokens. `batches` returns the batches
-    of the step's server; None if the provider has none.
+    of the step's server; None if the provider has none. `repeats`: the same request gets the same response again.
     """
 
     make: Callable[[ProviderContext, CallContext], Provider]
@@ -219,6 +219,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     # Only at the vendor's own server: another one may give the name of a model to any model of its own.
     facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
     usual_max_tokens: int | None = None
+    # A vendor does not promise it, whatever the parameters are.
+    repeats: "Callable[[LLMStep], bool]" = field(default=lambda _step: False)
 
 
 def nearest_hint(name: str, known: Sequence[str]) -> str:

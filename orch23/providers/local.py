@@ -314,4 +314,5 @@ ADAPTER = Adapter(
     check=_check,
     ready=lambda step, environ, _root: _missing(step.model, environ),
     usual_max_tokens=DEFAULT_MAX_TOKENS,
+    repeats=lambda step: not _parameters(step)["temperature"],  # its seed is always set
 )

@@ -277,6 +277,11 @@ def media_limits_of(provider: str) -> "MediaLimits":
     return adapter.media if adapter is not None and adapter.media is not None else NO_MEDIA
 
 
+def repeats_responses(step: "LLMStep") -> bool:
+    """Return whether the step's model gives the same response to the same request."""
+    return _adapter(step).repeats(step)
+
+
 def reports_first_event(step: "LLMStep") -> bool:
     """Return whether a call of the step reports the first event of its response."""
     return _adapter(step).streams(step)

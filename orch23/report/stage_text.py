@@ -11,7 +11,7 @@ from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.event import FROM_SHARED_CACHE, StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
-from orch23.model.pipeline import Pipeline
+from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration
 from orch23.report.diagnostics import render_diagnostics, visible
@@ -38,12 +38,16 @@ _NOT_RETRYABLE = "; not retryable"
 
 
 class FinishedStage(Struct, frozen=True):
-    """How a stage ended: its name, message and data of its `stage_finished`, and a line for each earlier attempt."""
+    """How a stage ended: its name, message and data of its `stage_finished`, and a line for each earlier attempt.
+
+    `reasons` has the reason of each attempt in one line if the last one hides that of an earlier one.
+    """
 
     name: str
     message: str
     data: StageFinished
     earlier: tuple[str, ...] = ()
+    reasons: str = ""
 
     @property
     def status(self) -> StageStatus:
@@ -184,7 +188,8 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
     excerpt = end.data.failure.strip("\n")
     printed = visible(excerpt).split("\n")
     shown = _cut(printed)
-    lines = _command_lines(command, tried) if command else []
+    lines = [f"  {end.reasons}"] if end.reasons else []
+    lines += _command_lines(command, tried) if command else []
     if _located(end.data):
         lines += _problems(pipeline, end, source)
     else:
@@ -295,6 +300,7 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
     if cause:
         # The cause replaces the exit status, which only follows from it.
         reason = cause if _EXITED.match(reason) else f"{reason}: {cause}"
+    reason = first.reasons or reason
     others = len(found) - 1
     more = f" (and {pluralize(others, 'more stage')})" if others else ""
     return f"{visible(first.name)}{where}: {reason}{more}"
@@ -315,8 +321,20 @@ def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
     if not recorded or end.data.calls:
         return []
     responses = f"{pluralize(recorded, 'response')} {'is' if recorded == 1 else 'are'}"
+    if _repeats(pipeline, end.name):
+        change = "change the prompt or the spec, or set `temperature`"
+        return [f"  no model call: its {responses} recorded; at temperature 0 the model repeats them: {change}"]
     resample = _command(pipeline, "build", "--resample", end.name)
     return [f"  no model call: its {responses} recorded; `{resample}` calls the model again"]
+
+
+def _repeats(pipeline: Pipeline, name: str) -> bool:
+    """Return whether the model of a stage would give the same responses again."""
+    from orch23.providers.registry import repeats_responses  # noqa: PLC0415 - only for failures
+    from orch23.steps.registry import is_llm  # noqa: PLC0415 - as above
+
+    stage = next((one for one in pipeline.stages if one.name == name and isinstance(one, Stage)), None)
+    return stage is not None and is_llm(stage.step) and repeats_responses(stage.step)
 
 
 def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:

@@ -185,8 +185,8 @@ class TextScreen(Struct, kw_only=True):
                 self._open()
             case StageDecided(decision=decision) if decision not in _IDLE_DECISIONS:
                 self._decided(event.role, event.data)
-            case AttemptStarted(attempt=attempt) if attempt > 1 and not self.verbose:
-                self._show_former_attempt(event.role)
+            case AttemptStarted(attempt=attempt) if not self.verbose:
+                self._show_former_attempt(event.role, attempt - 1)
             case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
                 self._attempt(event.role, event.message)
             case StepOutput(line=line, cut=cut) | LlmText(line=line, cut=cut):
@@ -222,11 +222,15 @@ class TextScreen(Struct, kw_only=True):
         if self.verbose:
             self._stage_line(stage, visible(text))
 
-    def _show_former_attempt(self, stage: str) -> None:
-        """Write why the last attempt of a stage failed. Of an item without a line of its own, it is not shown."""
-        failed = _failed_attempts(self._attempts.get(stage, ()))
-        if failed and family_of(stage) not in self._folded:
-            self._stage_line(stage, failed[-1])
+    def _show_former_attempt(self, stage: str, number: int) -> None:
+        """Write why an attempt of a stage failed, or with 0 its recorded result, if that was the last one to end.
+
+        Of an item without a line of its own, it is not shown.
+        """
+        events = self._attempts.get(stage, [])
+        ended = [event.data for _, event in events if isinstance(event.data, AttemptFinished)]
+        if ended and ended[-1].attempt == number and family_of(stage) not in self._folded:
+            self._stage_line(stage, _failed_attempts(events)[-1])
 
     def _stage_line(self, stage: str, text: str) -> None:
         self._open()
@@ -252,8 +256,8 @@ class TextScreen(Struct, kw_only=True):
         self._failures.pop(ended.name, None)
         attempts = self._attempts.pop(ended.name, [])
         if ended.status in _IN_FAILURES:
-            earlier = _failed_attempts(attempts)[:-1] if ended.data.attempts > 1 else ()
-            self._failures[ended.name] = replace(ended, earlier=earlier)
+            earlier = _failed_attempts(attempts)[:-1]
+            self._failures[ended.name] = replace(ended, earlier=earlier, reasons=_hidden_reasons(attempts))
         self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
         is_idle = ended.status.is_idle and not self.verbose
         # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
@@ -427,3 +431,9 @@ def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> Text
 
 
 QUIET_TEXT = Format(make=partial(text_screen, quiet=True), in_a_line=True, is_alone=True)
+
+
+def _hidden_reasons(events: Sequence[tuple[float, Event]]) -> str:
+    from orch23.report.attempts import hidden_reasons  # noqa: PLC0415 - only for failures
+
+    return hidden_reasons(event for _, event in events)

@@ -74,6 +74,7 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     "W801": (S + OK + "    retry: 99\n", {}),
     "W805": (S + OK + "    outputs: ['{{ vars.a }}']\n", {}),
     "W822": (S + OK + "    inputs: [nothing/*.md]\n", {}),
+    "W827": (S + "    pytest: {paths: [t], pythonpath: [lib]}\n", {"t/test_a.py": ""}),
     "W804": (S + OK + "    promote: app\n", {}),
     "W836": (
         S + LLM + "    inputs: [b]\n    retry: 1\n",

@@ -107,3 +107,54 @@ def test_a_recorded_result_is_not_written_again_for_a_test_that_cannot_pass(proj
     assert (outcome.code, called) == (1, 0)
     assert "/room/work" not in outcome.err
     assert project.read("src/app.py").startswith("def first")
+
+
+def test_the_failure_of_a_recorded_result_is_shown_before_the_next_attempt(project: Project) -> None:
+    outcome, called = build(project, {"tests/test_app.py": TEST}, (CODE, CODE.replace("1\n", "2\n")))
+    assert (outcome.code, called) == (0, 1)
+    project.edit("tests/test_app.py", TEST.replace("== 1", "== 2"))
+    outcome, called = calls(project)
+    (line,) = [line for line in outcome.err.splitlines() if "recorded result failed: " in line]
+    assert "assert 1 == 2" in line
+    project.edit("tests/test_app.py", TEST.replace("== 1", "== 3"))
+    outcome, called = calls(project)
+    assert outcome.code != 0
+    assert "recorded result failed: " in outcome.err.partition("\n\n")[2], "the block has it too"
+
+
+def test_a_recorded_result_outside_of_the_python_path_is_not_written_again(project: Project) -> None:
+    outcome, called = build(project, {"tests/test_app.py": TEST}, pythonpath=["src"])
+    assert (outcome.code, called) == (0, 1)
+    project.replace("pipeline.yaml", '"src"', '"lib"')
+    outcome, called = calls(project)
+    assert (outcome.code, called) == (1, 0)
+    assert last_line(outcome).endswith(
+        "`app` is in `src`, where the tests do not look for modules (`pythonpath: [lib]`)"
+    )
+    assert "PACKAGE" not in outcome.err
+
+
+def test_a_stage_that_may_write_elsewhere_gets_a_further_attempt(project: Project) -> None:
+    outcome, called = build(project, {"tests/test_app.py": TEST}, FIVE[:2], pythonpath=["lib"])
+    assert (outcome.code, called) == (1, 1)
+    project.replace("pipeline.yaml", '"outputs"', '"allowed_paths": {"write": ["lib/**"]}, "outputs"')
+    outcome, called = calls(project)
+    assert (outcome.code, called) != (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("module", "hint"),
+    [("is_leap_year", ", for example to `app`"), ("appp", ": did you mean `app`?")],
+)
+def test_an_output_of_another_name_is_the_cause_and_not_a_package(project: Project, module: str, hint: str) -> None:
+    outcome, called = build(project, {"tests/test_app.py": TEST.replace("app", module)})
+    assert (outcome.code, called) == (1, 1)
+    assert last_line(outcome).endswith(f"no stage writes `{module}.py`; `app` writes `app.py`")
+    assert f"or correct the import in tests/test_app.py:1{hint}" in outcome.err
+    assert f"src/{module}.py" in outcome.err, "the change of the pipeline"
+    assert "install" not in outcome.err
+
+
+def test_a_well_known_package_is_not_an_output_of_another_name(project: Project) -> None:
+    outcome, _ = build(project, {"tests/test_app.py": TEST.replace("app", "spacy")})
+    assert "`spacy` is not installed" in last_line(outcome)

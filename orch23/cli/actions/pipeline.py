@@ -139,6 +139,11 @@ def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) 
     with_patterns = resolved_stages(decider, has_patterns)
     unmatched, warnings = unmatched_inputs(decider.state.plan, with_patterns, project.store.workspace)
     notes += warnings
+    nodes = decider.state.plan.nodes.values()
+    if testing := [node for node in nodes if isinstance(node, Stage) and node.runs_pytest]:
+        from orch23.engine.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for such stages
+
+        notes += pytest_path_warnings(decider.state.plan, testing, project.store.workspace)
     if errors := (*errors_of_all_stages(decider), *unmatched):
         raise InvalidInputError(*errors)
 

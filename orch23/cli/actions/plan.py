@@ -330,9 +330,24 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
 
         unmatched, warnings = unmatched_inputs(seen.plan, running, project.store.workspace)
         errors = (*errors, *unmatched)
-        texts = {**view.sources, **texts_of(project, warnings)}
-        view = replace(view, warnings=(*view.warnings, *warnings), sources=texts)
+        view = _with_more_warnings(view, project, warnings)
+    stages = [stage for one in seen.decided_stages.values() if (stage := one.resolved.stage).runs_pytest and _acts(one)]
+    if stages:
+        from orch23.engine.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for such stages
+
+        found = pytest_path_warnings(seen.plan, stages, project.store.workspace)
+        view = _with_more_warnings(view, project, found)
     return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
+
+
+def _acts(decided: DecidedStage) -> bool:
+    """Return whether a build would run a stage, or verify its result."""
+    return isinstance(decided.decision, Run | Maybe | VerifyOnly)
+
+
+def _with_more_warnings(view: PlanView, project: Project, warnings: tuple[Diagnostic, ...]) -> PlanView:
+    texts = {**view.sources, **texts_of(project, warnings)}
+    return replace(view, warnings=(*view.warnings, *warnings), sources=texts)
 
 
 def _with_warnings(view: PlanView, project: Project, seen: Preview) -> PlanView:

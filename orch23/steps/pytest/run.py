@@ -17,6 +17,7 @@ from orch23.execute.pytest_report import reporter_files
 from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY, ActionResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
+from orch23.model.event_data import LikelyCause
 from orch23.model.paths import match_any
 from orch23.model.ports import ContentStore
 from orch23.model.step import ProcessStep
@@ -109,7 +110,7 @@ class _PytestRunner(ProcessStepRunner):
         )
         tests = len(verdict.failing) if verdict.headline else None
         left = LeftoverFiles(result.written, result.removed, verdict)
-        unfixable = _unfixable(runner, files, report, verdict)
+        unfixable, cause = _unfixable(step, runner, files, report, verdict)
         if unfixable is not None:
             failed = replace(failed, diagnostics=(unfixable, *failed.diagnostics), retryable=False)
         return replace(
@@ -118,6 +119,7 @@ class _PytestRunner(ProcessStepRunner):
             headline=verdict.headline,
             parts=verdict.parts,
             failed_tests=tests,
+            cause=cause,
             reason=verdict.summary if unfixable is None else _reason(unfixable),
         )
 
@@ -157,20 +159,38 @@ def _collected(step: PytestStep, fixed: Mapping[str, str]) -> list[str]:
     return sorted({*tests, *above})
 
 
-def _unfixable(runner: ProcessRunner, files: Files, report: bytes | None, verdict: "Verdict") -> Diagnostic | None:
-    """Return why the tests cannot be collected, whatever a model writes; None if that is not certain."""
-    if not runner.stage.step.asks_model or "not collected" not in verdict.headline:
-        return None
+def _unfixable(
+    step: PytestStep, runner: ProcessRunner, files: Files, report: bytes | None, verdict: "Verdict"
+) -> tuple[Diagnostic | None, LikelyCause | None]:
+    """Return why the tests cannot be collected, whatever a model writes, and the likely cause; None if not certain."""
+    stage = runner.stage
+    if not stage.step.asks_model or "not collected" not in verdict.headline:
+        return None, None
+    from orch23.decide import unfixable_tests as tests  # noqa: PLC0415 - only for failures
+    from orch23.decide.module_cause import module_cause  # noqa: PLC0415 - only for failures
     from orch23.decide.pytest_report import read_report  # noqa: PLC0415 - only for failures
-    from orch23.decide.unfixable_tests import collection_error, may_be_module  # noqa: PLC0415 - only for failures
 
-    scope = (*runner.stage.fence.write, *runner.stage.outputs)
-    return collection_error(
-        read_report(report).failures,
-        _fixed_files(runner, files),
-        runner.stage.cwd,
-        lambda module: may_be_module(module, scope),
+    scope = (*stage.fence.write, *stage.outputs)
+    failures, fixed = read_report(report).failures, _fixed_files(runner, files)
+    error = tests.collection_error(
+        failures,
+        fixed,
+        stage.cwd,
+        lambda module: tests.may_be_module(module, scope),
+        lambda module: tests.unfound_file(module, scope, files.keys()),
     )
+    missing = tests.missing_import(failures, fixed, stage.cwd)
+    if missing is None or _is_written_elsewhere(runner, missing.module.partition(".")[0]):
+        return error, None
+    verify = zip(stage.verify.places, stage.verify.steps, strict=False)
+    keys = [f"verify/steps/{number}/pytest/pythonpath" for number, one in verify if one is step]
+    return error, module_cause(missing, stage, fixed.values(), step.pythonpath, keys[0] if keys else "")
+
+
+def _is_written_elsewhere(runner: ProcessRunner, module: str) -> bool:
+    """Return whether another stage, or this one by a pattern, may write a module."""
+    own = {path for path in runner.stage.outputs if path.rpartition("/")[2] == f"{module}.py"}
+    return not own and runner.trust.may_be_written(f"**/{module}.py")
 
 
 def _reason(unfixable: Diagnostic) -> str:

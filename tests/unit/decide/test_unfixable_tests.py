@@ -3,7 +3,7 @@
 import pytest
 
 from orch23.decide.pytest_report import ReportedFailure
-from orch23.decide.unfixable_tests import collection_error, may_be_module
+from orch23.decide.unfixable_tests import collection_error, may_be_module, unfound_file
 
 TEST = "tests/test_app.py"
 
@@ -13,7 +13,9 @@ def failure(text: str, error: str, when: str = "collect") -> ReportedFailure:
 
 
 def found(text: str, error: str, fixed: dict[str, str], *, outputs: tuple[str, ...] = ("src/app.py",)) -> str:
-    one = collection_error([failure(text, error)], fixed, ".", lambda name: may_be_module(name, outputs))
+    one = collection_error(
+        [failure(text, error)], fixed, ".", lambda name: may_be_module(name, outputs), lambda _: None
+    )
     return "" if one is None else f"{one.location} {one.code} {one.message}"
 
 
@@ -41,12 +43,12 @@ def test_a_syntax_error_in_a_file_that_the_stage_cannot_write() -> None:
 
 def test_only_errors_of_collection_count() -> None:
     one = failure(syntax("/room/work/lib/helper.py"), "SyntaxError", "call")
-    assert collection_error([one], {"lib/helper.py": ""}, ".", lambda _name: False) is None
+    assert collection_error([one], {"lib/helper.py": ""}, ".", lambda _name: False, lambda _: None) is None
 
 
 def test_paths_are_those_of_the_project() -> None:
     one = failure(syntax("/room/work/ws/lib/helper.py"), "SyntaxError")
-    error = collection_error([one], {"lib/helper.py": ""}, "ws", lambda _name: False)
+    error = collection_error([one], {"lib/helper.py": ""}, "ws", lambda _name: False, lambda _: None)
     assert error is not None
     assert error.subject == "ws/lib/helper.py"
 
@@ -104,3 +106,20 @@ def test_a_name_that_an_output_or_a_library_lacks() -> None:
     assert found(no_name("more", "app", "/room/work/src/app.py"), "ImportError", fixed) == ""
     library = no_name("more", "json", "/python/json/__init__.py")
     assert "`json`" in found(library, "ImportError", {TEST: "from json import more"})
+
+
+@pytest.mark.parametrize(
+    ("patterns", "staged", "file"),
+    [
+        (("src/app.py",), ["src/app.py"], "src/app.py"),
+        (("src/app.py", "notes.md"), ["src/app.py"], "src/app.py"),
+        (("src/app.py",), [], None),
+        (("src/app.py", "lib/app.py"), ["src/app.py"], None),
+        (("src/app.py", "src/**"), ["src/app.py"], None),
+        (("src/app.py", "tests/conftest.py"), ["src/app.py", "tests/conftest.py"], None),
+    ],
+)
+def test_a_file_is_unfound_only_if_the_stage_can_write_no_other_one(
+    patterns: tuple[str, ...], staged: list[str], file: str | None
+) -> None:
+    assert unfound_file("app", patterns, staged) == file

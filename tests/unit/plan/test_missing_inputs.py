@@ -32,11 +32,11 @@ def stage(name, inputs=(), writes=(), **more):
     return Stage(name=name, inputs=tuple(PathInput(i) if isinstance(i, str) else i for i in inputs), **facts)
 
 
-def missing(*stages, exists=(), skipped=()):
+def missing(*stages, exists=(), skipped=(), neighbours=()):
     pipeline = Pipeline(name="p", file="p.yaml", stages=stages, skipped=skipped)
     plan, problems = build_plan(pipeline)
     assert plan is not None, problems
-    return missing_inputs_errors(plan, exists.__contains__)
+    return missing_inputs_errors(plan, exists.__contains__, neighbours=lambda _path: neighbours)
 
 
 def test_only_literal_inputs_that_are_not_optional_are_required() -> None:
@@ -125,6 +125,16 @@ def test_a_missing_input_is_reported_with_the_nearest_name() -> None:
         "`{path: far/away, optional: true}`"
     )
     assert problem.fix is None
+
+
+def test_the_stages_own_output_is_not_suggested_and_a_file_of_the_directory_is_preferred() -> None:
+    wrong, own, other = "specs/test_words.py", "spec/test_words.py", "specs/test_leap_year.py"
+    (problem,) = missing(stage("s", (wrong,), (own,)), neighbours=(own,))
+    assert "did you mean" not in (problem.hint or "")
+    (problem,) = missing(stage("s", (wrong,), (own,)), neighbours=(own, other))
+    assert problem.hint == f"did you mean `{other}`?"
+    (problem,) = missing(stage("s", (wrong,)), stage("b", (), ("spec/test_word.py",)), neighbours=(other,))
+    assert problem.hint == f"did you mean `{other}`?"
 
 
 def test_what_is_there_or_made_before_is_fine() -> None:

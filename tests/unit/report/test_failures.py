@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from orch23.model.diagnostic import Location
-from orch23.model.event import StageFinished
+from orch23.model.event import AttemptFinished, Event, StageFinished
 from orch23.model.parsing import to_struct
-from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.pipeline import FailureKind, Pipeline, Stage
+from orch23.report.attempts import hidden_reasons
 from orch23.report.marks import Style
 from orch23.report.stage_text import FinishedStage, failure_text, first_cause, stage_line
+from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 
 PLAIN = Style()
@@ -98,6 +102,32 @@ def test_a_failure_on_recorded_responses_says_how_to_call_the_model_again() -> N
     assert "its 1 response is recorded" in text_of(failure="x", recorded=1, calls=0)
     assert "no model call" not in text_of(failure="x", recorded=1, calls=1)
     assert "no model call" not in text_of(failure="x", recorded=0, calls=0)
+
+
+def test_a_model_that_repeats_its_responses_is_not_called_again() -> None:
+    end = ended("a", "x", status="failed", attempts=1, failure="x", recorded=1)
+    step = LLMStep(prompt="p.md.j2", returns="code", provider="local", model="smollm2")
+    for one, word in ((step, "change the prompt"), (replace(step, temperature=0.5), "--resample")):
+        pipeline = replace(PIPELINE, stages=(Stage(name="a", step=one),))
+        assert word in failure_text(pipeline, [end], {"a": "llm"}, PLAIN)
+
+
+def test_the_reason_of_an_earlier_attempt_is_named_if_the_last_one_hides_it() -> None:
+    def reasons(*kinds: FailureKind) -> str:
+        found = [AttemptFinished(attempt=n, failure_kind=kind) for n, kind in enumerate(kinds, 1)]
+        return hidden_reasons(
+            Event(one, f"attempt {one.attempt} failed: verify: {one.failure_kind}\n") for one in found
+        )
+
+    verified: FailureKind = "verify_failed"
+    cut: FailureKind = "llm_output_invalid"
+    assert reasons(verified, cut, cut) == "3 attempts failed: 1: verify_failed; 2, 3: llm_output_invalid"
+    assert reasons(cut, verified) == reasons(cut, cut) == reasons(verified) == reasons() == ""
+    end = replace(
+        ended("a", "cut off", status="failed", attempts=3, failure="cut off"), reasons="3 attempts failed: ..."
+    )
+    assert first_cause(PIPELINE, [end]) == "a (p.yaml:4:3): 3 attempts failed: ..."
+    assert "  3 attempts failed: ...\n" in failure_text(PIPELINE, [end], {"a": "llm"}, PLAIN)
 
 
 def withheld(name: str, *by: str) -> FinishedStage:
