@@ -63,7 +63,6 @@ def _weight(then: StageFacts | None, now: StageFacts) -> int:
 
 
 def _totals(then: RunFacts, now: RunFacts) -> tuple[ComparisonRow, ...]:
-    tokens_then, tokens_now = (one.cost.input_tokens + one.cost.output_tokens for one in (then, now))
     return (
         ComparisonRow("Result", run_badge(then.status).word, run_badge(now.status).word),
         ComparisonRow("Stages", format_counts(then.counts) or "-", format_counts(now.counts) or "-"),
@@ -79,9 +78,21 @@ def _totals(then: RunFacts, now: RunFacts) -> tuple[ComparisonRow, ...]:
             f"{now.cost.recorded:,}",
             _number(now.cost.recorded - then.cost.recorded),
         ),
-        ComparisonRow("Tokens", f"{tokens_then:,}", f"{tokens_now:,}", _number(tokens_now - tokens_then)),
+        _tokens(then.cost, now.cost),
         ComparisonRow("Cost", cost_text(then.cost), cost_text(now.cost), _money(then.cost, now.cost)),
     )
+
+
+def _tokens(then: RunCost, now: RunCost) -> ComparisonRow:
+    both = [None if has_unknown_tokens(one) else one.input_tokens + one.output_tokens for one in (then, now)]
+    words = ["not known" if one is None else f"{one:,}" for one in both]
+    known = [one for one in both if one is not None]
+    return ComparisonRow("Tokens", *words, _number(known[1] - known[0]) if len(known) == len(both) else "")
+
+
+def has_unknown_tokens(cost: RunCost) -> bool:
+    """Return whether a provider did not report the tokens of a call, such as one that was interrupted."""
+    return bool(cost.unanswered or (cost.calls and not cost.input_tokens and not cost.output_tokens))
 
 
 def cost_text(cost: RunCost) -> str:
