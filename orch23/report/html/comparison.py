@@ -84,10 +84,14 @@ def _totals(then: RunFacts, now: RunFacts) -> tuple[ComparisonRow, ...]:
 
 
 def _tokens(then: RunCost, now: RunCost) -> ComparisonRow:
-    both = [None if has_unknown_tokens(one) else one.input_tokens + one.output_tokens for one in (then, now)]
-    words = ["not known" if one is None else f"{one:,}" for one in both]
-    known = [one for one in both if one is not None]
-    return ComparisonRow("Tokens", *words, _number(known[1] - known[0]) if len(known) == len(both) else "")
+    before, after = (one.input_tokens + one.output_tokens for one in (then, now))
+    unknown_then, unknown_now = has_unknown_tokens(then), has_unknown_tokens(now)
+    return ComparisonRow(
+        "Tokens",
+        "not known" if unknown_then else f"{before:,}",
+        "not known" if unknown_now else f"{after:,}",
+        "" if unknown_then or unknown_now else _number(after - before),
+    )
 
 
 def has_unknown_tokens(cost: RunCost) -> bool:
