@@ -34,6 +34,7 @@ setup: $(BIN)/python ## create .venv with orch23 in editable mode and the test e
 
 demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml with recorded responses: no key, no network
 	$(BIN)/orch23 build pipelines/quickstart.yaml
+	@echo 'next: edit specs/quickstart.md, then `$(BIN)/orch23 plan pipelines/quickstart.yaml`; "Five minutes" in README.md goes on'
 
 # mypy takes one processor for half a minute, so the tests begin beside it. A failure of `lint` ends the run at once.
 test: $(VENV)/.orch23-test ## run all checks and tests: format, lint, types, layers, all tests

@@ -182,7 +182,14 @@ def _paths(root: Path, named: str) -> Iterator[Path]:
 
 
 def _settings(description: Description) -> dict[str, Any]:
+    answers = f"pipelines/{description.name}.answers.yaml"
     return {
+        # Only the provider `scripted` reads them.
+        **(
+            {"_exclude": [f"[% if provider != 'scripted' %]{answers}[% endif %]"]}
+            if answers in description.files
+            else {}
+        ),
         "_subdirectory": SUBDIRECTORY,
         "_templates_suffix": RENDERED,
         "_answers_file": f".orch23-{description.name}.answers.yml",

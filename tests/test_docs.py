@@ -1,5 +1,6 @@
 """What the pages say is so: links lead somewhere, tables are complete, commands exist."""
 
+import json
 import re
 from pathlib import Path
 
@@ -24,6 +25,15 @@ def test_the_table_of_exit_codes_is_the_programs() -> None:
     page = (ROOT / "docs" / "exit-codes.md").read_text()
     rows = re.findall(r"^\| (\d+) \| (\w+) \|", page, re.MULTILINE)
     assert [(int(number), name) for number, name in rows] == [(code.value, code.name) for code in ExitCode]
+
+
+def test_versions_of_templates_on_pages_are_the_newest() -> None:
+    listed = json.loads((ROOT / "orch23" / "templates" / "catalogue.json").read_text())
+    newest = {one["name"]: one["version"] for one in listed["templates"]}
+    line = re.compile(rf"^({'|'.join(newest)}) (?:v\d+ -> )?(v\d+)$", re.MULTILINE)
+    shown = [(page.name, *found) for page in PAGES for found in line.findall(page.read_text())]
+    assert len(shown) >= 3
+    assert [(page, name, newest[name]) for page, name, _ in shown] == shown
 
 
 def test_every_make_command_that_a_page_names_exists() -> None:

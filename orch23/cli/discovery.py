@@ -89,13 +89,25 @@ def required_pipeline(found: FoundProject) -> Path:
     existing = [] if near is None else [os.path.normpath(f"{above}/{name}") for name in _pipelines(near.parent)]
     hint = "create one with `orch23 init`"
     if existing:
+        having = [name for name in existing if _may_have(found.start / name, found.stages)] or existing
         # Of many pipelines, one stands for all: a line of twenty commands is not read.
-        named = existing if len(existing) <= _MOST_COMMANDS else ["PIPELINE", existing[0]]
+        named = having if len(having) <= _MOST_COMMANDS else ["PIPELINE", having[0]]
         commands = [f"`{' '.join((command, name, *found.stages))}`" for name in named]
-        hint = f"name one: {(', ' if named is existing else ', such as ').join(commands)}"
+        hint = f"name one: {(', ' if named is having else ', such as ').join(commands)}"
     if len(existing) > 1:
         message = f"there is no {DEFAULT_PIPELINE}, and more than one pipeline: {', '.join(existing)}"
     raise NotFoundError(Diagnostic("E661", message, hint=hint), *found.warnings)
+
+
+def _may_have(pipeline: Path, stages: tuple[str, ...]) -> bool:
+    """Return whether a pipeline seems to declare stages. Its text is searched, since it may not be valid."""
+    import re  # noqa: PLC0415 - only for errors
+
+    try:
+        text = pipeline.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return all(re.search(rf"[\s{{,'\"]{re.escape(name.partition('@')[0])}['\"]?\s*:", text) for name in stages)
 
 
 def is_project_root(folder: Path) -> bool:

@@ -177,10 +177,20 @@ def mismatched_paths(
 
 
 def change_reasons(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
-    """Return why two manifests differ: one reason for each aspect, inputs first."""
+    """Return why two manifests differ: one reason for each aspect, inputs first, then the provider and the model."""
     aspects = [aspect for aspect in sorted({*then, *now}) if then.get(aspect) != now.get(aspect)]
     reasons = [_reason(aspect, then.get(aspect), now.get(aspect)) for aspect in aspects]
-    return tuple(sorted(reasons, key=lambda r: (not r.code.startswith(("input", "base")), r.code, r.subject)))
+    return tuple(sorted(reasons, key=_rank))
+
+
+def _rank(reason: Reason) -> tuple[int, str, str]:
+    # Another provider or model has other parameters, another API and another endpoint: these follow from it.
+    if reason.code.startswith(("input", "base")):
+        return 0, reason.code, reason.subject
+    telling = ("provider", "model")
+    if reason.code == "model_changed" and reason.subject in telling:
+        return 1 + telling.index(reason.subject), "", ""
+    return 1 + len(telling), reason.code, reason.subject
 
 
 def _reason(aspect: str, old: Json, new: Json) -> Reason:

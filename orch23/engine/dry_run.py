@@ -15,7 +15,7 @@ from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, InvalidInputError
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Plan, Restore, VerifyOnly
+from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record
 from orch23.plan.planner import ALL_STAGES, Selection
 
@@ -222,8 +222,15 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         return seen
     # Files with protected names are not removed unless a current stage declares them (ADR 26).
     obsolete, declared = ObsoleteFiles(session.state), DeclaredByPlan(session)
-    removed = tuple(path for path in obsolete.replacements() if declared.refusal(path) is None)
+    written = _written(plan, decisions)
+    removed = tuple(path for path in obsolete.replacements() if path not in written and declared.refusal(path) is None)
     return replace(seen, obsolete=removed, released=obsolete.released())
+
+
+def _written(plan: Plan, decisions: Mapping[str, Decision]) -> frozenset[str]:
+    """Return the files that stages may write: a renamed stage takes those of its former name over."""
+    nodes = (plan.nodes[name] for name, one in decisions.items() if isinstance(one, Run | Maybe | VerifyOnly | Restore))
+    return frozenset(path for node in nodes if isinstance(node, Stage) for path in node.literal_outputs)
 
 
 class Replan(Struct, frozen=True):

@@ -104,7 +104,8 @@ def may_use_sandbox(node: Stage | ForeachStage) -> bool:
     return may_call_program(node) or (kept and may_have_process(node))
 
 
-_ANOTHER = (
+_ANOTHER = "call another model with --provider and --model"
+_LOCAL = (
     "call a model on this machine: `orch23 model install smollm2`, then `orch23 build --provider local --model smollm2`"
 )
 
@@ -289,7 +290,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         setting = self.conversations.setting
         for one in readiness_errors(step, setting.environ, setting.root):
-            hint = ", or ".join(filter(None, (one.hint, _ANOTHER)))
+            another = _ANOTHER if step.provider == "local" else _LOCAL
+            hint = ", or ".join(filter(None, (one.hint, another)))
             yield one if "--provider" in str(one.hint) else replace(one, hint=hint)
         if (unconfined := self._no_sandbox(step)) is not None:
             yield unconfined

@@ -64,9 +64,9 @@ def with_refused_writes(failure: Failure, printed: str) -> Failure:
         Diagnostic(
             "E323",
             f"the tree of this step is read-only, and it may have tried to write there: {line[:_LONGEST]}",
-            hint=_HINT,
+            hint=_HINT if number == 0 else None,  # one refusal is printed as several lines, and has one hint
         )
-        for line in [one for one in refused if _is_of_tree(one)][:_MOST]
+        for number, line in enumerate([one for one in refused if _is_of_tree(one)][:_MOST])
     )
     if not found:
         return failure

@@ -48,7 +48,6 @@ CauseKind: TypeAlias = Literal[
     "python_path",
     "module",
     "package",
-    "module",
     "program",
     "variable",
     "network",

@@ -50,7 +50,7 @@ def _estimate_lines(view: PlanView) -> list[str]:
     # Models on this machine cost nothing: their tokens are not worth a line.
     if any(one.price != "free" for one in calling):
         facts += [_tokens(calling), _money(calling, view.max_cost)]
-    facts += [time or "time unknown (first run)"]
+    facts += [time or "no estimate of time"]
     return [f" {' · '.join(filter(None, facts))}", *_saved(view, recorded), *_cached(estimates)]
 
 
@@ -103,7 +103,8 @@ def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
 def _time(running: Sequence[Estimate]) -> str:
     """Return how long the stages took before, one after the other."""
     known = [(one.duration_s, one.runs) for one in running if one.duration_s is not None]
-    if not known:
+    # Without the time of a call, the sum would be that of the quick stages beside it.
+    if not known or any(one.calls.minimum and one.duration_s is None for one in running):
         return ""
     unknown = len(running) - len(known)
     source = f"median of {pluralize(min(runs for _, runs in known), 'run')}"

@@ -235,6 +235,12 @@ def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
     return tuple(sorted({model for stage in stages for model in _models_of(stage)}))
 
 
+def model_names(stages: Iterable[Stage | ForeachStage]) -> dict[str, tuple[str, ...]]:
+    """Return the models that each stage may call, by its name; without stages whose models depend on the item."""
+    found = {stage.name: tuple(_models_of(stage)) for stage in stages}
+    return {name: models for name, models in found.items() if models and not any("${{" in one for one in models)}
+
+
 def _models_of(stage: Stage | ForeachStage) -> Iterator[str]:
     if isinstance(stage, Stage):
         step = stage.step

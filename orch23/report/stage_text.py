@@ -126,8 +126,15 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
         facts += [f"passed at attempt {data.attempts}"] if data.attempts > 1 else []
         facts += ["same bytes as before"] if data.unchanged else []
     else:
-        # Errors with a place, and the exit status of a command, are shown below, as a whole and once.
-        facts += [_located(data)[0].code if _located(data) else "" if _only_exited(ended) else ended.message]
+        # Errors with a place, and the exit status of a command, are shown below, as a whole and once. A status whose
+        # message is its name is shown as the status.
+        facts += [
+            _located(data)[0].code
+            if _located(data)
+            else ""
+            if _only_exited(ended) or ended.message == ended.status
+            else ended.message
+        ]
     return [truncate(visible(fact.strip().split("\n", 1)[0]), _MAX_FACT) for fact in facts if fact]
 
 

@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct
 
-from orch23.model.event import Event, LlmResponse, StageFinished
+from orch23.model.event import Event, LlmRequest, LlmResponse, StageFinished
 from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import journal_paths, run_pipeline, whole_line
 
@@ -21,7 +22,7 @@ MAX_RUNS = 5
 _MAX_NAMES = 64
 # Only the first bytes of a journal are read: `plan` must not wait for the journals of very long runs.
 _MAX_JOURNAL_BYTES = 8_000_000
-_KINDS = (b'"type":"stage_finished"', b'"type":"llm_response"')
+_KINDS = (b'"type":"stage_finished"', b'"type":"llm_response"', b'"type":"llm_request"')
 
 
 class StageStatistics(Struct, frozen=True, kw_only=True):
@@ -35,16 +36,30 @@ _NOTHING = StageStatistics()
 
 
 def read_statistics(
-    logs: Path, pipeline_file: str, stages: Collection[str], newest: int = MAX_RUNS
+    logs: Path,
+    pipeline_file: str,
+    stages: Collection[str],
+    newest: int = MAX_RUNS,
+    models: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> Mapping[str, StageStatistics]:
-    """Return the statistics of these stages in a pipeline's newest runs; those of a foreach cover all of its items."""
+    """Return the statistics of these stages in a pipeline's newest runs; those of a foreach cover all of its items.
+
+    `models` has the models of a stage, by its name without the item, as `provider model`: its calls of others do not
+    count, since they say nothing about these. A stage that is not among them calls any.
+    """
     durations_s: defaultdict[str, list[float]] = defaultdict(list)
     tokens: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     families = {json.dumps(name.partition("@")[0], ensure_ascii=False)[:-1].encode() for name in stages}
     about = tuple(b'"role":' + family for family in families)
     for data in islice(_journals_of(logs, pipeline_file), newest):
+        others = set[str]()  # stages that have called another model in this run
         for event in _events(data, about if len(about) < _MAX_NAMES else (b'"role":',)):
-            for name in {event.role, event.role.partition("@")[0]}:
+            role, family = event.role, event.role.partition("@")[0]
+            if isinstance(event.data, LlmRequest):
+                model = f"{event.data.provider} {event.data.model}"
+                if model not in models.get(family, (model,)):
+                    others.add(role)
+            for name in {role, family} if role not in others else ():
                 match event.data:
                     case LlmResponse(input_tokens=given, output_tokens=written) if given or written:
                         tokens[name].append((given, written))
@@ -81,5 +96,5 @@ def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[Event]:
 def _build_seconds(ended: StageFinished) -> float | None:
     if ended.status is not StageStatus.BUILT:
         return None
-    # A stage that replayed all of its responses is quick: its duration says nothing about a build that calls a model.
-    return None if ended.recorded > 0 and not ended.calls else ended.duration_s
+    # Recorded responses are quick: their duration says nothing about a build that calls a model.
+    return None if ended.recorded else ended.duration_s

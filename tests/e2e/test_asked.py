@@ -88,7 +88,7 @@ def test_questions_are_asked_and_the_provider_with_a_key_is_proposed(tmp_path: P
     assert "name: quickstart-mine\n" in kept
     assert "provider: anthropic\n" in kept
     assert "model: claude-opus-4-8\n" in kept
-    assert "next: edit specs/quickstart.md" in screen
+    assert "next: `orch23 build pipelines/quickstart.yaml`" in screen
     assert "Copying" not in screen
 
 

@@ -160,6 +160,7 @@ def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project,
     stated = f"openai\n    base_url: {ADDRESS}\n" if provider == "server" else f"{provider}\n"
     assert f"    provider: {stated}" in project.read(f"pipelines/{name}.yaml")
     assert f"provider: {provider}\n" in project.read(f".orch23-{name}.answers.yml")
+    assert project.exists(f"pipelines/{name}.answers.yaml") == (provider == "scripted")
 
 
 # What a user edits first in each template, and a text in it.

@@ -75,6 +75,17 @@ def test_the_hint_of_many_pipelines_has_one_command_for_all_and_the_named_stages
     assert "name one: `orch23 show PIPELINE make`, such as `orch23 show pipelines/a.yaml make`\n" in ended.err
 
 
+def test_the_hint_of_many_pipelines_names_one_that_has_the_stage(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    for name in "abcde":
+        (tmp_path / "pipelines" / f"{name}.yaml").write_text(
+            PIPELINE.replace("copy:", "other:") if name < "d" else PIPELINE
+        )
+    few = Here(tmp_path).run("show", "copy").err
+    assert "name one: `orch23 show pipelines/d.yaml copy`, `orch23 show pipelines/e.yaml copy`\n" in few
+    assert "such as `orch23 show pipelines/a.yaml lost`\n" in Here(tmp_path).run("show", "lost").err
+
+
 @pytest.mark.parametrize("command", ["build", "plan", "trust", "status", "explain"])
 def test_without_any_pipeline_the_hint_is_to_create_one(tmp_path: Path, command: str) -> None:
     ended = Here(tmp_path).run(command)

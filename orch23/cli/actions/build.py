@@ -338,10 +338,12 @@ def _usual_durations(project: Project) -> Mapping[str, float]:
     """Return the median durations of stages in the last runs, by name; for items also by that of their foreach."""
     from statistics import median  # noqa: PLC0415 - only for builds that take long
 
+    from orch23.report.plan_view import model_names  # noqa: PLC0415 - as above
     from orch23.store.run_statistics import read_statistics  # noqa: PLC0415 - as above
 
+    models = model_names(project.pipeline.stages)
     names = [stage.name for stage in project.pipeline.stages]
-    past = read_statistics(project.store.logs, project.pipeline.file, names)
+    past = read_statistics(project.store.logs, project.pipeline.file, names, models=models)
     return {name: median(one.durations_s) for name, one in past.items() if one.durations_s}
 
 

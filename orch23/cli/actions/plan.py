@@ -39,7 +39,7 @@ from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, U
 from orch23.providers.registry import endpoint_of, model_facts_of, readiness_errors, request_parameters
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
-from orch23.report.plan_view import PlanView, plan_view
+from orch23.report.plan_view import PlanView, model_names, plan_view
 from orch23.resolve.prompt_inputs import AttemptContext
 from orch23.resolve.resolution import ResolvedStage
 from orch23.snapshot.fast_path import StaleSnapshot
@@ -108,7 +108,8 @@ def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
 
 def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[str, StageStatistics]:
     """Return what the stages took before. Tokens come from transcripts if no journal has any, as in a fresh clone."""
-    past = read_statistics(project.store.logs, project.pipeline.file, running) if running else {}
+    models = model_names(project.pipeline.stages)
+    past = read_statistics(project.store.logs, project.pipeline.file, running, models=models) if running else {}
     nodes = [seen.plan.nodes[name] for name in running]
     folders = {node.step.transcripts or "" for node in nodes if isinstance(node, Stage) and is_llm(node.step)}
     if not folders or any(one.tokens for one in past.values()):

@@ -207,7 +207,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _changed_text(paths: tuple[str, ...]) -> str:
-    names = [visible(one) for one in sorted(paths)]
+    names = [visible(one) for one in sorted({*paths})]
     if len(names) <= _SHOWN_PATHS:
         return f"{', '.join(names)} changed"
     return f"{names[0]} and {len(names) - 1} more changed"

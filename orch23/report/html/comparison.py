@@ -63,7 +63,6 @@ def _weight(then: StageFacts | None, now: StageFacts) -> int:
 
 
 def _totals(then: RunFacts, now: RunFacts) -> tuple[ComparisonRow, ...]:
-    tokens_then, tokens_now = (one.cost.input_tokens + one.cost.output_tokens for one in (then, now))
     return (
         ComparisonRow("Result", run_badge(then.status).word, run_badge(now.status).word),
         ComparisonRow("Stages", format_counts(then.counts) or "-", format_counts(now.counts) or "-"),
@@ -79,9 +78,25 @@ def _totals(then: RunFacts, now: RunFacts) -> tuple[ComparisonRow, ...]:
             f"{now.cost.recorded:,}",
             _number(now.cost.recorded - then.cost.recorded),
         ),
-        ComparisonRow("Tokens", f"{tokens_then:,}", f"{tokens_now:,}", _number(tokens_now - tokens_then)),
+        _tokens(then.cost, now.cost),
         ComparisonRow("Cost", cost_text(then.cost), cost_text(now.cost), _money(then.cost, now.cost)),
     )
+
+
+def _tokens(then: RunCost, now: RunCost) -> ComparisonRow:
+    before, after = (one.input_tokens + one.output_tokens for one in (then, now))
+    unknown_then, unknown_now = has_unknown_tokens(then), has_unknown_tokens(now)
+    return ComparisonRow(
+        "Tokens",
+        "not known" if unknown_then else f"{before:,}",
+        "not known" if unknown_now else f"{after:,}",
+        "" if unknown_then or unknown_now else _number(after - before),
+    )
+
+
+def has_unknown_tokens(cost: RunCost) -> bool:
+    """Return whether a provider did not report the tokens of a call, such as one that was interrupted."""
+    return bool(cost.unanswered or (cost.calls and not cost.input_tokens and not cost.output_tokens))
 
 
 def cost_text(cost: RunCost) -> str:

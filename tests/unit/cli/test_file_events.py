@@ -4,6 +4,7 @@ import threading
 import time
 from pathlib import Path
 
+from orch23.cli.actions.watch import _changed_text
 from orch23.cli.file_events import FolderEvents
 
 
@@ -46,3 +47,8 @@ def test_a_signal_ends_a_wait_and_a_pause(tmp_path: Path) -> None:
         events.pause(3600)
     finally:
         events.close()
+
+
+def test_a_file_that_changed_twice_is_named_once() -> None:
+    assert _changed_text(("b", "a", "b")) == "a, b changed"
+    assert _changed_text(("a",) * 9) == "a changed"

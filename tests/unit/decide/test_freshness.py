@@ -256,6 +256,13 @@ def test_reasons_of_inputs_come_first():
     assert [r.code for r in change_reasons(then, now)] == ["base_changed", "input_changed", "command_changed"]
 
 
+def test_provider_and_model_come_before_what_follows_from_them():
+    then = {"api": "1", "command": "1", "endpoint": "1", "model": "1", "params": "1", "provider": "1"}
+    found = [r.subject for r in change_reasons(then, dict.fromkeys(then, "2"))]
+    assert found == ["provider", "model", "command", "api", "endpoint", "params"]
+    assert change_reasons({**then, "input:a": "1"}, dict.fromkeys((*then, "input:a"), "2"))[0].subject == "a"
+
+
 def test_an_earlier_result_is_restored_for_what_changed_since_the_last_one():
     one, last = record(), record({**MANIFEST, "input:x": "2"}, outputs={"o": B})
     decision = decide(known(current=(candidate(one),), previous=last, disk={"o": B}))

@@ -133,6 +133,13 @@ def has_work(seen: Preview) -> bool:
     return seen.count(Fresh) < len(seen.decisions) or bool(seen.obsolete or seen.released)
 
 
+def test_a_file_that_a_renamed_stage_writes_is_not_removed() -> None:
+    project = built(stage("old", "src", writes=("a", "b")))
+    project.pipeline = Project(stage("new", "src", writes=("a",))).pipeline
+    seen = preview(project.session())
+    assert (type(seen.decisions["new"]), seen.obsolete) == (Run, ("b",))
+
+
 def test_a_preview_has_the_files_of_ended_stages_and_the_switched_off_stages() -> None:
     project = built(stage("old"), stage("kept"), stage("a", "src"))
     project.git.head["kept"] = project.disk["kept"]

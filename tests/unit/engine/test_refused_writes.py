@@ -46,6 +46,14 @@ def test_what_has_another_reason_is_not(line: str) -> None:
     assert reported(line) == []
 
 
+def test_one_of_the_errors_has_the_hint() -> None:
+    failure = command_failed("verify_failed", "true", exit_code=1, output="it failed")
+    printed = (
+        "E   OSError: [Errno 30] Read-only file system: 'o'\nFAILED a - OSError: [Errno 30] Read-only file system: 'o'"
+    )
+    assert [bool(one.hint) for one in with_refused_writes(failure, printed).diagnostics] == [True, False]
+
+
 def test_only_the_first_refused_writes_are_reported_and_long_lines_are_cut() -> None:
     many = "\n".join(f"touch: cannot touch 'out{n}.txt': Read-only file system" for n in range(9))
     assert len(reported(many)) == 3

@@ -192,7 +192,13 @@ def test_the_footer_says_calls_tokens_money_and_time() -> None:
 
 
 def test_free_models_have_no_cost_line() -> None:
-    assert footer(FREE, dollars="1") == " LLM calls 0 to 4 · time unknown (first run)"
+    assert footer(FREE, dollars="1") == " LLM calls 0 to 4 · no estimate of time"
+
+
+def test_without_the_time_of_a_sure_call_there_is_no_estimate_of_time() -> None:
+    quick = replace(EMPTY_ESTIMATE, duration_s=0.2, runs=1)
+    assert footer(replace(FREE, calls=CallRange(1, 4)), quick).endswith("no estimate of time")
+    assert footer(FREE, quick).endswith("under 1 s (median of 1 run; not counting 1 stage without history)")
 
 
 def test_an_unknown_price_is_shown_and_never_zero() -> None:
@@ -207,7 +213,7 @@ def test_a_first_run_does_not_guess_what_a_model_will_write() -> None:
     first = replace(PAID, output_tokens=None, responses=0, least_cost=None, likely_cost=None, duration_s=None, runs=0)
     assert footer(first) == (
         " LLM calls 1 to 6 · ~4,300 tokens in for first attempts, out unknown (first run)"
-        " · at most $0.30 · time unknown (first run)"
+        " · at most $0.30 · no estimate of time"
     )
     blind = replace(first, input_tokens=None, most_cost=None)
     assert "tokens unknown (first run) · maximum unknown" in footer(blind)

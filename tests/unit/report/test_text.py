@@ -172,6 +172,11 @@ def attempts(role: str) -> tuple[Event, ...]:
     )
 
 
+def test_a_cancelled_stage_says_so_once() -> None:
+    (line,) = (one for one in screen(finished("code", "cancelled", calls=1)).splitlines() if "code" in one)
+    assert line.count("cancelled") == 1
+
+
 def test_a_failed_attempt_has_a_line_when_the_next_one_starts() -> None:
     first, failed, second = attempts("code")
     assert "attempt" not in screen(first, failed)

@@ -23,6 +23,10 @@ def ended(stage: str, seconds: float, *, status: str = "built", calls: int = 1, 
     return parse_event("stage_finished", "", role=stage, data=data)
 
 
+def called(stage: str, model: str) -> Event:
+    return parse_event("llm_request", "", role=stage, data={"provider": "local", "model": model})
+
+
 def answered(stage: str, given: int, written: int) -> Event:
     return parse_event("llm_response", "", role=stage, data={"input_tokens": given, "output_tokens": written})
 
@@ -44,6 +48,16 @@ def test_what_says_nothing_of_the_next_run_is_left_out(tmp_path: Path) -> None:
     replayed = ended("a", 0.1, calls=0, recorded=2)  # quick, since no one was asked
     run(tmp_path, 1, replayed, ended("b", 0.0, status="fresh"), ended("c", 9.0, status="failed"), answered("d", 0, 0))
     assert read_statistics(tmp_path, "p.yaml", "abcds") == {}
+
+
+def test_runs_with_another_model_or_with_recorded_responses_do_not_count(tmp_path: Path) -> None:
+    run(tmp_path, 1, called("a@x", "big"), answered("a@x", 9, 9), ended("a@x", 9.0), ended("b", 3.0))
+    run(tmp_path, 2, called("a@x", "small"), answered("a@x", 1, 1), ended("a@x", 1.0))
+    run(tmp_path, 3, called("a@x", "small"), called("a@x", "big"), ended("a@x", 5.0, calls=2))
+    run(tmp_path, 4, called("a@x", "small"), ended("a@x", 0.1, calls=1, recorded=1))
+    past = read_statistics(tmp_path, "p.yaml", ["a", "b"], models={"a": ("local small",)})
+    small = StageStatistics(durations_s=(1.0,), tokens=((1, 1),))
+    assert past == {"a": small, "a@x": small, "b": StageStatistics(durations_s=(3.0,))}
 
 
 def test_only_the_newest_runs_of_the_pipeline_are_read(tmp_path: Path) -> None:

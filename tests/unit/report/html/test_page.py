@@ -8,6 +8,7 @@ import pytest
 from orch23.model.event import (
     AttemptFinished,
     AttemptStarted,
+    CallSettled,
     Event,
     LlmResponse,
     Planned,
@@ -235,6 +236,15 @@ def test_a_failed_command_without_output_says_so() -> None:
     end = StageFinished(status=StageStatus.FAILED, exit_code=1, command="grep b c")
     (failure,) = page_of(run_of(("a", end))).failures
     assert failure.message.endswith("; it printed nothing")
+
+
+def test_the_tokens_of_an_interrupted_call_are_not_known() -> None:
+    answered = run_of(*built("a"), ("a", LlmResponse(input_tokens=3, output_tokens=4)), run="r0")
+    interrupted = run_of(*built("a"), ("a", CallSettled(forfeited=True, calls=1)))
+    comparison = page_of(interrupted, answered).comparison
+    assert comparison is not None
+    (tokens,) = (one for one in comparison.totals if one.name == "Tokens")
+    assert (tokens.then, tokens.now, tokens.change) == ("7", "not known", "")
 
 
 def test_the_comparison_shows_what_differs() -> None:
