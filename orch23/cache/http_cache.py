@@ -47,6 +47,7 @@ class HttpCache:
     ) -> None:
         """Set the URL, without a slash at its end, and what returns the headers that log in to it."""
         self._url, self._credentials, self._pool = url, credentials, pool
+        self._is_closed = False
 
     def entry(self, digest: Digest) -> bytes | None:
         """See the port."""
@@ -94,7 +95,8 @@ class HttpCache:
         """Do nothing: each upload replaces the blob."""
 
     def close(self) -> None:
-        """Close all connections, also those in use."""
+        """Close all connections, also those in use. A call that is connecting closes its own when it ends."""
+        self._is_closed = True
         self._pool.close()
 
     def _chunks(self, path: str, size_bytes: int) -> Iterator[bytes]:
@@ -145,6 +147,9 @@ class HttpCache:
                     _drain(reply)
             finally:
                 reply.close()
+                if self._is_closed:
+                    # The pool does not know a connection that was made while it was closed.
+                    reply.extensions["network_stream"].close()
         except passing as error:
             text = str(error) or type(error).__name__
             message = f"{method} /{path.partition('/')[0]}/ failed: {text}"
