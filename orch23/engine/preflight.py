@@ -68,7 +68,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
         if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
         if found := [*self._errors(look(), missing)]:
-            raise ConfigurationError(*_grouped(found, self._place, "`{}` too"))
+            raise ConfigurationError(*_grouped(self.pipeline, found, self._place, "`{}` too"))
 
     def _place(self, name: str, one: Diagnostic) -> Location | None:
         return self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ()))
@@ -187,7 +187,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         keys = {stage.family: "llm/provider" if stage.step.asks_model else stage.kind for stage, _ in found}
         places = {name: self.pipeline.locate_written(f"stages/{name}/{key}") for name, key in keys.items()}
         named = [(stage.family, one) for stage, one in found]
-        return _grouped(named, lambda name, _: places[name], "`{}` needs it too")
+        return _grouped(self.pipeline, named, lambda name, _: places[name], "`{}` needs it too")
 
     def _may_be_refused(self, stage: Stage) -> bool:
         """Return whether a step without a model could be refused, whatever the store has."""
@@ -349,12 +349,19 @@ def _caps(node: ForeachStage) -> bool:
 
 
 def _grouped(
-    found: Iterable[tuple[str, Diagnostic]], place: Callable[[str, Diagnostic], Location | None], also: str
+    pipeline: Pipeline,
+    found: Iterable[tuple[str, Diagnostic]],
+    place: Callable[[str, Diagnostic], Location | None],
+    also: str,
 ) -> Iterator[Diagnostic]:
     """Yield each error once, at its first stage, with the other stages as related places."""
     stages: dict[Diagnostic, dict[str, None]] = {}
     for name, one in found:
         stages.setdefault(one, {})[name] = None
     for one, (first, *others) in stages.items():
-        related = tuple(Related(also.format(name), place(name, one)) for name in others)
-        yield replace(one, location=one.location or place(first, one), subject=first, related=related)
+        at = one.location or place(first, one)
+        # What is written in `defaults` is at one place for all stages.
+        places = {name: place(name, one) for name in others}
+        own = {name: pipeline.locate("stages", name) if there == at else there for name, there in places.items()}
+        related = tuple(Related(also.format(name), own[name]) for name in others)
+        yield replace(one, location=at, subject=first, related=related)

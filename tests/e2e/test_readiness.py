@@ -61,10 +61,10 @@ def test_all_that_is_missing_is_named_before_anything_starts(project: Project) -
     found = blocks(refused)
     assert {name for name in found if "E412" in name} == {"E412 a", "E412 b"}
     assert "E407 prog" in found
-    assert "pipeline.yaml:7:7" in found["E412 a"]
+    assert "pipeline.yaml:4:19" in found["E412 a"]  # where the provider is written
     assert "pipeline.yaml:9:" in found["E412 a"]
     assert "`each` needs it too" in found["E412 a"]
-    assert "pipeline.yaml:8:12" in found["E412 b"] or "pipeline.yaml:8:7" in found["E412 b"]
+    assert "pipeline.yaml:4:19" in found["E412 b"]
     for block in found.values():
         assert re.search(r"= help: .*--provider", block), block
     assert "OPENAI_API_KEY" in found["E412 a"]
