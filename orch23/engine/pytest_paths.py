@@ -23,7 +23,7 @@ def pytest_path_warnings(plan: Plan, stages: Iterable[Stage], workspace: Workspa
         for where, step in _pytest_steps(stage):
             writers = writers or WriterIndex({**{one.name: one for one in plan.pipeline.stages}, **plan.nodes})
             problems = (
-                *_unstaged_tests(plan.pipeline, stage, step, workspace, writers),
+                *_unstaged_tests(plan, stage, step, workspace, writers),
                 *_missing_folders(plan.pipeline, stage, where, step, workspace, writers),
             )
             for one in problems:
@@ -41,9 +41,12 @@ def _pytest_steps(stage: Stage) -> Iterator[tuple[tuple[str | int, ...], PytestS
 
 
 def _unstaged_tests(
-    pipeline: Pipeline, stage: Stage, step: PytestStep, workspace: Workspace, writers: WriterIndex
+    plan: Plan, stage: Stage, step: PytestStep, workspace: Workspace, writers: WriterIndex
 ) -> Iterator[Diagnostic]:
-    """Yield a warning for each test file directly below a path of pytest that is not an input."""
+    """Yield a warning for each test file directly below a path of pytest that is not an input.
+
+    The items of a foreach may share a directory of tests: a file that another stage reads is not forgotten.
+    """
     if any(arg.startswith(_LEAVES_OUT) for arg in step.args):
         return
     given = (*reads_of(stage), *writes_of(stage))
@@ -53,9 +56,11 @@ def _unstaged_tests(
         if is_glob(path) or "::" in path or folder.startswith(".."):
             continue
         for file in sorted(workspace.neighbours("x" if folder == "." else f"{folder}/x")):
-            if _is_test(file) and not match_any(given, file) and not writers.writers_of(file):
+            if not _is_test(file) or match_any(given, file) or writers.writers_of(file):
+                continue
+            if not any(match_any(reads_of(node), file) for node in plan.nodes.values()):
                 message = f"`{file}` is not in `inputs`, so pytest does not run it in stage `{stage.family}`"
-                place = pipeline.locate("stages", stage.family, *key.split("."))
+                place = plan.pipeline.locate("stages", stage.family, *key.split("."))
                 yield _warning(message, place, f"add it to `{key}`: `{_added(key, file)}`")
 
 

@@ -353,7 +353,7 @@ class SharedResults:
         unsent = self._client.flush(max(0.0, until - self._clock()))
         unchecked = sum(not check.finished.is_set() for check in self._checking)
         self._waited_s += self._clock() - began_s
-        names = [self._shares[action] for action in unsent if action in self._shares]
+        names = sorted(self._shares[action] for action in unsent if action in self._shares)
         return (*names, *([f"{unchecked} more"] if unchecked else []))
 
     @property

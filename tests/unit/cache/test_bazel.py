@@ -226,7 +226,7 @@ def server(tmp_path: Path) -> Iterator[Place]:
         yield Place(url, folder, f"--remote_cache={url}")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("filled", ["directory", "server"])
 def test_bazel_runs_nothing_with_a_copy_of_what_it_stored(

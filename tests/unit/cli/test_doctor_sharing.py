@@ -128,9 +128,8 @@ def test_online_a_directory_may_be_new(project: Project, tmp_path: Path) -> None
 def test_a_missing_library_is_named_with_its_command(
     project: Project, monkeypatch: pytest.MonkeyPatch, url: str, library: str
 ) -> None:
-    for name in [
-        name for name in sys.modules if (name.startswith("orch23.cache.") and "_store" in name) or "grpc" in name
-    ]:
+    loaded = [name for name in sys.modules if name.startswith("orch23.cache.object_store") or "grpc" in name]
+    for name in (*loaded, *(name for name in sys.modules if name.startswith("obstore"))):
         monkeypatch.delitem(sys.modules, name)
     for name in ("obstore", "grpc"):
         monkeypatch.setitem(sys.modules, name, None)
