@@ -27,20 +27,20 @@ from tests.unit.execute.remote.clusters import dask_cluster
 from tests.unit.execute.remote.engines import local_rig
 
 ACTIONS = 1000
-KILL_EACH_S = 3.0
+KILL_EACH_S = 2.5
 """The mean time between two kills. A worker starts in about two seconds."""
-WORKERS, SLOTS = 2, 2
+WORKERS, SLOTS = 3, 2
 ALLOW = ("--allow-unsandboxed",)
 _SEED = 23
 # Without a sandbox, so that each start leaves a line outside.
-_COMMAND = "echo $0 >> $1; sleep 0.05 & wait; { cat in.txt; seq 200; } > out.txt"
+_COMMAND = "echo $0 >> $1; sleep 0.2 & wait; { cat in.txt; seq 200; } > out.txt"
 
 
 def main(count: int) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
         folder = Path(name)
-        with local_rig(folder / "local", WORKERS * SLOTS) as rig:
+        with local_rig(folder / "local", WORKERS * SLOTS, allowed=True) as rig:
             here, local_s, _ = measured(rig.executor.run, rig.contents, folder / "local-starts", count)
         with dask_cluster(folder / "calm-workers", workers=WORKERS, slots=SLOTS, options=ALLOW) as cluster:
             calm, calm_s, starts, submissions = remote(folder / "calm", cluster, count)
