@@ -177,6 +177,23 @@ def test_without_a_platform_the_environment_of_each_stage_counts(
     assert (calls(three), three.ran()) == ([], ["copy", "count"])
 
 
+def test_the_executor_of_the_command_line_is_that_of_the_environment(
+    tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise the results of a cluster would be stored as those of this machine.
+    project = checkout(tmp_path / "one", head="")
+    green(project.build("--cache", cache))
+    made: list[str] = []
+
+    def environments(*, executor: str, **given: object) -> Environments:
+        made.append(executor)
+        return Environments(executor=executor, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shared_cache, "Environments", environments)
+    green(project.build("--cache", cache, "--executor", "dask", "--scheduler", "tcp://127.0.0.1:1"))
+    assert made == ["dask"]
+
+
 def test_a_stage_whose_environment_is_not_known_is_not_shared(tmp_path: Path, cache: str) -> None:
     stages = "  any: {inputs: [spec.md], outputs: [o.txt], shell: '$(echo cp) spec.md o.txt'}\n"
     one, two = (Project(tmp_path / name).write(pipeline(stages, FILES)) for name in ("one", "two"))
