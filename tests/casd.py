@@ -21,7 +21,13 @@ def running_casd(folder: Path, *options: str, first: str = "") -> Iterator[str]:
     """Run the server on a free port of loopback, with its blobs in a folder; yield `host:port`."""
     binds = [first, "--bind=127.0.0.1:0"] if first else ["--bind=127.0.0.1:0"]
     command = [_program("buildbox-casd"), *binds, "--log-level=info", *options, str(folder)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with (
+        # It is killed, and leaves its temporary files.
+        tempfile.TemporaryDirectory() as temporary,
+        subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": temporary}
+        ) as process,
+    ):
         assert process.stderr is not None
         log: list[str] = []
         reader = threading.Thread(target=process.stderr.read)
