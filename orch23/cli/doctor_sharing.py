@@ -13,7 +13,7 @@ from orch23.cache.registry import no_credentials, open_shared_cache, shown_url
 from orch23.cli.consent import Consent
 from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import cache_address
-from orch23.cli.shared_cache import credentials_of, signatures_of
+from orch23.cli.shared_cache import credentials_of, granted_settings, signatures_of
 from orch23.decide.secrets import secrets_from
 from orch23.execute.credential_helper import credential_helper
 from orch23.model.digest import digest_bytes
@@ -202,9 +202,8 @@ def _executor(
 
     address = environ.get(_SCHEDULER_OPTION, "")
     check_scheduler(address)
-    grant = cache_grant(declared, environ, options)
-    is_trusted = grant is None or Consent.of(root, environ).is_granted(grant)
-    if not cache_settings(declared, environ, options, is_trusted=is_trusted).reads:
+    settings, _ = granted_settings(declared, environ, options, Consent.of(root, environ))
+    if not settings.reads:
         value = f"`{name}` needs a shared cache, through which workers get files, and none is used"
         yield DoctorFinding("executor cache", value, ok=False, hint="add `--cache URL`, which workers can use too")
     if not online:

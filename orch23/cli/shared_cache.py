@@ -24,6 +24,7 @@ from orch23.execute.environment import Environments
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.event import Event, Observer, Warned
+from orch23.model.pipeline import DeclaredCache
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.step import Grant
 from orch23.model.text import join_first
@@ -93,7 +94,8 @@ def open_cache(
 
     """
     events = HeldEvents()
-    settings, grant = _settings(project, CacheOptions(url=url, write=write), consent)
+    options = CacheOptions(url=url, write=write)
+    settings, grant = granted_settings(project.pipeline.cache, project.settings.environ, options, consent)
     if grant is not None:
         text = f"the shared cache {grant.name} is not used: `{trust_command_line(project.settings)}` allows it"
         # A build with nothing to do needs no cache.
@@ -142,13 +144,20 @@ def cache_of_workers(project: Project, url: str | None, consent: Consent) -> str
         ConfigurationError: the cache is named wrongly.
 
     """
-    settings, _ = _settings(project, CacheOptions(url=url), consent)
+    options = CacheOptions(url=url)
+    settings, _ = granted_settings(project.pipeline.cache, project.settings.environ, options, consent)
     return settings.url if settings.reads else ""
 
 
-def _settings(project: Project, options: CacheOptions, consent: Consent) -> tuple[CacheSettings, Grant | None]:
-    """Return the settings of the cache, and the grant that the user has not given for that of the pipeline."""
-    environ, declared = project.settings.environ, project.pipeline.cache
+def granted_settings(
+    declared: DeclaredCache, environ: Mapping[str, str], options: CacheOptions, consent: Consent
+) -> tuple[CacheSettings, Grant | None]:
+    """Return the settings of the cache, and the grant that the user has not given for that of the pipeline.
+
+    Raises:
+        ConfigurationError: the cache is named wrongly.
+
+    """
     grant = cache_grant(declared, environ, options)
     is_trusted = grant is None or consent.is_granted(grant)
     return cache_settings(declared, environ, options, is_trusted=is_trusted), None if is_trusted else grant
