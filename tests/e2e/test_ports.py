@@ -12,13 +12,12 @@ import pytest
 from orch23.cli import build_run, project_loading
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.remote.worker import StoredInputs
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, ActionOutcome, Completed, outcome_from_bytes, outcome_to_bytes
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.errors import MissingBytesError
 from orch23.model.ports import ContentStore, FileContentStore
 from orch23.reapi.actions import action_blobs, action_of
-from orch23.store.input_files import NewFile
 from orch23.store.project_store import open_store
 from orch23.store.transfers import with_file_access
 from tests.doubles import MemoryContents
@@ -74,21 +73,6 @@ def first(project: Project) -> str:
     return project.journals()[0].stem
 
 
-class OnlyContents:
-    """Inputs by digest alone, as a machine without the project has them."""
-
-    def __init__(self, contents: FileContentStore) -> None:
-        self._contents = contents
-
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
-        try:
-            with NewFile(target, executable=entry.executable) as descriptor:
-                self._contents.copy_to(entry.digest, descriptor, path)
-        except MissingBytesError:
-            return False
-        return True
-
-
 class Serialising:
     """An executor that hands each action to another as bytes and as messages, and gets bytes back.
 
@@ -98,7 +82,7 @@ class Serialising:
 
     def __init__(self, elsewhere: Path, contents: FileContentStore, **given: Any) -> None:
         found = partial(matching_interpreter, root=elsewhere, environ={"VIRTUAL_ENV": sys.prefix})
-        sandbox_dirs = SandboxDirs(elsewhere, OnlyContents(contents))
+        sandbox_dirs = SandboxDirs(elsewhere, StoredInputs(contents))
         self._worker = LocalExecutor(
             **{**given, "sandbox_dirs": sandbox_dirs, "contents": contents, "interpreters": found}
         )

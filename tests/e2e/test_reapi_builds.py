@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_ports import whole_build
-from tests.e2e.test_remote_builds import lock_of, started
+from tests.e2e.test_remote_builds import builds_as_here, started
 from tests.project import Project
 from tests.reapi_workers import ExecutionServer, scheduler_of, serving_executions
 from tests.unit.execute.remote.test_conformance import processes_with, wait_until
@@ -35,17 +34,7 @@ def one_stage(**given: Any) -> dict[str, str]:
 
 
 def test_a_build_on_a_server_is_the_same_as_one_on_this_machine(tmp_path: Path, server: ExecutionServer) -> None:
-    here, there = (Project(tmp_path / name / "project").write(whole_build()) for name in ("here", "there"))
-    assert here.build().code == 0
-    done = remote(there, server)
-    assert done.code == 0, done.err
-    assert there.ran() == here.ran() == ["code", "copy", "test"]
-    assert lock_of(there) == lock_of(here)
-    assert {p: b for p, b in there.files().items() if p != "report.json"} == {
-        p: b for p, b in here.files().items() if p != "report.json"
-    }
-    assert "passed at attempt 2" in done.err
-    assert there.build().err.endswith("up to date (3 stages)\n")
+    builds_as_here(tmp_path, lambda project: remote(project, server))
 
 
 def test_a_stage_without_a_sandbox_needs_permission(project: Project, server: ExecutionServer) -> None:

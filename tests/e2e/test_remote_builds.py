@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import dask
 import pytest
 
 from tests.e2e.test_ports import whole_build
-from tests.project import Project
+from tests.project import Outcome, Project
 from tests.unit.execute.remote.clusters import dask_cluster
 from tests.unit.execute.remote.test_conformance import processes_with, wait_until
 
@@ -39,10 +39,11 @@ def lock_of(project: Project) -> str:
     return (project.root / "pipeline.lock").read_text()
 
 
-def test_a_build_on_a_cluster_is_the_same_as_one_on_this_machine(tmp_path: Path, cluster: Any) -> None:
+def builds_as_here(tmp_path: Path, remote: Callable[[Project], Outcome]) -> None:
+    """Build the same project here and with another executor, and compare files, lock files and what ran."""
     here, there = (Project(tmp_path / name / "project").write(whole_build()) for name in ("here", "there"))
     assert here.build().code == 0
-    done = remote(there, cluster)
+    done = remote(there)
     assert done.code == 0, done.err
     assert there.ran() == here.ran() == ["code", "copy", "test"]
     assert lock_of(there) == lock_of(here)
@@ -53,6 +54,10 @@ def test_a_build_on_a_cluster_is_the_same_as_one_on_this_machine(tmp_path: Path,
     assert "passed at attempt 2" in done.err
     # The executor is in no key: nothing is left to do, wherever one builds.
     assert there.build().err.endswith("up to date (3 stages)\n")
+
+
+def test_a_build_on_a_cluster_is_the_same_as_one_on_this_machine(tmp_path: Path, cluster: Any) -> None:
+    builds_as_here(tmp_path, lambda project: remote(project, cluster))
 
 
 def test_doctor_asks_the_scheduler(project: Project, cluster: Any) -> None:

@@ -60,10 +60,11 @@ def input_digests(action: Action) -> Iterator[Digest]:
     yield from (entry.digest for entry in (*action.inputs.values(), *action.tools.values()))
 
 
-class _Inputs:
+class StoredInputs:
     """The inputs of actions, from a content store alone: a worker has no workspace."""
 
     def __init__(self, contents: FileContentStore) -> None:
+        """Read the bytes of inputs from this store."""
         self._contents = contents
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
@@ -264,7 +265,7 @@ class RemoteWorker:
 
     def _new_executor(self, contents: FileContentStore) -> LocalExecutor:
         return LocalExecutor(
-            sandbox_dirs=SandboxDirs(self._folder, _Inputs(contents)),
+            sandbox_dirs=SandboxDirs(self._folder, StoredInputs(contents)),
             contents=contents,
             # Not 1: a process that is left may be of another executor's step.
             workers=max(self._slots, 2),

@@ -17,7 +17,7 @@ from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.engine import EngineFault
 from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
 from orch23.execute.remote.reapi_engine import make_executor
-from orch23.execute.remote.worker import RemoteWorker, _Inputs
+from orch23.execute.remote.worker import RemoteWorker, StoredInputs
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.ports import Surroundings
@@ -87,7 +87,7 @@ def local_rig(folder: Path, workers: int = 2, *, allowed: bool = False) -> Itera
     """Yield the executor of this machine."""
     contents = DiskContentStore(folder / "contents")
     executor = LocalExecutor(
-        sandbox_dirs=SandboxDirs(folder / "rooms", _Inputs(contents)),
+        sandbox_dirs=SandboxDirs(folder / "rooms", StoredInputs(contents)),
         contents=contents,
         workers=workers,
         interpreters=partial(matching_interpreter, root=folder, environ=ENVIRON),
