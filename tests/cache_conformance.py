@@ -105,7 +105,7 @@ class CacheConformance:
         cache.put_entry(ACTION, entry)
         assert cache.entry(ACTION) == entry
         assert cache.entry(digest_bytes(b"another")) is None
-        assert cache.blob(ACTION) is None, "entries are no blobs"
+        assert cache.blob(ACTION) is None, "an entry is not a blob"
 
     def test_the_first_entry_stays_unless_it_is_replaced(self, cache: SharedCache) -> None:
         first, second = self.entry_of([put(cache, b"one")]), self.entry_of([put(cache, b"two")])

@@ -168,7 +168,7 @@ class Uploads:
             self._send_entry(upload)
 
     def _put(self, digest: Digest, source: ChunkSource) -> bool:
-        """Upload a blob; return False if its bytes are gone from this machine, which is no fault of the cache."""
+        """Upload a blob; return False if its bytes are gone from this machine: the cache works."""
         failed_here = threading.Event()
 
         def chunks() -> Iterator[bytes]:

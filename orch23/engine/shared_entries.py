@@ -111,7 +111,7 @@ def found_result(resolved: ResolvedStage, text: bytes, files: Mapping[str, FileE
         texts=resolved.texts,
     )
     if len(record.outputs) != len(files):
-        message = "it has files that are no outputs"
+        message = "it has files that are not outputs"
         raise InvalidResultError(message)
     for problem in _problems(resolved, record):
         raise InvalidResultError(problem)

@@ -21,7 +21,7 @@ CACHE_VARIABLE = "ORCH23_CACHE_URL"
 """The environment variable that names the shared cache of all builds of a user."""
 
 NO_CACHE = "off"
-"""The address that stands for no shared cache."""
+"""The value of `--cache` with which no shared cache is used."""
 
 LOCAL_EXECUTOR = "local"
 """The executor of orch23 itself, which uses this machine."""

@@ -43,7 +43,7 @@ class ActionBlobs(Struct, frozen=True):
 
 
 class _Salt(Struct, frozen=True, kw_only=True):
-    """What an action has that no field of REAPI has. `links` are those of inputs that are no links in the tree."""
+    """What an action has that no field of REAPI has. `links` are those of inputs that are not links in the tree."""
 
     declared_python: str | None
     limits: StepLimits

@@ -294,7 +294,7 @@ class ActionCacheUpdateCapabilities(Message, frozen=True, kw_only=True):
 
 
 class CacheCapabilities(Message, frozen=True, kw_only=True):
-    """What a cache can do. A maximum of 0 is no limit except that of gRPC."""
+    """What a cache can do. With a maximum of 0, only the limit of gRPC applies."""
 
     digest_functions: Annotated[tuple[int, ...], 1, INT32] = ()
     action_cache_update_capabilities: Annotated[ActionCacheUpdateCapabilities | None, 2] = None

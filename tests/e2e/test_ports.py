@@ -74,7 +74,7 @@ def first(project: Project) -> str:
 
 
 class Serialising:
-    """An executor that hands each action to another as bytes and as messages, and gets bytes back.
+    """An executor that passes each action to another as bytes and as messages, and gets bytes back.
 
     The other one knows the contents and its own machine, but nothing of the project: not its root, and no sandbox
     directory of it.

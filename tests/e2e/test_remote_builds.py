@@ -148,7 +148,7 @@ def test_a_worker_command_that_is_killed_leaves_no_process_and_the_next_one_no_f
             # No one was left to remove it.
             assert len([*folder.glob("orch23-worker-*")]) == 1
             second = cluster.start_worker(folder)
-            # The same action runs again, and this is no attempt of the stage.
+            # The same action runs again, and does not count as an attempt of the stage.
             wait_until(lambda: len(processes_with(seconds)) >= 2)
             assert len([*folder.glob("orch23-worker-*")]) == 1
             build.send_signal(signal.SIGINT)

@@ -83,7 +83,7 @@ class Transfers:
         return True
 
     def _send(self, digest: Digest) -> None:
-        """Upload a blob. An error of the content store is raised as it is: it is no fault of the cache."""
+        """Upload a blob. An error of the content store is raised as it is, since the cache works."""
         errors: list[Exception] = []
 
         def chunks() -> Iterator[bytes]:

@@ -81,7 +81,7 @@ def check_reading(kind: type[Message], data: bytes) -> None:
     try:
         oracle.ParseFromString(data)
     except message.DecodeError:
-        pytest.fail(f"{data!r} is no message of protobuf, but read as {value}")
+        pytest.fail(f"{data!r} is not a message of protobuf, but read as {value}")
     oracle.DiscardUnknownFields()
     assert oracle.SerializeToString(deterministic=True) == encode(value)
 

@@ -50,7 +50,7 @@ def output(rig: Rig, outcome: Any) -> bytes:
 
 
 def refusal(outcome: Any) -> str:
-    """Return why an action could not be run: it stops the build, and is no failure of a stage."""
+    """Return why an action could not be run: it stops the build, and does not count as a failure of a stage."""
     assert isinstance(outcome, EngineUnavailable), outcome
     assert outcome.diagnostic is not None
     assert outcome.diagnostic.code == "E487"

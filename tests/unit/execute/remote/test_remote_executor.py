@@ -1,4 +1,4 @@
-"""Faults of engines, workers and caches: an action is submitted again, at most so often, and is no failure."""
+"""Faults of engines, workers and caches: an action is submitted again, a limited number of times, before it fails."""
 
 import threading
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def passed(outcome: Any) -> ActionResult:
 
 
 def refusal(outcome: Any) -> str:
-    """Return why an action could not be run: it stops the build, and is no failure of a stage."""
+    """Return why an action could not be run: it stops the build, and does not count as a failure of a stage."""
     assert isinstance(outcome, EngineUnavailable), outcome
     assert outcome.diagnostic is not None
     assert outcome.diagnostic.code == "E487"
