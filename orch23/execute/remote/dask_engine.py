@@ -11,7 +11,14 @@ from uuid import uuid4
 
 from orch23.cache.registry import open_shared_cache
 from orch23.execute.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
-from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, WorkerLost
+from orch23.execute.remote.engine import (
+    EngineFault,
+    Submission,
+    UnreachableEngineError,
+    Work,
+    WorkerLost,
+    digest_text,
+)
 from orch23.execute.remote.executor import RemoteExecutor
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
@@ -114,14 +121,15 @@ class DaskEngine:
     def connect(self) -> None:
         """See the port: the first submission connects."""
 
-    def submit(self, cache_url: str, digest: str) -> Submission:
+    def submit(self, work: Work) -> Submission:
         """See the port."""
         from orch23.execute.remote.dask_worker import run_remotely  # noqa: PLC0415 - loads dask
 
         client = self._client()
         try:
             # A key of its own: dask would give the result of an earlier submission, also one with a fault.
-            future = client.submit(run_remotely, cache_url, digest, key=f"orch23-{uuid4().hex}", pure=False)
+            key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
+            future = client.submit(run_remotely, work.cache_url, digest, key=key, pure=False)
         except Exception as error:
             raise EngineFault(exception_text(error)) from error
         return _DaskSubmission(future)

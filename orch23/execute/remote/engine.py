@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from msgspec import Struct
+
 from orch23.model.digest import Digest
 
 
@@ -20,6 +22,13 @@ class WorkerLost(EngineFault):
 
 class UnreachableEngineError(EngineFault):
     """The engine could not be reached at all: nothing is tried again."""
+
+
+class Work(Struct, frozen=True):
+    """What an engine sends to a worker: the URL of the cache, and the digest of the action's bytes."""
+
+    cache_url: str
+    action: Digest
 
 
 class Submission(Protocol):
@@ -52,7 +61,7 @@ class Engine(Protocol):
 
         """
 
-    def submit(self, cache_url: str, digest: str) -> Submission:
+    def submit(self, work: Work) -> Submission:
         """Submit an action.
 
         Raises:

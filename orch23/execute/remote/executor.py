@@ -15,8 +15,8 @@ from orch23.execute.remote.engine import (
     EngineFault,
     Submission,
     UnreachableEngineError,
+    Work,
     WorkerLost,
-    digest_text,
 )
 from orch23.execute.remote.reply import Reply
 from orch23.execute.remote.transfers import Transfers
@@ -195,7 +195,7 @@ class RemoteExecutor:
 
     def _wait_for(self, digest: Digest) -> bytes:
         """Submit an action, and return the reply of its worker."""
-        submission = self._engine.submit(self._cache_url, digest_text(digest))
+        submission = self._engine.submit(Work(self._cache_url, digest))
         with self._lock:
             self._running.add(submission)
             self.submissions += 1

@@ -11,7 +11,7 @@ from orch23.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verif
 from orch23.cache.grpc_cache import GrpcCache
 from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
 from orch23.cache.registry import open_shared_cache, shown_url
-from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, WorkerLost, parse_digest
+from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, WorkerLost
 from orch23.execute.remote.executor import RemoteExecutor
 from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
 from orch23.execute.remote.reapi_address import ReapiAddress, reapi_address
@@ -177,13 +177,11 @@ class ReapiEngine:
                 raise UnreachableEngineError(message)
             self._is_checked = True
 
-    def submit(self, cache_url: str, digest: str) -> Submission:
+    def submit(self, work: Work) -> Submission:
         """See the port. The URL is not used: the server stages the files of an action for its worker."""
-        del cache_url
-        named = parse_digest(digest)
-        action = Action.from_bytes(self._contents.get(named))
+        action = Action.from_bytes(self._contents.get(work.action))
         if self._address.program:
-            request = single_action(named, action, self._address)
+            request = single_action(work.action, action, self._address)
         elif (fault := plain_fault(action, self._address)) is not None:
             refused: Future[bytes] = Future()
             outcome = EngineUnavailable(fault.message, "sandbox", fault)

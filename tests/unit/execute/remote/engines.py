@@ -14,7 +14,7 @@ from orch23.cache.disk import DiskCache
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.remote.engine import EngineFault
+from orch23.execute.remote.engine import EngineFault, Work, digest_text
 from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
 from orch23.execute.remote.reapi_engine import make_executor
 from orch23.execute.remote.worker import RemoteWorker, StoredInputs
@@ -36,7 +36,7 @@ class FakeEngine:
     def __init__(self, worker: RemoteWorker, slots: int = 2) -> None:
         self.worker, self.count = worker, slots
         self.threads = ThreadPoolExecutor(slots)
-        self.submitted: list[tuple[str, str]] = []
+        self.submitted: list[Work] = []
         self.faults: list[EngineFault] = []
         self.on_reply: Callable[[bytes], bytes] = bytes
         self._unwanted: dict[Future[bytes], Event] = {}
@@ -44,14 +44,14 @@ class FakeEngine:
     def connect(self) -> None:
         """Do nothing: it is in this process."""
 
-    def submit(self, cache_url: str, digest: str) -> Future[bytes]:
-        self.submitted.append((cache_url, digest))
+    def submit(self, work: Work) -> Future[bytes]:
+        self.submitted.append(work)
         if self.faults:
             raise self.faults.pop(0)
         unwanted = Event()
 
         def run() -> bytes:
-            reply = self.worker.run_remotely(cache_url, digest, lambda: not unwanted.is_set())
+            reply = self.worker.run_remotely(work.cache_url, digest_text(work.action), lambda: not unwanted.is_set())
             if unwanted.is_set():
                 raise CancelledError
             return self.on_reply(reply)

@@ -9,7 +9,14 @@ import msgspec
 import pytest
 
 from orch23.execute.interpreters import SYSTEM_PATH, tool_digest
-from orch23.execute.remote.engine import EngineFault, UnreachableEngineError, WorkerLost, digest_text, parse_digest
+from orch23.execute.remote.engine import (
+    EngineFault,
+    UnreachableEngineError,
+    Work,
+    WorkerLost,
+    digest_text,
+    parse_digest,
+)
 from orch23.execute.remote.executor import without_login
 from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.execute.remote.worker import RemoteWorker
@@ -62,7 +69,7 @@ def refusal(outcome: Any) -> str:
 def test_a_worker_gets_two_strings_and_bytes_travel_through_the_cache(rig: Rig) -> None:
     action = copying(rig)
     result = passed(rig.executor.run(action))
-    assert rig.engine.submitted == [(str(rig.cache), digest_text(digest_bytes(action.to_bytes())))]
+    assert rig.engine.submitted == [Work(str(rig.cache), digest_bytes(action.to_bytes()))]
     assert blob(rig, digest_bytes(action.to_bytes())).read_bytes() == action.to_bytes()
     assert rig.contents.get(result.written["out.txt"].digest) == b"some bytes"
 
@@ -231,7 +238,7 @@ def test_workers_do_not_get_the_password_of_the_cache(tmp_path: Path) -> None:
     assert without_login("/a/folder@home") == "/a/folder@home"
     with fake_rig(tmp_path, worker={"cache_url": str(tmp_path / "cache")}, cache_url="https://me:s@host") as rig:
         rig.executor.run(Action(argv=("true",), inputs={}))
-        assert rig.engine.submitted[0][0] == "https://host"
+        assert rig.engine.submitted[0].cache_url == "https://host"
 
 
 def test_a_worker_without_permission_runs_nothing_without_a_sandbox(tmp_path: Path) -> None:
