@@ -29,6 +29,7 @@ from orch23.engine.protected_files import own_file_patterns
 from orch23.engine.run_events import OutputWatcher, Reporter
 from orch23.engine.session import Session, lock_path
 from orch23.engine.worker import Worker
+from orch23.execute.launch import weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.program_runner import LocalProgramRunner
 from orch23.execute.registry import executors_of
@@ -272,6 +273,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 else None
             ),
             refused=not_allowed_error(),
+            weak=lambda: weak_sandbox_error(sandbox.tier),
         ).check(plan, look)
 
     def _executor(self, local: LocalExecutor) -> Executor:

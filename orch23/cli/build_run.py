@@ -28,10 +28,11 @@ from orch23.engine.idle_build import spec_hash
 from orch23.engine.ledger import run_limits
 from orch23.engine.preflight import may_call_program, may_use_sandbox
 from orch23.engine.session import Session, lock_path
-from orch23.execute.launch import LANDLOCK_TIER, PlainLauncher
+from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.model.action import LANDLOCK_TIER
 from orch23.model.event import (
     CallSubmitted,
     Event,

@@ -17,6 +17,7 @@ from orch23.engine.conversation import Conversations, RequestBuilder, find_recor
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.dry_run import Preview
 from orch23.engine.facts import has_process
+from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.event import Event, Warned
@@ -40,7 +41,8 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     """Checks that every stage of a build can run in a sandbox, or is allowed to run without.
 
     `missing` returns the error that this machine has no sandbox, or None; it is called only if a stage needs one.
-    `refused` is the error of a stage with `sandbox: off`. With `is_elsewhere`, a plugin's executor isolates processes,
+    `refused` is the error of a stage with `sandbox: off`, and `weak` returns that of one with `sandbox: namespaces`,
+    or None. With `is_elsewhere`, a plugin's executor isolates processes,
     or not.
     """
 
@@ -48,6 +50,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     allowed: bool
     missing: Callable[[], Diagnostic | None]
     refused: Diagnostic
+    weak: Callable[[], Diagnostic | None]
     is_elsewhere: bool = False
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
@@ -60,27 +63,39 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
             ConfigurationError: with every such stage.
 
         """
-        nodes = list(filter(may_have_process, plan.nodes.values()))
+        weak = self.weak() if any(map(self._needs_namespaces, plan.nodes.values())) else None
+        checked = [] if self.allowed or self.is_elsewhere else list(filter(may_have_process, plan.nodes.values()))
+        missing = self.missing() if checked else None
         # The preview decides every stage; a build that cannot be refused must not pay for that.
-        if self.allowed or self.is_elsewhere or not nodes:
+        if (missing, weak) == (None, None) and all(isinstance(node, Stage) and node.sandbox for node in checked):
             return
-        missing = self.missing()
-        if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
-            return
-        if found := [*self._errors(look(), missing)]:
+        if found := [*self._errors(look(), missing, weak)]:
             raise ConfigurationError(*_grouped(self.pipeline, found, self._place, "`{}` too"))
 
     def _place(self, name: str, one: Diagnostic) -> Location | None:
-        return self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ()))
+        is_key = one == self.refused or one == self.weak()
+        return self.pipeline.locate("stages", name, *(("sandbox",) if is_key else ()))
 
-    def _errors(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
+    def _errors(
+        self, seen: Preview, missing: Diagnostic | None, weak: Diagnostic | None
+    ) -> Iterator[tuple[str, Diagnostic]]:
         """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
         may_run = [name for name, one in seen.decisions.items() if isinstance(one, Run | VerifyOnly | Maybe | Expand)]
-        for node in filter(may_have_process, map(seen.plan.nodes.__getitem__, may_run)):
-            if isinstance(node, Stage) and not node.sandbox:
+        is_checked = not (self.allowed or self.is_elsewhere)
+        for node in map(seen.plan.nodes.__getitem__, may_run):
+            if is_checked and may_have_process(node) and isinstance(node, Stage) and not node.sandbox:
                 yield node.family, self.refused
-            elif missing is not None:
+            elif missing is not None and may_have_process(node):
                 yield family_of(node.name), missing
+            elif weak is not None and self._needs_namespaces(node):
+                yield family_of(node.name), weak
+
+    def _needs_namespaces(self, node: Stage | ForeachStage) -> bool:
+        """Return whether a stage requires namespaces of this machine. A worker checks the steps that it runs."""
+        required = node.min_tier if isinstance(node, Stage) else node.body.get("sandbox")
+        return required == NAMESPACES_TIER and (
+            may_call_program(node) or (not self.is_elsewhere and may_have_process(node))
+        )
 
 
 def may_have_process(node: Stage | ForeachStage) -> bool:

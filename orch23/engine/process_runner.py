@@ -252,6 +252,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             timeout_s=self.stage.timeout_s,
             network=self.stage.network,
             sandbox=self.stage.sandbox,
+            min_tier=self.stage.min_tier,
             limits=self.stage.limits,
             tools=launch.tools,
             reports=launch.reports,

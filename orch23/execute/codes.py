@@ -75,8 +75,9 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     "E483": (
         "no sandbox works on this machine",
         "Steps may run code of a model, so they need a sandbox: bubblewrap, user namespaces, or Landlock and seccomp "
-        "(Linux 6.2 or newer). The message says why none works. In a container, allow user namespaces. "
-        "`--allow-unsandboxed` runs steps with all your permissions.",
+        "(Linux 6.2 or newer). The message says why none works, or that the one that works isolates less than "
+        "`sandbox: namespaces` of a stage requires. In a container, allow user namespaces. `--allow-unsandboxed` "
+        "runs steps with all your permissions.",
     ),
     "E484": (
         "a stage without a sandbox",

@@ -17,12 +17,9 @@ from orch23.execute.process_tree import MARKER_VARIABLE
 from orch23.execute.resource_limits import ResourceMonitor, apply_limits
 from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
 from orch23.execute.supervisor import ProcessSpec
-from orch23.model.action import DEFAULT_LIMITS, Action, StepLimits
+from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, NAMESPACES_TIER, Action, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
-
-LANDLOCK_TIER = "landlock"
-"""The name of the tier of `LandlockLauncher`."""
 
 # orch23 itself sets it in the action of a pytest step.
 _ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}
@@ -44,6 +41,14 @@ _REFUSED = lazy_pattern(
 _OF_PYTEST = frozenset(
     {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONSAFEPATH", "PYTHONUSERBASE"}
 )
+
+
+def weak_sandbox_error(tier: str) -> Diagnostic | None:
+    """Return the error of a stage that requires namespaces, on a machine with this tier; None if it has them."""
+    if tier not in {PlainLauncher.tier, LANDLOCK_TIER}:
+        return None
+    message = f"the sandbox of this machine is `{tier}`, and the stage needs at least `{NAMESPACES_TIER}`"
+    return Diagnostic("E483", message, hint="`orch23 doctor` on that machine says how to get a better one")
 
 
 def refused_variables(env: Mapping[str, str]) -> tuple[str, ...]:

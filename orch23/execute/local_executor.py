@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner
 from orch23.execute.launch import (
-    LANDLOCK_TIER,
     NO_SANDBOX,
     Launch,
     Launcher,
@@ -26,6 +25,7 @@ from orch23.execute.launch import (
     refused_pytest_variables,
     refused_variables,
     run_launch,
+    weak_sandbox_error,
 )
 from orch23.execute.process import DEFAULT_OUTPUT, NOT_EXECUTABLE, NOT_FOUND, OutputLimits, ProcessOutcome
 from orch23.execute.sandbox_dir import SandboxDirs
@@ -42,6 +42,7 @@ from orch23.execute.sandbox_tree import (
     stamp_tree,
 )
 from orch23.model.action import (
+    LANDLOCK_TIER,
     PYTHON,
     TOOLS_FOLDER,
     WORKING_DIRECTORY,
@@ -201,11 +202,7 @@ class LocalExecutor:
 
     def _weak_sandbox(self, action: Action) -> Diagnostic | None:
         """Return the error that the sandbox of this machine isolates less than the action needs."""
-        tier = self._launcher_of(action).tier
-        if not action.sandbox or tier not in {PlainLauncher.tier, LANDLOCK_TIER}:
-            return None
-        message = f"the sandbox of this machine is `{tier}`, and the stage needs at least `{action.min_tier}`"
-        return Diagnostic("E483", message, hint="`orch23 doctor` on that machine says how to get a better one")
+        return weak_sandbox_error(self._launcher_of(action).tier) if action.sandbox else None
 
     def _run_in(
         self, sandbox_dir: SandboxDir, action: Action, interpreter: Path, on_line: LineListener | None

@@ -12,7 +12,6 @@ from msgspec import Struct, field
 
 from orch23.execute import process_tree
 from orch23.execute.launch import (
-    LANDLOCK_TIER,
     Launch,
     Launcher,
     LaunchRefusedError,
@@ -23,7 +22,7 @@ from orch23.execute.launch import (
 from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
-from orch23.model.action import DEFAULT_LIMITS, InputsChanged, StepLimits
+from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, InputsChanged, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
 from orch23.model.patterns import lazy_pattern

@@ -5,13 +5,19 @@ Both can be sent to another machine: they name files by digest, and contain no p
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
+
+SandboxTier: TypeAlias = Literal["landlock", "namespaces"]
+"""What a sandbox isolates at least; Landlock isolates less than namespaces."""
+
+LANDLOCK_TIER: Final = "landlock"
+NAMESPACES_TIER: Final = "namespaces"
 
 
 class StepLimits(Struct, frozen=True, kw_only=True):
@@ -116,7 +122,7 @@ class Action(Struct, frozen=True, kw_only=True):
     tools: Mapping[str, FileEntry] = field(default_factory=dict)
     reports: bool = False
     sandbox: bool = True
-    min_tier: Literal["landlock", "namespaces"] = "landlock"
+    min_tier: SandboxTier = LANDLOCK_TIER
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
     programs: Mapping[str, str] = field(default_factory=dict)

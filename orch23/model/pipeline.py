@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.action import DEFAULT_LIMITS, StepLimits
+from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, SandboxTier, StepLimits
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.parsing import json_at
@@ -326,6 +326,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     cache: bool = True
     network: bool = False
     sandbox: bool = True
+    min_tier: SandboxTier = LANDLOCK_TIER
     # Limits are not part of the key: they do not change a result, only whether there is one.
     limits: StepLimits = DEFAULT_LIMITS
     salt: str | None = None

@@ -9,6 +9,7 @@ from typing import assert_never, cast, get_args
 
 from msgspec import Struct, field
 
+from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, json_builtin
 from orch23.model.event import BatchWaiting
@@ -266,7 +267,7 @@ def _may_reach_network(node: Stage | ForeachStage) -> bool:
 
 
 def _is_confined(node: Stage | ForeachStage) -> bool:
-    return node.sandbox if isinstance(node, Stage) else node.body.get("sandbox") in (None, "on")
+    return node.sandbox if isinstance(node, Stage) else node.body.get("sandbox") in (None, "on", NAMESPACES_TIER)
 
 
 def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, ...]:

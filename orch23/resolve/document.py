@@ -424,10 +424,10 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = UNSET
     network: Annotated[bool, Meta(description="Let the stage's processes use the network.")] = False
     sandbox: Annotated[
-        Literal["on", "off"],
+        Literal["on", "namespaces", "off"],
         Meta(
-            description="Whether the stage's processes run in a sandbox. `off` needs `--allow-unsandboxed` on the "
-            "command line."
+            description="Whether the stage's processes run in a sandbox. `namespaces` refuses a machine or a worker "
+            "whose sandbox isolates less than namespaces do. `off` needs `--allow-unsandboxed` on the command line."
         ),
     ] = "on"
     salt: Annotated[

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from orch23.model.action import LANDLOCK_TIER, NAMESPACES_TIER
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json, is_identical
 from orch23.model.fields import Problem, Problems, given, normalize_path
@@ -123,7 +124,8 @@ def make_stage(
         # Data from the network can differ at each run.
         cache=given(document.cache, not document.network),
         network=document.network,
-        sandbox=document.sandbox == "on",
+        sandbox=document.sandbox != "off",
+        min_tier=NAMESPACES_TIER if document.sandbox == NAMESPACES_TIER else LANDLOCK_TIER,
         limits=read_step_limits(document.limits, at.below("limits")),
         salt=None if document.salt is UNSET else str(document.salt),
         pools=document.pools,

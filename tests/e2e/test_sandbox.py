@@ -506,3 +506,40 @@ def test_the_doctor_says_why_it_is_no_better_one(project: Project) -> None:
         fact = found(project)
     assert fact["value"] == "none: steps do not run"
     assert ALLOWED in fact["hint"]
+
+
+# ---- a minimum ----------------------------------------------------------------------------------------------------
+
+STRICT = {"shell": "echo b > b", "sandbox": "namespaces"}
+
+
+@pytest.mark.parametrize("name", ["landlock", UNCONFINED])
+@pytest.mark.parametrize("flags", [(), (ALLOWED,)])
+def test_a_stage_that_requires_namespaces_is_refused_before_the_first_stage(
+    project: Project, name: str, flags: tuple[str, ...]
+) -> None:
+    project.write(pipeline(a={"shell": "echo a > a"}, b=STRICT))
+    with tier(chosen(name)):
+        outcome = project.build(*flags)
+    assert outcome.code == 78
+    assert "E483" in outcome.err
+    assert not any(project.exists(name) for name in "ab")
+
+
+def test_the_items_of_a_foreach_can_require_namespaces(project: Project) -> None:
+    items = {"foreach": {"in": ["x", "y"], "as": "i"}, "shell": "echo b > ${{ i }}", "outputs": ["${{ i }}"]}
+    project.write(pipeline(b={**items, "sandbox": "namespaces"}))
+    with tier(chosen("landlock")):
+        outcome = project.build()
+    assert (outcome.code, project.exists("x")) == (78, False)
+    assert "needs at least `namespaces`" in re.sub(r"\s+", " ", outcome.err)
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "namespaces"])
+def test_a_stage_that_requires_namespaces_runs_in_them_and_is_then_fresh_anywhere(project: Project, name: str) -> None:
+    project.write(pipeline(b=STRICT))
+    with tier(chosen(name)):
+        assert project.build().code == 0
+    with tier(chosen("landlock")):
+        assert project.build().code == 0
+    assert project.read("b") == "b\n"

@@ -8,10 +8,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.execute.launch import LANDLOCK_TIER, Launch
+from orch23.execute.launch import Launch
 from orch23.execute.sandbox import landlock, visible_paths
 from orch23.execute.sandbox_tree import SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
+from orch23.model.action import LANDLOCK_TIER
 
 # Not /dev/shm: it is shared with all processes of the machine, and counts for no limit.
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")

@@ -79,6 +79,12 @@ def test_source_inputs_are_stored_before_the_stage_starts() -> None:
 # ---- a result that is recorded ------------------------------------------------------------------------
 
 
+def test_all_processes_of_a_stage_get_the_sandbox_that_it_requires() -> None:
+    project = Project(stage("a", "src", verify=TESTED, min_tier="namespaces"), files={"src": "1"})
+    assert project.build().exit_code is ExitCode.OK
+    assert [action.min_tier for action in project.executor.actions] == ["namespaces", "namespaces"]
+
+
 def test_where_only_the_verification_changed_the_recorded_result_is_verified_and_nothing_runs() -> None:
     project = Project(stage("a", "src"), files={"src": "1"})
     project.build()
