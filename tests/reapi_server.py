@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+from backports import zstd
 
 from tests.reapi_oracle import oracle_of
 
-_BLOB = re.compile(r"(?:(.+)/)?blobs/([0-9a-f]{64})/(\d+)")
-_UPLOAD = re.compile(r"(?:(.+)/)?uploads/([0-9a-f-]{36})/blobs/([0-9a-f]{64})/(\d+)")
+_BLOB = re.compile(r"(?:(.+)/)??(compressed-blobs/zstd|blobs)/([0-9a-f]{64})/(\d+)")
+_UPLOAD = re.compile(r"(?:(.+)/)?uploads/([0-9a-f-]{36})/(compressed-blobs/zstd|blobs)/([0-9a-f]{64})/(\d+)")
 _NOT_FOUND, _INVALID = 5, 3
 
 
@@ -41,6 +42,9 @@ class ReapiServer:
         self.capabilities = oracle_of("CacheCapabilities")(
             digest_functions=[2, 1], action_cache_update_capabilities={"update_enabled": True}
         )
+        self.compress: Callable[[bytes], bytes] = zstd.compress
+        self.complete: set[str] = set()
+        """The names of the large uploads that have ended."""
         self.port = 0
         self.streams: dict[str, Callable[[bytes], Iterator[bytes]]] = {}
         """Further methods, whose replies are streams."""
@@ -71,10 +75,12 @@ class ReapiServer:
     def read(self, request: bytes) -> Iterator[bytes]:
         """Yield the parts of a blob."""
         asked = oracle_of("ReadRequest").FromString(request)
-        instance, sha256, _ = self._matched(_BLOB, asked.resource_name)
+        instance, kind, sha256, _ = self._matched(_BLOB, asked.resource_name)
         data = self.blobs.get(sha256)
         if instance != self.instance or data is None:
             raise Refusal(grpc.StatusCode.NOT_FOUND)
+        if self._is_compressed(kind):
+            data = self.compress(data)
         for at in range(0, len(data), self.part_bytes):
             yield oracle_of("ReadResponse")(data=data[at : at + self.part_bytes]).SerializeToString()
 
@@ -84,9 +90,11 @@ class ReapiServer:
         for one in requests:
             request = oracle_of("WriteRequest").FromString(one)
             name = name or request.resource_name
-            instance, _, sha256, size = self._matched(_UPLOAD, name)
+            instance, _, kind, sha256, size = self._matched(_UPLOAD, name)
+            is_compressed = self._is_compressed(kind)
             if hashlib.sha256(self.blobs.get(sha256, b"")).hexdigest() == sha256:
-                return bytes(oracle_of("WriteResponse")(committed_size=int(size)).SerializeToString())
+                committed = -1 if is_compressed else int(size)
+                return bytes(oracle_of("WriteResponse")(committed_size=committed).SerializeToString())
             had = self.partial.setdefault(name, bytearray())
             if instance != self.instance or request.resource_name not in {"", name} or len(had) != request.write_offset:
                 raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
@@ -94,9 +102,11 @@ class ReapiServer:
                 raise Refusal(grpc.StatusCode.UNAVAILABLE)
             had += request.data
             if request.finish_write:
-                if hashlib.sha256(had).hexdigest() != sha256 or len(had) != int(size):
+                data = zstd.decompress(had) if is_compressed else bytes(had)
+                if hashlib.sha256(data).hexdigest() != sha256 or len(data) != int(size):
                     raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
-                self.blobs[sha256] = bytes(had)
+                self.blobs[sha256] = data
+                self.complete.add(name)
                 if breaks_after == len(had):
                     raise Refusal(grpc.StatusCode.UNAVAILABLE)
                 return bytes(oracle_of("WriteResponse")(committed_size=len(had)).SerializeToString())
@@ -111,6 +121,11 @@ class ReapiServer:
         if found is None:
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
         return found.groups()
+
+    def _is_compressed(self, kind: str) -> bool:
+        if kind != "blobs" and 1 not in self.capabilities.supported_compressors:
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
+        return bool(kind != "blobs")
 
     def _has(self, digest: Any) -> bool:
         return len(self.blobs.get(digest.hash, b"")) == digest.size_bytes and digest.hash in self.blobs
@@ -156,8 +171,8 @@ class ReapiServer:
     def _query_write_status(self, request: Any) -> Any:
         if request.resource_name not in self.partial:
             raise Refusal(grpc.StatusCode.NOT_FOUND)
-        size = len(self.partial[request.resource_name])
-        return oracle_of("QueryWriteStatusResponse")(committed_size=size)
+        size, is_complete = len(self.partial[request.resource_name]), request.resource_name in self.complete
+        return oracle_of("QueryWriteStatusResponse")(committed_size=size, complete=is_complete)
 
 
 class Refusal(Exception):  # noqa: N818 - a status

@@ -1,23 +1,25 @@
 """A shared cache behind Bazel's Remote Execution API with gRPC, such as bazel-remote, Buildbarn or buildbox-casd.
 
-The path of the URL is the name of the instance. Compressed blobs are not used.
+The path of the URL is the name of the instance. Blobs are compressed if the server can do it.
 """
 
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.cache.compression import can_compress, compressed, decompressed
 from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, TooLargeError, deadline_s, status_fault
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
 from orch23.reapi.messages import (
     SHA256,
+    ZSTD,
     ActionCacheUpdateCapabilities,
     ActionResultProto,
     BatchReadBlobsRequest,
@@ -198,16 +200,14 @@ class GrpcCache:
                 yield b""
                 yield data
             return
-        name = f"{self._prefix()}blobs/{digest.sha256}/{digest.size_bytes}"
-        request = ReadRequest(resource_name=name)
+        is_compressed = self._compresses(self._capabilities().supported_compressors)
+        request = ReadRequest(resource_name=f"{self._prefix()}{_blob_name(digest, is_compressed=is_compressed)}")
         replies = self.calls.read(_READ, request, ReadResponse, self.headers(), deadline_s(digest.size_bytes))
         try:
             waiting = [next(replies, ReadResponse()).data]
             yield b""
-            # While the next part comes, no part is kept but the piece that the caller has.
-            while waiting:
-                yield from _pieces(waiting.pop())
-                waiting += (reply.data for reply in islice(replies, 1))
+            parts = _parts(waiting, replies)
+            yield from decompressed(parts, digest.size_bytes) if is_compressed else parts
         except AbsentError:
             return
         except TooLargeError:
@@ -228,34 +228,42 @@ class GrpcCache:
         return found.data if len(found.data) == digest.size_bytes else None
 
     def _write(self, digest: Digest, chunks: ChunkSource) -> None:
-        name = f"{self._prefix()}uploads/{uuid.uuid4()}/blobs/{digest.sha256}/{digest.size_bytes}"
+        is_compressed = self._compresses(self._capabilities().supported_compressors)
+        name = f"{self._prefix()}uploads/{uuid.uuid4()}/{_blob_name(digest, is_compressed=is_compressed)}"
+        # The size of a compressed upload is known at its end; -1 says that the server had the blob.
+        stored = {digest.size_bytes, *((-1,) if is_compressed else ())}
         offset = 0
         for number in range(_RESUMED + 1):
-            requests = _requests(name, digest.size_bytes, offset, chunks)
+            pieces = _from(compressed(chunks()) if is_compressed else chunks(), offset)
+            requests = _requests(name, offset, pieces, stored.add)
             limit_s = deadline_s(digest.size_bytes)
             try:
                 reply = self.calls.write(_WRITE, requests, WriteResponse, self.headers(), limit_s)
             except (AbsentError, TooLargeError):
                 _refuse(_WRITE, "the server does not take the blob")
             except CacheFault as fault:
-                committed = self._committed(name) if fault.transient and number < _RESUMED else 0
-                if committed == digest.size_bytes:
+                found = self._committed(name) if fault.transient and number < _RESUMED else _NOTHING
+                if found.complete or (not is_compressed and found.committed_size == digest.size_bytes):
                     return
-                if not offset < committed < digest.size_bytes:
+                if found.committed_size <= offset or (not is_compressed and found.committed_size > digest.size_bytes):
                     raise
-                offset = committed
+                offset = found.committed_size
                 continue
-            if reply.committed_size != digest.size_bytes:
+            if reply.committed_size not in stored:
                 _refuse(_WRITE, f"{reply.committed_size} of {digest.size_bytes} bytes were stored")
             return
 
-    def _committed(self, name: str) -> int:
-        """Return how many bytes of an upload the server has; 0 if it does not know."""
+    def _committed(self, name: str) -> QueryWriteStatusResponse:
+        """Return how much of an upload the server has; nothing if it does not know."""
         request = QueryWriteStatusRequest(resource_name=name)
         try:
-            return self._unary(_QUERY_WRITE, request, QueryWriteStatusResponse).committed_size
+            return self._unary(_QUERY_WRITE, request, QueryWriteStatusResponse)
         except CacheFault:
-            return 0
+            return _NOTHING
+
+    def _compresses(self, compressors: Collection[int]) -> bool:
+        """Return whether blobs are sent with zstd: the server and this machine can do it."""
+        return ZSTD in compressors and can_compress()
 
     def _unary(self, method: str, request: Message, reply: type[M], size_bytes: int = 0) -> M:
         try:
@@ -298,14 +306,33 @@ class GrpcCache:
         return f"{self.instance}/" if self.instance else ""
 
 
-def _requests(name: str, size_bytes: int, offset: int, chunks: ChunkSource) -> Iterator[WriteRequest]:
-    """Yield the messages that write a blob from an offset on."""
-    at = offset
-    for piece in _from(chunks(), offset):
-        is_last = at + len(piece) == size_bytes
+_NOTHING = QueryWriteStatusResponse()
+
+
+def _blob_name(digest: Digest, *, is_compressed: bool) -> str:
+    """Return the end of the name of a blob that is read or written in parts."""
+    folder = "compressed-blobs/zstd" if is_compressed else "blobs"
+    return f"{folder}/{digest.sha256}/{digest.size_bytes}"
+
+
+def _parts(waiting: list[bytes], replies: Iterator[ReadResponse]) -> Iterator[bytes]:
+    """Yield the bytes of a blob. While the next part comes, none is kept but the piece that the caller has."""
+    while waiting:
+        yield from _pieces(waiting.pop())
+        waiting += (reply.data for reply in islice(replies, 1))
+
+
+def _requests(
+    name: str, offset: int, pieces: Iterator[bytes], on_end: Callable[[int], object]
+) -> Iterator[WriteRequest]:
+    """Yield the messages that write a blob from an offset on; `on_end` gets its size."""
+    at, piece = offset, next(pieces, b"")
+    for following in chain(pieces, (None,)):
+        if following is None:
+            on_end(at + len(piece))
         first = name if at == offset else ""
-        yield WriteRequest(resource_name=first, write_offset=at, finish_write=is_last, data=piece)
-        at += len(piece)
+        yield WriteRequest(resource_name=first, write_offset=at, finish_write=following is None, data=piece)
+        at, piece = at + len(piece), following or b""
 
 
 def _from(chunks: Iterable[bytes], offset: int) -> Iterator[bytes]:

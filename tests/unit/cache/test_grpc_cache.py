@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from backports import zstd
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -31,7 +32,7 @@ from tests.cache_conformance import ACTION, LIMIT, MIB, CacheConformance, Served
 from tests.casd import running_casd
 from tests.doubles import MemoryContents
 from tests.reapi_oracle import oracle_of
-from tests.reapi_server import ReapiServer, serving_reapi
+from tests.reapi_server import ReapiServer, Refusal, serving_reapi
 
 DATA = b"some bytes"
 DIGEST = digest_bytes(DATA)
@@ -267,6 +268,131 @@ def test_an_upload_that_makes_no_progress_is_a_fault(server: ReapiServer, cache:
     with pytest.raises(CacheFault, match="UNAVAILABLE"):
         put(cache, LARGE)
     assert server.breaks_after == [4 * MIB + 1], "it is resumed three times"
+
+
+# ---- compression --------------------------------------------------------------------------------------------------
+
+REPETITIVE = b"0123456789abcdef" * (6 * MIB // 16) + LARGE
+
+
+@pytest.fixture
+def compressing(server: ReapiServer) -> ReapiServer:
+    server.capabilities.supported_compressors.append(1)
+    return server
+
+
+class TestCompressingServer(CacheConformance):
+    """A server that takes and sends large blobs with zstd."""
+
+    entry_of = staticmethod(entry_of)
+    is_in_this_process = True
+
+    @pytest.fixture
+    def served(self, compressing: ReapiServer) -> Served:
+        def damage(digest: Digest, data: bytes) -> None:
+            compressing.blobs[digest.sha256] = data
+
+        return Served(compressing.url, damage, lambda digest: compressing.blobs.__delitem__(digest.sha256))
+
+
+def sent_bytes(server: ReapiServer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the size of each message of an upload."""
+    sizes: list[int] = []
+    write = server.write
+
+    def counted(requests: Iterable[bytes]) -> bytes:
+        seen = list(requests)
+        sizes.extend(map(len, seen))
+        return write(seen)
+
+    monkeypatch.setattr(server, "write", counted)
+    return sizes
+
+
+def test_a_large_blob_is_compressed_if_the_server_can_do_it(
+    compressing: ReapiServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, digest = sent_bytes(compressing, monkeypatch), digest_bytes(REPETITIVE)
+    cache.put_blob(digest, lambda: [REPETITIVE])
+    assert compressing.blobs[digest.sha256] == REPETITIVE
+    assert len(LARGE) < sum(sent) < len(LARGE) + MIB
+    received: list[int] = []
+
+    def counted(_method: str, reply: bytes) -> bytes:
+        received.append(len(reply))
+        return reply
+
+    compressing.replaced = counted
+    assert read(cache, digest) == REPETITIVE
+    assert len(LARGE) < sum(received) < len(LARGE) + MIB
+
+
+def test_without_the_library_nothing_is_compressed(
+    compressing: ReapiServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_cache, "can_compress", lambda: False)
+    sent, digest = sent_bytes(compressing, monkeypatch), digest_bytes(REPETITIVE)
+    cache.put_blob(digest, lambda: [REPETITIVE])
+    assert sum(sent) > len(REPETITIVE)
+    assert read(cache, digest) == REPETITIVE
+
+
+def test_a_compressed_upload_is_resumed(compressing: ReapiServer, cache: SharedCache) -> None:
+    compressing.breaks_after = [MIB, 3 * MIB]
+    cache.put_blob(digest_bytes(LARGE), lambda: [LARGE])
+    assert compressing.calls.count("Write") == 3
+    assert compressing.blobs == {digest_bytes(LARGE).sha256: LARGE}
+
+
+def test_a_compressed_upload_whose_reply_is_lost_is_not_repeated(compressing: ReapiServer, cache: SharedCache) -> None:
+    write = compressing.write
+
+    def lost(requests: Iterable[bytes]) -> bytes:
+        write(requests)
+        raise Refusal(grpc.StatusCode.UNAVAILABLE)
+
+    compressing.write = lost  # type: ignore[method-assign]
+    cache.put_blob(digest_bytes(LARGE), lambda: [LARGE])
+    assert compressing.calls.count("Write") == 1
+
+
+def test_a_compressed_upload_ends_if_the_server_has_the_blob(compressing: ReapiServer, cache: SharedCache) -> None:
+    compressing.blobs[digest_bytes(LARGE).sha256] = LARGE
+    cache.put_blob(digest_bytes(LARGE), lambda: [LARGE])
+    assert compressing.partial == {}
+
+
+@pytest.mark.parametrize(
+    "compress",
+    [
+        lambda _data: b"no frame",
+        lambda data: zstd.compress(data)[:-9],
+        lambda data: zstd.compress(data[:-1]),
+        lambda data: zstd.compress(data[:-1] + b"!"),
+        lambda _data: b"",
+    ],
+)
+def test_a_damaged_frame_is_never_a_blob(compressing: ReapiServer, compress: Callable[[bytes], bytes]) -> None:
+    digest, contents = digest_bytes(LARGE), MemoryContents()
+    compressing.blobs[digest.sha256], compressing.compress = LARGE, compress
+    with contextlib.closing(CacheClient(open_shared_cache(compressing.url), lambda _warning: None)) as client:
+        assert not client.fetch([digest], contents, LIMIT)
+    assert not contents.has(digest)
+
+
+def test_a_frame_of_terabytes_ends_at_the_size_of_its_digest(compressing: ReapiServer, cache: SharedCache) -> None:
+    frame = zstd.compress(bytes(64 * MIB))
+    compressing.blobs[digest_bytes(LARGE).sha256] = LARGE
+    compressing.compress = lambda _data: frame * 16_384
+    chunks = cache.blob(digest_bytes(LARGE))
+    assert chunks is not None
+    assert sum(map(len, chunks)) == len(LARGE) + 1
+
+
+def test_several_frames_are_one_blob(compressing: ReapiServer, cache: SharedCache) -> None:
+    compressing.blobs[digest_bytes(LARGE).sha256] = LARGE
+    compressing.compress = lambda data: zstd.compress(data[:MIB]) + zstd.compress(b"") + zstd.compress(data[MIB:])
+    assert read(cache, digest_bytes(LARGE)) == LARGE
 
 
 def test_the_exception_of_chunks_is_raised_and_not_logged(

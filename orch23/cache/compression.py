@@ -1,0 +1,73 @@
+"""Compress and decompress blobs with zstd, for servers that can do it. Source: RFC 8878."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+from orch23.cache.bounds import CHUNK_BYTES
+from orch23.model.errors import CacheFault
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+@cache
+def _zstd() -> "ModuleType | None":
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415 - only for a server that compresses
+    else:
+        try:
+            from backports import zstd  # noqa: PLC0415 - an extra
+        except ImportError:
+            return None
+    return zstd
+
+
+def can_compress() -> bool:
+    """Return whether this machine has a library for zstd."""
+    return _zstd() is not None
+
+
+def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the bytes of a frame with these chunks. The same chunks give the same bytes."""
+    zstd = _zstd()
+    assert zstd is not None
+    compressor = zstd.ZstdCompressor()
+    for chunk in chunks:
+        if piece := compressor.compress(chunk):
+            yield piece
+    yield compressor.flush()
+
+
+def decompressed(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
+    """Yield what some frames contain, in pieces: one byte more than `size_bytes` at most.
+
+    A small blob can contain terabytes. The caller compares size and digest.
+
+    Raises:
+        CacheFault: the chunks are not frames of zstd.
+
+    """
+    zstd = _zstd()
+    assert zstd is not None
+    left, decompressor = size_bytes + 1, zstd.ZstdDecompressor()
+    for chunk in chunks:
+        data = chunk
+        while left > 0 and (data or not decompressor.needs_input):
+            if decompressor.eof:
+                # Frames can follow each other.
+                decompressor = zstd.ZstdDecompressor()
+            try:
+                piece = decompressor.decompress(data, max_length=min(left, CHUNK_BYTES))
+            except zstd.ZstdError:
+                message = "a compressed blob is damaged"
+                raise CacheFault(message) from None
+            data = decompressor.unused_data
+            left -= len(piece)
+            if piece:
+                yield piece
+            if decompressor.eof and not data:
+                break
+        if left <= 0:
+            return
