@@ -13,12 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, TypeAlias
 
+from backports import zstd
+
 from orch23.model.digest import Digest
 
 _PATH = re.compile(r"/base/(ac|cas)/([0-9a-f]{64})")
 _BLOB = re.compile(r"([0-9a-f]{64})/([0-9]+)")
 
-Fault: TypeAlias = Literal["", "500", "503", "403", "404", "302", "truncate", "drip", "hang", "reset", "wrong", "gzip"]
+Fault: TypeAlias = Literal[
+    "", "500", "503", "403", "404", "302", "truncate", "drip", "hang", "reset", "wrong", "gzip", "zstd", "bomb"
+]
 
 
 def named_blobs(entry: bytes) -> Iterable[Digest]:
@@ -99,10 +103,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault == "wrong":
             found = bytes(len(found))
+        # As bazel-remote does: only blobs, and only for a client that accepts it.
+        is_compressed = "zstd" in self.headers.get("Accept-Encoding", "") and kind == "cas"
+        if is_compressed and fault in {"zstd", "bomb"}:
+            found = zstd.compress(found) if fault == "zstd" else zstd.compress(bytes(64 << 20)) * 64
         self.send_response(200)
         self.send_header("Content-Length", str(len(found)))
-        if fault == "gzip":
-            self.send_header("Content-Encoding", "gzip")
+        if fault == "gzip" or (is_compressed and fault in {"zstd", "bomb"}):
+            self.send_header("Content-Encoding", "gzip" if fault == "gzip" else "zstd")
         self.end_headers()
         if self.command == "HEAD":
             return

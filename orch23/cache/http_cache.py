@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orch23.cache.bounds import MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.cache.compression import can_compress, decompressed
 from orch23.cache.daemon_threads import map_in_threads
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
@@ -102,11 +103,16 @@ class HttpCache:
     def _chunks(self, path: str, size_bytes: int) -> Iterator[bytes]:
         """Yield two empty chunks before those of the blob; only one if there is no blob of that size."""
         yield b""
-        with self._reply("GET", path) as reply:
-            if not _is_there(reply) or _length(reply) not in {None, size_bytes}:
+        # Of the servers, bazel-remote compresses. None says whether it takes compressed uploads.
+        accepted = {"Accept-Encoding": "zstd, identity"} if can_compress() else {}
+        with self._reply("GET", path, accepted) as reply:
+            is_compressed = bool(accepted) and _header(reply, b"content-encoding") == b"zstd"
+            if not _is_there(reply, is_compressed=is_compressed):
+                return
+            if not is_compressed and _length(reply) not in {None, size_bytes}:
                 return
             yield b""
-            yield from reply.iter_stream()
+            yield from decompressed(reply.iter_stream(), size_bytes) if is_compressed else reply.iter_stream()
 
     def _has(self, path: str, size_bytes: int | None) -> bool:
         with self._reply("HEAD", path) as reply:
@@ -156,18 +162,18 @@ class HttpCache:
             raise CacheFault(message, transient=True) from error
 
 
-def _is_there(reply: "httpcore2.Response") -> bool:
+def _is_there(reply: "httpcore2.Response", *, is_compressed: bool = False) -> bool:
     """Return whether a reply has what it was asked for; False if there is none.
 
     Raises:
-        CacheFault: it says something else, or is compressed.
+        CacheFault: it says something else, or is compressed although it must not be.
 
     """
     if reply.status in _ABSENT:
         return False
     if reply.status != _OK[0]:
         raise _status_fault(reply)
-    if _header(reply, b"content-encoding") not in {None, b"identity"}:
+    if not is_compressed and _header(reply, b"content-encoding") not in {None, b"identity"}:
         message = "the server compresses its replies"
         raise CacheFault(message)
     return True

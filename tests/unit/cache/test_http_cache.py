@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orch23.cache import http_cache
 from orch23.cache.bounds import MAX_ENTRY_BYTES
 from orch23.cache.registry import open_shared_cache
 from orch23.model.digest import digest_bytes
@@ -169,6 +170,32 @@ def test_a_reply_that_is_cut_or_compressed_is_a_fault(
         with pytest.raises(CacheFault) as raised:
             call()
         assert raised.value.transient is transient
+
+
+def test_blobs_that_the_server_compresses_are_read(server: CacheServer, cache: SharedCache) -> None:
+    put(cache, DATA)
+    cache.put_entry(ACTION, b"entry")
+    always(server, "zstd")
+    assert (read(cache, DIGEST), cache.entry(ACTION), cache.missing([DIGEST])) == (DATA, b"entry", [])
+    always(server, "")
+    assert read(cache, DIGEST) == DATA
+
+
+def test_a_compressed_blob_of_gigabytes_ends_at_the_size_of_its_digest(server: CacheServer, cache: SharedCache) -> None:
+    put(cache, DATA)
+    always(server, "bomb")
+    chunks = cache.blob(DIGEST)
+    assert chunks is not None
+    assert sum(map(len, chunks)) == DIGEST.size_bytes + 1
+
+
+def test_without_the_library_no_compressed_reply_is_accepted(
+    server: CacheServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_cache, "can_compress", lambda: False)
+    put(cache, DATA)
+    always(server, "zstd")
+    assert read(cache, DIGEST) == DATA
 
 
 def test_an_unreachable_server_is_a_transient_fault() -> None:
