@@ -13,7 +13,9 @@ from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parent.parent
 LIBRARIES = {
+    "backports",  # zstd
     "click",
+    "compression",  # of Python 3.14
     "copier",
     "cryptography",
     "jinja2",
