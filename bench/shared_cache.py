@@ -117,10 +117,10 @@ class CountedCache:
         self.calls["missing"] += 1
         return self._cache.missing(digests)
 
-    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
         self.calls["blob"] += 1
-        return self._cache.blob(digest)
+        return self._cache.blob(digest, offset)
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""

@@ -53,8 +53,8 @@ def put(cache: SharedCache, data: bytes) -> Digest:
     return digest
 
 
-def read(cache: SharedCache, digest: Digest) -> bytes | None:
-    chunks = cache.blob(digest)
+def read(cache: SharedCache, digest: Digest, offset: int = 0) -> bytes | None:
+    chunks = cache.blob(digest, offset)
     return None if chunks is None else b"".join(chunks)
 
 
@@ -106,6 +106,13 @@ class CacheConformance:
         assert cache.entry(ACTION) == entry
         assert cache.entry(digest_bytes(b"another")) is None
         assert cache.blob(ACTION) is None, "an entry is not a blob"
+
+    @pytest.mark.parametrize("size_bytes", [10, 5 * MIB + 3])
+    def test_a_blob_is_read_from_an_offset_on(self, cache: SharedCache, size_bytes: int) -> None:
+        data = random.Random(size_bytes).randbytes(size_bytes)
+        digest = put(cache, data)
+        for offset in (1, size_bytes // 2, size_bytes - 1):
+            assert read(cache, digest, offset) == data[offset:]
 
     def test_the_first_entry_stays_unless_it_is_replaced(self, cache: SharedCache) -> None:
         first, second = self.entry_of([put(cache, b"one")]), self.entry_of([put(cache, b"two")])

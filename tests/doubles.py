@@ -88,10 +88,10 @@ class MemoryCache:
         self.questions.append(len(digests))
         return [digest for digest in digests if digest not in self.blobs]
 
-    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         self._ask("blob", digest)
         data = self.blobs.get(digest)
-        return None if data is None else (data[at : at + 1000] for at in range(0, len(data), 1000))
+        return None if data is None else (data[at : at + 1000] for at in range(offset, len(data), 1000))
 
     def put_blob(self, digest: Digest, chunks: Callable[[], Iterable[bytes]]) -> None:
         self._ask("put_blob", digest)

@@ -79,6 +79,7 @@ class ReapiServer:
         data = self.blobs.get(sha256)
         if instance != self.instance or data is None:
             raise Refusal(grpc.StatusCode.NOT_FOUND)
+        data = data[asked.read_offset :]
         if self._is_compressed(kind):
             data = self.compress(data)
         for at in range(0, len(data), self.part_bytes):

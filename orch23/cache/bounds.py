@@ -86,6 +86,15 @@ def started(chunks: Iterator[bytes]) -> Iterator[bytes]:
     return chunks
 
 
+def after(chunks: Iterable[bytes], offset: int) -> Iterator[bytes]:
+    """Yield the bytes of some chunks from an offset on."""
+    for chunk in chunks:
+        skipped = min(offset, len(chunk))
+        offset -= skipped
+        if skipped < len(chunk):
+            yield chunk[skipped:] if skipped else chunk
+
+
 def verified(chunks: Iterable[bytes], digest: Digest) -> Iterator[bytes]:
     """Yield the chunks of a blob. The last one is yielded only if all of them have the digest.
 

@@ -7,7 +7,7 @@ the run, after a bounded time in all.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -69,9 +69,9 @@ class CacheClient:
         self._cache, self._warn, self._clock = cache, warn, clock
         self._name = f"the shared cache {name}".rstrip()
         self._closed = threading.Event()
-        pause = pause or self._closed.wait
-        self._reading = Availability(limits, self._stop_reading, clock, pause)
-        self._writing = Availability(limits, self._stop_writing, clock, pause)
+        self._pause = pause or self._closed.wait
+        self._reading = Availability(limits, self._stop_reading, clock, self._pause)
+        self._writing = Availability(limits, self._stop_writing, clock, self._pause)
         self._limits = limits
         # Of its own, so that the lookup of one stage does not wait for the downloads of another.
         self._lookups = DaemonThreads(limits.downloads, "cache-lookup", clock)
@@ -194,9 +194,9 @@ class CacheClient:
         if chunks is None:
             self._uploads.forget(digest)
             return False
-        with reading(chunks) as guarded_chunks:
+        with contextlib.closing(self._resumed(digest, chunks)) as resumed:
             try:
-                use(verified(self._counted(guarded_chunks), digest))
+                use(verified(resumed, digest))
             except WrongBytesError:
                 self._count(damaged=1)
                 if self._statistics.damaged >= self._limits.damaged:
@@ -206,6 +206,28 @@ class CacheClient:
                     guarded(lambda: self._cache.discard(digest))
                 return False
         return True
+
+    def _resumed(self, digest: Digest, chunks: Iterator[bytes]) -> Generator[bytes, None, None]:
+        """Yield the chunks of a blob; after a transient fault, go on where it was, as long as there is progress."""
+        at, left = 0, chunks
+        while True:
+            began_at = at
+            with reading(left) as guarded_chunks:
+                try:
+                    for chunk in self._counted(guarded_chunks):
+                        at += len(chunk)
+                        yield chunk
+                except CacheFault as fault:
+                    if not fault.transient or at == began_at:
+                        raise
+                else:
+                    return
+            self._pause(min(self._limits.delays_s, default=0.0))
+            found = guarded(partial(self._cache.blob, digest, at))
+            if found is None:
+                # It was removed meanwhile: there are too few bytes.
+                return
+            left = found
 
     def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:

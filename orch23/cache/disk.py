@@ -74,14 +74,15 @@ class DiskCache:
         with _faults(), contextlib.closing(DirectoryCache(self._root)) as directories:
             return [digest for digest in sorted(digests) if not self._has(directories, digest)]
 
-    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
         with _faults():
             descriptor = self._open(_BLOBS, digest)
             if descriptor is None:
                 return None
             if os.fstat(descriptor).st_size == digest.size_bytes:
-                return started(_chunks(descriptor, digest.size_bytes))
+                os.lseek(descriptor, offset, os.SEEK_SET)
+                return started(_chunks(descriptor, digest.size_bytes - offset))
             os.close(descriptor)
             return None
 

@@ -5,13 +5,13 @@ The path of the URL is the name of the instance. Blobs are compressed if the ser
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, after, checked_sha256, started
 from orch23.cache.compression import can_compress, compressed, decompressed
 from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, TooLargeError, deadline_s, status_fault
 from orch23.model.digest import Digest
@@ -163,10 +163,10 @@ class GrpcCache:
             found += [digest_of(proto) for proto in protos if proto in absent]
         return found
 
-    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
         checked_sha256(digest)
-        chunks = started(self._chunks(digest))
+        chunks = started(self._chunks(digest, offset))
         return None if next(chunks, None) is None else chunks
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
@@ -191,23 +191,25 @@ class GrpcCache:
         """Cancel all calls and close the connections."""
         self.calls.close()
 
-    def _chunks(self, digest: Digest) -> Iterator[bytes]:
+    def _chunks(self, digest: Digest, offset: int) -> Iterator[bytes]:
         """Yield two empty chunks before those of the blob; only one if there is none."""
         yield b""
         if digest.size_bytes <= self._batch_bytes():
             data = self._read_small(digest)
             if data is not None:
                 yield b""
-                yield data
+                yield data[offset:]
             return
         is_compressed = self._compresses(self._capabilities().supported_compressors)
-        request = ReadRequest(resource_name=f"{self._prefix()}{_blob_name(digest, is_compressed=is_compressed)}")
+        name = f"{self._prefix()}{_blob_name(digest, is_compressed=is_compressed)}"
+        # The offset is that of the blob, also if it is sent compressed.
+        request = ReadRequest(resource_name=name, read_offset=offset)
         replies = self.calls.read(_READ, request, ReadResponse, self.headers(), deadline_s(digest.size_bytes))
         try:
             waiting = [next(replies, ReadResponse()).data]
             yield b""
             parts = _parts(waiting, replies)
-            yield from decompressed(parts, digest.size_bytes) if is_compressed else parts
+            yield from decompressed(parts, digest.size_bytes - offset) if is_compressed else parts
         except AbsentError:
             return
         except TooLargeError:
@@ -234,7 +236,8 @@ class GrpcCache:
         stored = {digest.size_bytes, *((-1,) if is_compressed else ())}
         offset = 0
         for number in range(_RESUMED + 1):
-            pieces = _from(compressed(chunks()) if is_compressed else chunks(), offset)
+            sent = after(compressed(chunks()) if is_compressed else chunks(), offset)
+            pieces = (piece for chunk in sent for piece in _pieces(chunk))
             requests = _requests(name, offset, pieces, stored.add)
             limit_s = deadline_s(digest.size_bytes)
             try:
@@ -333,14 +336,6 @@ def _requests(
         first = name if at == offset else ""
         yield WriteRequest(resource_name=first, write_offset=at, finish_write=following is None, data=piece)
         at, piece = at + len(piece), following or b""
-
-
-def _from(chunks: Iterable[bytes], offset: int) -> Iterator[bytes]:
-    """Yield the bytes from an offset on, in pieces that a message can have."""
-    for chunk in chunks:
-        skipped = min(offset, len(chunk))
-        offset -= skipped
-        yield from _pieces(chunk[skipped:])
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orch23.cache.bounds import MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.cache.bounds import MAX_ENTRY_BYTES, after, checked_sha256, started
 from orch23.cache.compression import can_compress, decompressed
 from orch23.cache.daemon_threads import map_in_threads
 from orch23.model.digest import Digest
@@ -29,6 +29,7 @@ _OK, _REDIRECTS, _REFUSED, _LOGIN = range(200, 300), range(300, 400), range(400,
 _SMALL_BYTES = 1 << 16
 _ABSENT = frozenset({404, 410})
 _CONDITION_FAILED = 412
+_PARTIAL = 206
 _BUSY = frozenset({408, 425, 429})
 
 
@@ -83,9 +84,9 @@ class HttpCache:
         found = map_in_threads(is_missing, asked, _CHECKS, "cache-check")
         return [digest for digest, is_absent in zip(asked, found, strict=True) if is_absent]
 
-    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
-        chunks = started(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes))
+        chunks = started(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset))
         return None if next(chunks, None) is None else chunks
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
@@ -100,19 +101,28 @@ class HttpCache:
         self._is_closed = True
         self._pool.close()
 
-    def _chunks(self, path: str, size_bytes: int) -> Iterator[bytes]:
+    def _chunks(self, path: str, size_bytes: int, offset: int) -> Iterator[bytes]:
         """Yield two empty chunks before those of the blob; only one if there is no blob of that size."""
         yield b""
-        # Of the servers, bazel-remote compresses. None says whether it takes compressed uploads.
-        accepted = {"Accept-Encoding": "zstd, identity"} if can_compress() else {}
-        with self._reply("GET", path, accepted) as reply:
-            is_compressed = bool(accepted) and _header(reply, b"content-encoding") == b"zstd"
-            if not _is_there(reply, is_compressed=is_compressed):
+        headers = {}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        elif can_compress():
+            # Of the servers, bazel-remote compresses. None says whether it takes compressed uploads.
+            headers["Accept-Encoding"] = "zstd, identity"
+        with self._reply("GET", path, headers) as reply:
+            is_compressed = "Accept-Encoding" in headers and _header(reply, b"content-encoding") == b"zstd"
+            is_part = bool(offset) and _is_part(reply, offset)
+            if not (is_part or _is_there(reply, is_compressed=is_compressed)):
                 return
-            if not is_compressed and _length(reply) not in {None, size_bytes}:
+            if not is_compressed and _length(reply) not in {None, size_bytes - offset if is_part else size_bytes}:
                 return
             yield b""
-            yield from decompressed(reply.iter_stream(), size_bytes) if is_compressed else reply.iter_stream()
+            chunks = reply.iter_stream()
+            if is_compressed:
+                chunks = decompressed(chunks, size_bytes)
+            # A server may ignore the range.
+            yield from chunks if is_part else after(chunks, offset)
 
     def _has(self, path: str, size_bytes: int | None) -> bool:
         with self._reply("HEAD", path) as reply:
@@ -177,6 +187,11 @@ def _is_there(reply: "httpcore2.Response", *, is_compressed: bool = False) -> bo
         message = "the server compresses its replies"
         raise CacheFault(message)
     return True
+
+
+def _is_part(reply: "httpcore2.Response", offset: int) -> bool:
+    """Return whether a reply has the bytes from an offset on."""
+    return reply.status == _PARTIAL and (_header(reply, b"content-range") or b"").startswith(b"bytes %d-" % offset)
 
 
 def _drain(reply: "httpcore2.Response") -> None:

@@ -93,9 +93,9 @@ class ObjectStoreCache:
         found = map_in_threads(is_missing, asked, _CHECKS, "cache-check")
         return [digest for digest, is_absent in zip(asked, found, strict=True) if is_absent]
 
-    def blob(self, digest: Digest) -> Iterator[bytes] | None:
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
-        return self._opened(f"cas/{checked_sha256(digest)}", digest.size_bytes, digest.size_bytes)
+        return self._opened(f"cas/{checked_sha256(digest)}", digest.size_bytes, digest.size_bytes, offset)
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""
@@ -113,16 +113,16 @@ class ObjectStoreCache:
     def close(self) -> None:
         """Do nothing: the library closes its connections itself."""
 
-    def _opened(self, path: str, least_bytes: int, most_bytes: int) -> Iterator[bytes] | None:
-        chunks = started(self._chunks(path, least_bytes, most_bytes))
+    def _opened(self, path: str, least_bytes: int, most_bytes: int, offset: int = 0) -> Iterator[bytes] | None:
+        chunks = started(self._chunks(path, least_bytes, most_bytes, offset))
         return None if next(chunks, None) is None else chunks
 
-    def _chunks(self, path: str, least_bytes: int, most_bytes: int) -> Iterator[bytes]:
+    def _chunks(self, path: str, least_bytes: int, most_bytes: int, offset: int) -> Iterator[bytes]:
         """Yield two empty chunks before those of an object; only one if there is none with a size in these bounds."""
         yield b""
         with _faults():
             try:
-                found = self._store.get(path)
+                found = self._store.get(path, options={"range": {"offset": offset}} if offset else None)
             except FileNotFoundError:
                 return
             if not least_bytes <= found.meta["size"] <= most_bytes:

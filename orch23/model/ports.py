@@ -152,8 +152,8 @@ class SharedCache(Protocol):
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
         """Return the digests without a blob of their size. Their bytes are not verified."""
 
-    def blob(self, digest: Digest) -> Iterator[bytes] | None:
-        """Return the chunks of a blob, of a few MiB at most and not verified; None if there is none.
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
+        """Return the chunks of a blob from an offset on, of a few MiB at most and not verified; None if there is none.
 
         The iterator raises `CacheFault` as well. It is a generator, to close if it is not read to its end.
         """

@@ -107,8 +107,8 @@ class _StagedCache:
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
         return self._outputs.missing(self._inputs.missing(digests))
 
-    def blob(self, digest: Digest) -> Iterator[bytes] | None:
-        return self._inputs.blob(digest)
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
+        return self._inputs.blob(digest, offset)
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         self._outputs.put_blob(digest, chunks)

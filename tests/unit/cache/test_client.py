@@ -223,16 +223,51 @@ def test_the_first_lasting_fault_switches_the_cache_off(rig: Rig, errors: list[E
     assert rig.client.statistics.fault == rig.warnings[0]
 
 
-def test_a_fault_in_the_middle_of_a_blob_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut() -> Iterator[bytes]:
-        yield DATA[:1000]
-        raise busy()[0]
+class Cut:
+    """The blob of a cache whose connection breaks again and again; `asked` are the offsets."""
 
-    tries = iter([cut(), iter([DATA])])
-    monkeypatch.setattr(rig.cache, "blob", lambda _digest: next(tries))
+    def __init__(self, *parts: int | None) -> None:
+        self.parts, self.asked = list(parts), list[int]()
+
+    def __call__(self, _digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
+        self.asked.append(offset)
+        size = self.parts.pop(0)
+        return None if size is None else self._chunks(offset, size)
+
+    def _chunks(self, offset: int, size: int) -> Iterator[bytes]:
+        data = DATA[offset:]
+        yield data[:size]
+        if size < len(data):
+            raise busy()[0]
+
+
+def test_a_download_is_resumed_while_it_makes_progress(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = Cut(1000, 1, 500, len(DATA))
+    monkeypatch.setattr(rig.cache, "blob", cut)
     contents = MemoryContents()
     assert rig.client.fetch([DIGEST], contents, LIMIT)
     assert contents.get(DIGEST) == DATA
+    assert cut.asked == [0, 1000, 1001, 1501]
+    assert rig.pauses == [0.2, 0.2, 0.2]
+
+
+def test_a_download_without_progress_starts_again_as_often_as_any_call(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = Cut(1000, 0, 0, len(DATA))
+    monkeypatch.setattr(rig.cache, "blob", cut)
+    contents = MemoryContents()
+    assert rig.client.fetch([DIGEST], contents, LIMIT)
+    assert cut.asked == [0, 1000, 0, 0]
+    assert contents.get(DIGEST) == DATA
+
+
+def test_a_blob_that_is_evicted_during_its_download_is_missing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rig.cache, "blob", Cut(1000, None))
+    contents = MemoryContents()
+    assert not rig.client.fetch([DIGEST], contents, LIMIT)
+    assert not contents.has(DIGEST)
+    assert rig.warnings == []
 
 
 def test_an_upload_that_is_refused_does_not_stop_lookups(rig: Rig) -> None:
