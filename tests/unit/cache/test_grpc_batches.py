@@ -147,16 +147,28 @@ def test_each_blob_is_alone_before_the_limits_of_the_server_are_known(server: Re
 
 
 def test_what_is_there_is_not_read_again_after_a_fault(server: ReapiServer, rig: Rig) -> None:
-    stored(server, {**SMALL, **LARGE})
-    faults = iter(["UNAVAILABLE"])
-    server.fault = lambda method: next(faults, "") if method == "BatchReadBlobs" else ""
-    last = list(SMALL)[-1]
-    cut = iter([14])
-    server.status_of = lambda sha256: next(cut, 0) if sha256 == last.sha256 else 0
+    stored(server, SMALL)
+    last, codes, asked = max(SMALL), iter([14, 14]), []
+
+    def status_of(sha256: str) -> int:
+        asked.append(sha256)
+        return next(codes, 0) if sha256 == last.sha256 else 0
+
+    server.status_of = status_of
     assert rig.fetch(*SMALL)
     assert {digest: rig.contents.get(digest) for digest in SMALL} == SMALL
-    assert server.calls == ["BatchReadBlobs"] * 3, "the batch twice, then the blob with the status alone"
+    assert len(asked) == len(SMALL) + 2, "the batch, then twice the blob with the status alone"
     assert rig.pauses == [0.2]
+    assert rig.warnings == []
+
+
+def test_a_batch_is_tried_again(server: ReapiServer, rig: Rig) -> None:
+    faults = {method: iter(["UNAVAILABLE"]) for method in ("BatchReadBlobs", "BatchUpdateBlobs")}
+    server.fault = lambda method: next(faults.get(method, iter(())), "")
+    assert rig.upload(SMALL) == ()
+    assert rig.fetch(*SMALL)
+    assert (server.calls.count("BatchUpdateBlobs"), server.calls.count("BatchReadBlobs")) == (2, 2)
+    assert rig.pauses == [0.2, 0.2]
     assert rig.warnings == []
 
 
