@@ -143,9 +143,11 @@ def measure_blobs(name: str, url: str, server: Server | None, blobs: Mapping[Dig
         RuntimeError: the cache did not do what it should.
 
     """
-    cache = CountedCache(open_shared_cache(url))
+    cache = open_shared_cache(url)
+    counted = CountedCache(cache)
     faults: list[str] = []
-    client = CacheClient(cache, faults.append, _LIMITS)
+    # A server counts its requests itself, and a cache that counts its calls would have no batches.
+    client = CacheClient(counted if server is None else cache, faults.append, _LIMITS)
     size_bytes = sum(digest.size_bytes for digest in blobs)
     results = _results(blobs)
     folder = Path(tempfile.mkdtemp(prefix="orch23-bench-"))
@@ -167,7 +169,7 @@ def measure_blobs(name: str, url: str, server: Server | None, blobs: Mapping[Dig
         "ask, all there": (lambda: ask(0), 0),
         "download all": (lambda: client.fetch(list(blobs), contents, size_bytes), size_bytes),
     }
-    counts: Server | CountedCache = server or cache
+    counts: Server | CountedCache = server or counted
     try:
         counts.served()
         for step, (call, moved) in steps.items():

@@ -30,6 +30,10 @@ class ReapiServer:
         self.entries: dict[str, bytes] = {}
         self.partial: dict[str, bytearray] = {}
         self.calls: list[str] = []
+        self.in_batches: list[str] = []
+        """The SHA-256 of each blob that came in a batch."""
+        self.status_of: Callable[[str], int] = lambda _sha256: 0
+        """Returns the code of the status of one blob in a batch."""
         self.metadata: list[dict[str, str]] = []
         self.fault: Callable[[str], str] = lambda _method: ""
         self.replaced: Callable[[str, bytes], bytes] = lambda _method, reply: reply
@@ -43,6 +47,8 @@ class ReapiServer:
             digest_functions=[2, 1], action_cache_update_capabilities={"update_enabled": True}
         )
         self.compress: Callable[[bytes], bytes] = zstd.compress
+        self.compressed: list[str] = []
+        """The blobs of messages with several that came compressed."""
         self.complete: set[str] = set()
         """The names of the large uploads that have ended."""
         self.port = 0
@@ -93,7 +99,7 @@ class ReapiServer:
             name = name or request.resource_name
             instance, _, kind, sha256, size = self._matched(_UPLOAD, name)
             is_compressed = self._is_compressed(kind)
-            if hashlib.sha256(self.blobs.get(sha256, b"")).hexdigest() == sha256:
+            if sha256 in self.blobs and hashlib.sha256(self.blobs[sha256]).hexdigest() == sha256:
                 committed = -1 if is_compressed else int(size)
                 return bytes(oracle_of("WriteResponse")(committed_size=committed).SerializeToString())
             had = self.partial.setdefault(name, bytearray())
@@ -153,8 +159,13 @@ class ReapiServer:
         reply = oracle_of("BatchReadBlobsResponse")()
         for digest in request.digests:
             one = reply.responses.add(digest=digest)
-            if digest.hash in self.blobs:
+            one.status.code = self.status_of(digest.hash)
+            if one.status.code:
+                one.status.message = "not this one"
+            elif digest.hash in self.blobs:
                 one.data = self.blobs[digest.hash]
+                if 1 in request.acceptable_compressors and 1 in self.capabilities.supported_compressors:
+                    one.data, one.compressor = self.compress(one.data), 1
             else:
                 one.status.code = _NOT_FOUND
         return reply
@@ -163,8 +174,18 @@ class ReapiServer:
         reply = oracle_of("BatchUpdateBlobsResponse")()
         for one in request.requests:
             made = reply.responses.add(digest=one.digest)
-            if hashlib.sha256(one.data).hexdigest() == one.digest.hash and len(one.data) == one.digest.size_bytes:
-                self.blobs[one.digest.hash] = one.data
+            self.in_batches.append(one.digest.hash)
+            made.status.code = self.status_of(one.digest.hash)
+            data = one.data
+            if one.compressor and one.compressor not in self.capabilities.supported_batch_update_compressors:
+                raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
+            if one.compressor:
+                self.compressed.append(one.digest.hash)
+                data = zstd.decompress(data)
+            if made.status.code:
+                made.status.message = "not this one"
+            elif hashlib.sha256(data).hexdigest() == one.digest.hash and len(data) == one.digest.size_bytes:
+                self.blobs[one.digest.hash] = data
             else:
                 made.status.code, made.status.message = _INVALID, "other bytes"
         return reply
@@ -235,12 +256,20 @@ def _status(code: grpc.StatusCode) -> tuple[grpc.StatusCode, str]:
 
 @contextlib.contextmanager
 def serving_reapi(
-    credentials: Any = None, made: ReapiServer | None = None, port: int = 0, threads: int = 16
+    credentials: Any = None,
+    made: ReapiServer | None = None,
+    port: int = 0,
+    threads: int = 16,
+    message_bytes: int = 4 << 20,
 ) -> Iterator[ReapiServer]:
-    """Run a server for a while, encrypted if it gets credentials."""
+    """Run a server for a while, encrypted if it gets credentials. It refuses requests larger than `message_bytes`."""
     made = made or ReapiServer()
     with ThreadPoolExecutor(threads) as pool:
-        options = (("grpc.so_reuseport", 0), ("grpc.max_send_message_length", 64 << 20))
+        options = (
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_send_message_length", 64 << 20),
+            ("grpc.max_receive_message_length", message_bytes),
+        )
         server = grpc.server(pool, (_Handler(made),), options=options)
         address = f"127.0.0.1:{port}"
         if credentials is None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from orch23.model.errors import CacheFault
+from orch23.model.errors import BlobFault, CacheFault
 
 _Result = TypeVar("_Result")
 
@@ -17,7 +17,7 @@ class CacheLimits(Struct, frozen=True, kw_only=True):
     A call usually takes `usual_s` and the time of its bytes at `slowest_bytes_per_s`. All time beyond, of all calls of
     a run, is `patience_s` at most; then the cache is switched off. So a dead or slow cache costs this time once.
     `pending` is the maximum number of results that wait for their upload, `batch` that of digests in one question,
-    `damaged` that of blobs with wrong bytes.
+    `damaged` that of blobs with wrong bytes, and that of blobs which the cache refuses.
     """
 
     delays_s: tuple[float, ...] = (0.2, 1.0)
@@ -49,6 +49,7 @@ class Availability:
         self._limits, self._on_off, self._clock, self._pause = limits, on_off, clock, pause
         self._lock = threading.Lock()
         self._patience_s = limits.patience_s
+        self._refused = 0
         self.is_on = True
 
     def switch_off(self, reason: str = "") -> None:
@@ -77,6 +78,7 @@ class Availability:
 
         Raises:
             CacheFault: it failed for good: the cache is switched off. Or it was switched off meanwhile.
+            BlobFault: only one blob failed; the cache is switched off after some of these.
 
         """
         began_s = self._clock()
@@ -88,11 +90,17 @@ class Availability:
             except CacheFault as fault:
                 delays_s = self._limits.delays_s[number : number + 1] if fault.transient else ()
                 if not delays_s or self.overdue_s(began_s, usual_s) <= delays_s[0]:
-                    self.switch_off(_after(fault.message, number + 1))
+                    if not isinstance(fault, BlobFault) or self._is_refused_too_often():
+                        self.switch_off(_after(fault.message, number + 1))
                     raise
                 self._pause(delays_s[0])
         message = "the cache is switched off"
         raise CacheFault(message)
+
+    def _is_refused_too_often(self) -> bool:
+        with self._lock:
+            self._refused += 1
+            return self._refused >= self._limits.damaged
 
 
 def _after(message: str, tries: int) -> str:

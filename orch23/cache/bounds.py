@@ -48,11 +48,12 @@ def guarded(call: Callable[[], _Result]) -> _Result:
 
     Raises:
         CacheFault: it raised one, or any other exception.
+        WrongBytesError: it raised it.
 
     """
     try:
         return call()
-    except CacheFault:
+    except (CacheFault, WrongBytesError):
         raise
     except Exception as error:
         # Without its text, which may contain a URL with a password.

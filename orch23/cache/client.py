@@ -7,7 +7,7 @@ the run, after a bounded time in all.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace as replaced
 
 from orch23.cache.availability import Availability, CacheLimits
+from orch23.cache.batches import batches_of, read_each
 from orch23.cache.bounds import EMPTY, MAX_ENTRY_BYTES, WrongBytesError, guarded, is_valid, reading, verified
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.cache.uploads import Uploads
@@ -119,7 +120,10 @@ class CacheClient:
             # It may be the second try.
             found[:] = chunks
 
-        task = self._timed(lambda: self._read(digest, join), digest.size_bytes)
+        def read() -> bool:
+            return self._use(digest, guarded(lambda: self._cache.blob(digest)), join)
+
+        task = self._timed(read, digest.size_bytes)
         is_there = self._wait(self._downloads.submit(task))
         return b"".join(found) if is_there else None
 
@@ -142,13 +146,19 @@ class CacheClient:
             return False
         is_complete = threading.Event()
         is_complete.set()
+        left = set(absent)
 
-        def copy(digest: Digest) -> bool:
-            if is_complete.is_set() and not self._read(digest, contents.put_chunks):
-                is_complete.clear()
+        def copy(group: Sequence[Digest]) -> bool:
+            wanted = [digest for digest in group if digest in left]
+            for digest, chunks in read_each(self._cache, wanted) if is_complete.is_set() else ():
+                if not self._use(digest, chunks, contents.put_chunks):
+                    is_complete.clear()
+                    break
+                left.discard(digest)
             return is_complete.is_set()
 
-        tasks = [self._timed(partial(copy, digest), digest.size_bytes) for digest in absent]
+        groups = batches_of(self._cache, absent)
+        tasks = [self._timed(partial(copy, group), sum(one.size_bytes for one in group)) for group in groups]
         for task in tasks:
             self._downloads.submit(task)
         # Wait for all, also after one has failed: the caller has the store for itself again.
@@ -188,13 +198,13 @@ class CacheClient:
         with contextlib.suppress(CacheFault):
             guarded(self._cache.close)
 
-    def _read(self, digest: Digest, use: Callable[[Iterator[bytes]], object]) -> bool:
+    def _use(self, digest: Digest, chunks: Iterator[bytes] | None, use: Callable[[Iterator[bytes]], object]) -> bool:
         """Let `use` read the verified chunks of a blob; return False if it is missing or damaged."""
-        chunks = guarded(lambda: self._cache.blob(digest))
         if chunks is None:
             self._uploads.forget(digest)
             return False
         with contextlib.closing(self._resumed(digest, chunks)) as resumed:
+            next(resumed)
             try:
                 use(verified(resumed, digest))
             except WrongBytesError:
@@ -208,11 +218,13 @@ class CacheClient:
         return True
 
     def _resumed(self, digest: Digest, chunks: Iterator[bytes]) -> Generator[bytes, None, None]:
-        """Yield the chunks of a blob; after a transient fault, go on where it was, as long as there is progress."""
+        """Yield an empty chunk, then those of a blob. After a transient fault, go on if there was progress."""
         at, left = 0, chunks
         while True:
             began_at = at
             with reading(left) as guarded_chunks:
+                if left is chunks:
+                    yield b""
                 try:
                     for chunk in self._counted(guarded_chunks):
                         at += len(chunk)

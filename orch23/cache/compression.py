@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from orch23.cache.bounds import CHUNK_BYTES
-from orch23.model.errors import CacheFault
+from orch23.cache.bounds import CHUNK_BYTES, WrongBytesError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -46,7 +45,7 @@ def decompressed(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
     A small blob can contain terabytes. The caller compares size and digest.
 
     Raises:
-        CacheFault: the chunks are not frames of zstd.
+        WrongBytesError: the chunks are not frames of zstd.
 
     """
     zstd = _zstd()
@@ -61,8 +60,7 @@ def decompressed(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
             try:
                 piece = decompressor.decompress(data, max_length=min(left, CHUNK_BYTES))
             except zstd.ZstdError:
-                message = "a compressed blob is damaged"
-                raise CacheFault(message) from None
+                raise WrongBytesError from None
             data = decompressor.unused_data
             left -= len(piece)
             if piece:

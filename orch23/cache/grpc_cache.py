@@ -1,77 +1,53 @@
 """A shared cache behind Bazel's Remote Execution API with gRPC, such as bazel-remote, Buildbarn or buildbox-casd.
 
-The path of the URL is the name of the instance. Blobs are compressed if the server can do it.
+The path of the URL is the name of the instance. Compressed blobs are not used.
 """
 
 import threading
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, after, checked_sha256, started
-from orch23.cache.compression import can_compress, compressed, decompressed
-from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, TooLargeError, deadline_s, status_fault
+from orch23.cache import grpc_batches, grpc_streams
+from orch23.cache.bounds import MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.cache.compression import can_compress
+from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, Instance, TooLargeError, no_sense
 from orch23.model.digest import Digest
-from orch23.model.errors import CacheFault
+from orch23.model.errors import BlobFault, CacheFault
 from orch23.model.ports import ChunkSource
 from orch23.reapi.messages import (
     SHA256,
     ZSTD,
     ActionCacheUpdateCapabilities,
     ActionResultProto,
-    BatchReadBlobsRequest,
-    BatchReadBlobsResponse,
-    BatchUpdateBlobsRequest,
-    BatchUpdateBlobsResponse,
-    BlobUpdate,
     CacheCapabilities,
     FindMissingBlobsRequest,
     FindMissingBlobsResponse,
     GetActionResultRequest,
     GetCapabilitiesRequest,
-    QueryWriteStatusRequest,
-    QueryWriteStatusResponse,
-    ReadRequest,
-    ReadResponse,
-    RpcStatus,
     ServerCapabilities,
     UpdateActionResultRequest,
-    WriteRequest,
-    WriteResponse,
     digest_of,
     digest_proto,
 )
-from orch23.reapi.wire import DecodeError, Message, decode
+from orch23.reapi.wire import DecodeError, decode
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     Credentials: TypeAlias = Callable[[str], Mapping[str, str]]
 
-M = TypeVar("M", bound=Message)
+_Result = TypeVar("_Result")
 
 _API = "/build.bazel.remote.execution.v2"
 _CAPABILITIES = f"{_API}.Capabilities/GetCapabilities"
 _GET_RESULT = f"{_API}.ActionCache/GetActionResult"
 _UPDATE_RESULT = f"{_API}.ActionCache/UpdateActionResult"
 _FIND_MISSING = f"{_API}.ContentAddressableStorage/FindMissingBlobs"
-_BATCH_READ = f"{_API}.ContentAddressableStorage/BatchReadBlobs"
-_BATCH_UPDATE = f"{_API}.ContentAddressableStorage/BatchUpdateBlobs"
-_READ, _WRITE = "/google.bytestream.ByteStream/Read", "/google.bytestream.ByteStream/Write"
-_QUERY_WRITE = "/google.bytestream.ByteStream/QueryWriteStatus"
 
-_BATCH_BYTES = 4 << 20
-"""The maximum of a message that gRPC servers accept if they are not configured."""
-_ENVELOPE_BYTES = 4096
-"""The maximum of the other fields of a message with one blob."""
 _QUESTION_DIGESTS = 10_000
 """Digests in one question: less than 1 MB."""
-_RESUMED = 3
-_OK, _NOT_FOUND = 0, 5
-_CODES = {3: "INVALID_ARGUMENT", 7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 13: "INTERNAL", 14: "UNAVAILABLE"}
 
 
 def open_grpc(url: str, credentials: "Credentials") -> "GrpcCache":
@@ -110,6 +86,8 @@ class GrpcCache:
         A server that takes no entries from this user gets blobs only without `takes_entries`.
         """
         self.calls, self.instance, self.headers = calls, instance, headers
+        self._server = Instance(calls, instance, headers)
+        self._has_batches = True
         self._takes_entries = takes_entries
         self._lock = threading.Lock()
         self._known: CacheCapabilities | None = None
@@ -142,7 +120,7 @@ class GrpcCache:
             instance_name=self.instance, action_digest=digest_proto(digest), action_result=result
         )
         try:
-            self._unary(_UPDATE_RESULT, request, ActionResultProto, len(data))
+            self._server.unary(_UPDATE_RESULT, request, ActionResultProto, len(data))
         except TooLargeError:
             return
 
@@ -156,10 +134,10 @@ class GrpcCache:
         for start in range(0, len(asked), _QUESTION_DIGESTS):
             protos = tuple(map(digest_proto, asked[start : start + _QUESTION_DIGESTS]))
             request = FindMissingBlobsRequest(instance_name=self.instance, blob_digests=protos)
-            reply = self._unary(_FIND_MISSING, request, FindMissingBlobsResponse)
+            reply = self._server.unary(_FIND_MISSING, request, FindMissingBlobsResponse)
             absent = set(reply.missing_blob_digests)
             if not absent <= set(protos):
-                _refuse(_FIND_MISSING, "it has other digests")
+                no_sense(_FIND_MISSING, "it has other digests")
             found += [digest_of(proto) for proto in protos if proto in absent]
         return found
 
@@ -174,15 +152,32 @@ class GrpcCache:
         checked_sha256(digest)
         if self._takes_entries:
             self._check_writable()
-        if digest.size_bytes > self._batch_bytes():
-            self._write(digest, chunks)
-            return
-        update = BlobUpdate(digest=digest_proto(digest), data=b"".join(chunks()))
-        request = BatchUpdateBlobsRequest(instance_name=self.instance, requests=(update,))
-        reply = self._unary(_BATCH_UPDATE, request, BatchUpdateBlobsResponse, digest.size_bytes)
-        if [one.digest for one in reply.responses] != [update.digest]:
-            _refuse(_BATCH_UPDATE, "it has other digests")
-        _check(_BATCH_UPDATE, reply.responses[0].status)
+        if self._is_small(digest):
+            faults = self._put_batch({digest: b"".join(chunks())})
+            if faults is not None:
+                for fault in faults.values():
+                    raise fault
+                return
+        is_compressed = self._compresses(self._capabilities().supported_compressors)
+        grpc_streams.write(self._server, digest, chunks, is_compressed=is_compressed)
+
+    def batches(self, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:
+        """See the port. Before the server has stated its limits, each blob is alone."""
+        if self._known is None or not self._has_batches:
+            return [[digest] for digest in digests]
+        return grpc_batches.grouped(digests, self._batch_bytes())
+
+    def read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | None]:
+        """See the port."""
+        found = self._read_batch(digests) or {}
+        return {digest: one for digest, one in found.items() if not isinstance(one, CacheFault)}
+
+    def put_batch(self, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:
+        """See the port."""
+        if self._takes_entries:
+            self._check_writable()
+        faults = self._put_batch(blobs)
+        return blobs.keys() if faults is None else faults.keys()
 
     def discard(self, digest: Digest) -> None:
         """Do nothing: the server verifies each upload."""
@@ -194,85 +189,42 @@ class GrpcCache:
     def _chunks(self, digest: Digest, offset: int) -> Iterator[bytes]:
         """Yield two empty chunks before those of the blob; only one if there is none."""
         yield b""
-        if digest.size_bytes <= self._batch_bytes():
-            data = self._read_small(digest)
-            if data is not None:
-                yield b""
-                yield data[offset:]
-            return
+        if self._is_small(digest):
+            found = self._read_batch((digest,))
+            if found is not None:
+                data = found[digest]
+                if isinstance(data, CacheFault):
+                    raise data
+                if data is not None:
+                    yield b""
+                    yield data[offset:]
+                return
         is_compressed = self._compresses(self._capabilities().supported_compressors)
-        name = f"{self._prefix()}{_blob_name(digest, is_compressed=is_compressed)}"
-        # The offset is that of the blob, also if it is sent compressed.
-        request = ReadRequest(resource_name=name, read_offset=offset)
-        replies = self.calls.read(_READ, request, ReadResponse, self.headers(), deadline_s(digest.size_bytes))
-        try:
-            waiting = [next(replies, ReadResponse()).data]
-            yield b""
-            parts = _parts(waiting, replies)
-            yield from decompressed(parts, digest.size_bytes - offset) if is_compressed else parts
-        except AbsentError:
-            return
-        except TooLargeError:
-            _refuse(_READ, "a part of a blob is too large")
-        finally:
-            replies.close()
+        yield from grpc_streams.read(self._server, digest, offset, is_compressed=is_compressed)
 
-    def _read_small(self, digest: Digest) -> bytes | None:
-        request = BatchReadBlobsRequest(instance_name=self.instance, digests=(digest_proto(digest),))
-        reply = self._unary(_BATCH_READ, request, BatchReadBlobsResponse, digest.size_bytes)
-        if [one.digest for one in reply.responses] != [digest_proto(digest)] or reply.responses[0].compressor:
-            _refuse(_BATCH_READ, "it has other digests, or a compressed blob")
-        (found,) = reply.responses
-        if found.status is not None and found.status.code == _NOT_FOUND:
-            return None
-        _check(_BATCH_READ, found.status)
-        # Some servers do not compare sizes.
-        return found.data if len(found.data) == digest.size_bytes else None
-
-    def _write(self, digest: Digest, chunks: ChunkSource) -> None:
-        is_compressed = self._compresses(self._capabilities().supported_compressors)
-        name = f"{self._prefix()}uploads/{uuid.uuid4()}/{_blob_name(digest, is_compressed=is_compressed)}"
-        # The size of a compressed upload is known at its end; -1 says that the server had the blob.
-        stored = {digest.size_bytes, *((-1,) if is_compressed else ())}
-        offset = 0
-        for number in range(_RESUMED + 1):
-            sent = after(compressed(chunks()) if is_compressed else chunks(), offset)
-            pieces = (piece for chunk in sent for piece in _pieces(chunk))
-            requests = _requests(name, offset, pieces, stored.add)
-            limit_s = deadline_s(digest.size_bytes)
-            try:
-                reply = self.calls.write(_WRITE, requests, WriteResponse, self.headers(), limit_s)
-            except (AbsentError, TooLargeError):
-                _refuse(_WRITE, "the server does not take the blob")
-            except CacheFault as fault:
-                found = self._committed(name) if fault.transient and number < _RESUMED else _NOTHING
-                if found.complete or (not is_compressed and found.committed_size == digest.size_bytes):
-                    return
-                if found.committed_size <= offset or (not is_compressed and found.committed_size > digest.size_bytes):
-                    raise
-                offset = found.committed_size
-                continue
-            if reply.committed_size not in stored:
-                _refuse(_WRITE, f"{reply.committed_size} of {digest.size_bytes} bytes were stored")
-            return
-
-    def _committed(self, name: str) -> QueryWriteStatusResponse:
-        """Return how much of an upload the server has; nothing if it does not know."""
-        request = QueryWriteStatusRequest(resource_name=name)
-        try:
-            return self._unary(_QUERY_WRITE, request, QueryWriteStatusResponse)
-        except CacheFault:
-            return _NOTHING
+    def _is_small(self, digest: Digest) -> bool:
+        """Return whether a blob is sent in a message with others."""
+        return digest.size_bytes <= self._batch_bytes() and self._has_batches
 
     def _compresses(self, compressors: Collection[int]) -> bool:
         """Return whether blobs are sent with zstd: the server and this machine can do it."""
         return ZSTD in compressors and can_compress()
 
-    def _unary(self, method: str, request: Message, reply: type[M], size_bytes: int = 0) -> M:
+    def _read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | BlobFault | None] | None:
+        accepts = self._compresses(self._capabilities().supported_compressors)
+        return self._in_batch(lambda: grpc_batches.read_batch(self._server, digests, accepts_compressed=accepts))
+
+    def _put_batch(self, blobs: Mapping[Digest, bytes]) -> Mapping[Digest, BlobFault] | None:
+        compresses = self._compresses(self._capabilities().supported_batch_update_compressors)
+        return self._in_batch(lambda: grpc_batches.put_batch(self._server, blobs, is_compressed=compresses))
+
+    def _in_batch(self, call: Callable[[], _Result]) -> _Result | None:
+        """Return the result of a call with several blobs; None if this server cannot: they are streams from now on."""
         try:
-            return self.calls.unary(method, request, reply, self.headers(), deadline_s(size_bytes))
-        except AbsentError:
-            raise status_fault(method, "NOT_FOUND", f"instance {self.instance!r}") from None
+            return call()
+        except grpc_batches.UnusableBatchesError:
+            self._has_batches = False
+            return None
 
     def _capabilities(self) -> CacheCapabilities:
         """Return what the server can do.
@@ -302,53 +254,4 @@ class GrpcCache:
 
     def _batch_bytes(self) -> int:
         """Return the maximum size of a blob that is sent in one message."""
-        known = self._capabilities().max_batch_total_size_bytes
-        return min(known, _BATCH_BYTES) - _ENVELOPE_BYTES if known > 0 else _BATCH_BYTES - _ENVELOPE_BYTES
-
-    def _prefix(self) -> str:
-        return f"{self.instance}/" if self.instance else ""
-
-
-_NOTHING = QueryWriteStatusResponse()
-
-
-def _blob_name(digest: Digest, *, is_compressed: bool) -> str:
-    """Return the end of the name of a blob that is read or written in parts."""
-    folder = "compressed-blobs/zstd" if is_compressed else "blobs"
-    return f"{folder}/{digest.sha256}/{digest.size_bytes}"
-
-
-def _parts(waiting: list[bytes], replies: Iterator[ReadResponse]) -> Iterator[bytes]:
-    """Yield the bytes of a blob. While the next part comes, none is kept but the piece that the caller has."""
-    while waiting:
-        yield from _pieces(waiting.pop())
-        waiting += (reply.data for reply in islice(replies, 1))
-
-
-def _requests(
-    name: str, offset: int, pieces: Iterator[bytes], on_end: Callable[[int], object]
-) -> Iterator[WriteRequest]:
-    """Yield the messages that write a blob from an offset on; `on_end` gets its size."""
-    at, piece = offset, next(pieces, b"")
-    for following in chain(pieces, (None,)):
-        if following is None:
-            on_end(at + len(piece))
-        first = name if at == offset else ""
-        yield WriteRequest(resource_name=first, write_offset=at, finish_write=following is None, data=piece)
-        at, piece = at + len(piece), following or b""
-
-
-def _pieces(data: bytes) -> Iterator[bytes]:
-    while data:
-        piece, data = data[:CHUNK_BYTES], data[CHUNK_BYTES:]
-        yield piece
-
-
-def _check(method: str, status: RpcStatus | None) -> None:
-    if status is not None and status.code != _OK:
-        raise status_fault(method, _CODES.get(status.code, f"status {status.code}"), status.message)
-
-
-def _refuse(method: str, why: str) -> NoReturn:
-    message = f"the reply to {method.rpartition('/')[2]} makes no sense: {why}"
-    raise CacheFault(message)
+        return grpc_batches.batch_bytes(self._capabilities().max_batch_total_size_bytes)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from orch23.cache.bounds import MAX_ENTRY_BYTES
 from orch23.model.errors import CacheFault
@@ -166,6 +166,31 @@ class GrpcCalls:
             return self._made
 
 
+class Instance:
+    """An instance of a server: the calls with its name, and with the headers that log in."""
+
+    def __init__(self, calls: GrpcCalls, name: str, headers: Callable[[], Mapping[str, str]]) -> None:
+        """Set the name, which may be empty, and what returns the headers."""
+        self.calls, self.name, self.headers = calls, name, headers
+
+    @property
+    def prefix(self) -> str:
+        """Return the beginning of the names of its resources."""
+        return f"{self.name}/" if self.name else ""
+
+    def unary(self, method: str, request: Message, reply: type[M], size_bytes: int = 0) -> M:
+        """Return the reply to a request with some bytes of blobs.
+
+        Raises:
+            TooLargeError, CacheFault: as for `GrpcCalls.unary`. An instance that is not there is a fault.
+
+        """
+        try:
+            return self.calls.unary(method, request, reply, self.headers(), deadline_s(size_bytes))
+        except AbsentError:
+            raise status_fault(method, "NOT_FOUND", f"instance {self.name!r}") from None
+
+
 def _replies(method: str, call: Iterator[bytes]) -> Iterator[bytes]:
     return iter(lambda: _guarded(method, lambda: next(call, None)), None)
 
@@ -178,8 +203,7 @@ def _decoded(method: str, reply: type[M], data: bytes) -> M:
     try:
         return decode(reply, data)
     except DecodeError as error:
-        message = f"the reply to {_short(method)} makes no sense: {error}"
-        raise CacheFault(message) from None
+        no_sense(method, str(error))
 
 
 def _guarded(method: str, call: Callable[[], Any]) -> Any:
@@ -207,6 +231,12 @@ def status_fault(method: str, name: str, detail: str, details: bytes = b"") -> S
     if name in _LOGIN:
         text = f"the server refused the login ({name})"
     return StatusFault(text, name, details)
+
+
+def no_sense(method: str, why: str) -> NoReturn:
+    """Raise the fault of a reply that is not one to the request."""
+    message = f"the reply to {_short(method)} makes no sense: {why}"
+    raise CacheFault(message)
 
 
 def _short(method: str) -> str:

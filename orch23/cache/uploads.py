@@ -1,11 +1,13 @@
 """Upload results to a shared cache in the background: first the blobs that it does not have, then the entry."""
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from orch23.cache.availability import Availability, CacheLimits
+from orch23.cache.batches import batches_of, put_together
 from orch23.cache.bounds import guarded, verified
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.model.digest import Digest
@@ -41,6 +43,7 @@ class Uploads:
         self._new: deque[_Upload] = deque()
         self._is_announcing = False
         self._in_flight: dict[Digest, list[_Upload]] = {}
+        self._ready: deque[_Upload] = deque()
         self._there: set[Digest] = set()
         self._damaged: set[Digest] = set()
         self._unsent: set[Digest] = set()
@@ -89,7 +92,12 @@ class Uploads:
         self._threads.stop()
 
     def _submit(self, call: Callable[[], None]) -> None:
-        self._threads.submit(Task(call, 0.0))
+        def run() -> None:
+            # Before further blobs: a result counts only with its entry, and time may run out.
+            self._send_ready()
+            call()
+
+        self._threads.submit(Task(run, 0.0))
 
     def _announce_all(self) -> None:
         """Announce the new results, in one thread: the questions for results that come meanwhile are asked as one."""
@@ -117,10 +125,9 @@ class Uploads:
                     self._in_flight[digest].append(upload)
                 if not needed:
                     ready.append(upload)
-        for digest, source in sources.items():
-            self._submit(partial(self._send_blob, digest, source))
-        for upload in ready:
-            self._submit(partial(self._send_entry, upload))
+        for group in batches_of(self._cache, sources):
+            self._submit(partial(self._send_blobs, {digest: sources[digest] for digest in group}))
+        self._add_ready(ready)
 
     def _taken(self) -> list[_Upload]:
         """Take new results, with as many blobs as one question has; none ends the announcements."""
@@ -147,12 +154,38 @@ class Uploads:
         usual_s = self._limits.usual_time_s(0)
         return self._availability.tried(lambda: guarded(lambda: self._cache.missing(digests)), usual_s)
 
-    def _send_blob(self, digest: Digest, source: ChunkSource) -> None:
+    def _send_blobs(self, sources: Mapping[Digest, ChunkSource]) -> None:
+        """Upload blobs in one request, if it can have several; those that were not stored by it one by one."""
+        sent = self._put_together(sources) if len(sources) > 1 else ()
+        for digest in sent:
+            self._end_blob(digest, is_sent=True)
+        for digest, source in sources.items():
+            if digest not in sent:
+                self._end_blob(digest, is_sent=self._is_sent(digest, source))
+
+    def _put_together(self, sources: Mapping[Digest, ChunkSource]) -> Collection[Digest]:
+        """Upload blobs in one request; return those that were stored."""
+        blobs: dict[Digest, bytes] = {}
+        for digest, source in sources.items():
+            # One whose bytes are gone from this machine is not sent alone either.
+            with contextlib.suppress(Exception):
+                blobs[digest] = b"".join(verified(source(), digest))
+        usual_s = self._limits.usual_time_s(sum(digest.size_bytes for digest in blobs))
+        try:
+            left = self._availability.tried(lambda: put_together(self._cache, blobs), usual_s)
+        except CacheFault:
+            return ()
+        return blobs.keys() - set(left)
+
+    def _is_sent(self, digest: Digest, source: ChunkSource) -> bool:
         try:
             usual_s = self._limits.usual_time_s(digest.size_bytes)
-            is_sent = self._availability.tried(lambda: self._put(digest, source), usual_s)
+            return self._availability.tried(lambda: self._put(digest, source), usual_s)
         except CacheFault:
-            is_sent = False
+            return False
+
+    def _end_blob(self, digest: Digest, *, is_sent: bool) -> None:
+        """Note what became of a blob. The entries that have waited for it last are sent next."""
         with self._changed:
             waiting = self._in_flight.pop(digest)
             if is_sent:
@@ -164,8 +197,7 @@ class Uploads:
             ended = [upload for upload in waiting if not upload.left]
         if is_sent:
             self._on_sent(digest.size_bytes)
-        for upload in ended:
-            self._send_entry(upload)
+        self._add_ready(ended)
 
     def _put(self, digest: Digest, source: ChunkSource) -> bool:
         """Upload a blob; return False if its bytes are gone from this machine: the cache works."""
@@ -185,6 +217,20 @@ class Uploads:
                 return False
             raise
         return True
+
+    def _add_ready(self, uploads: Sequence[_Upload]) -> None:
+        for upload in uploads:
+            self._ready.append(upload)
+            self._submit(self._send_ready)
+
+    def _send_ready(self) -> None:
+        """Send the entries whose blobs are all sent, in as many threads as call this."""
+        while True:
+            with self._changed:
+                upload = self._ready.popleft() if self._ready else None
+            if upload is None:
+                return
+            self._send_entry(upload)
 
     def _send_entry(self, upload: _Upload) -> None:
         def put() -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
+from orch23.cache.batches import batches_of, put_together
 from orch23.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verified
 from orch23.cache.grpc_cache import GrpcCache
 from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
@@ -225,8 +226,9 @@ class ReapiEngine:
         with self._lock:
             again = self._suspect & blobs.keys()
             self._suspect -= again
-        for digest in sorted({*again, *self._blobs.missing(blobs)}):
-            self._blobs.put_blob(digest, lambda digest=digest: (blobs[digest],))  # type: ignore[misc]
+        for group in batches_of(self._blobs, sorted({*again, *self._blobs.missing(blobs)})):
+            for digest in put_together(self._blobs, {digest: blobs[digest] for digest in group}):
+                self._blobs.put_blob(digest, lambda digest=digest: (blobs[digest],))  # type: ignore[misc]
 
     def _follow(self, execution: _Execution) -> None:
         """Wait for the end of an execution, also while the server cannot be reached: the executor has the patience."""

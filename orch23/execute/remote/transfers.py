@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from orch23.cache.batches import batches_of, put_together, read_each
 from orch23.cache.bounds import WrongBytesError, guarded, is_valid, reading, verified
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, MissingBytesError
@@ -51,8 +52,9 @@ class Transfers:
             CacheFault, MissingBytesError: as for `upload`.
 
         """
-        for digest in sorted(digests):
-            self._send(digest)
+        for group in batches_of(self._cache, sorted(digests)):
+            for digest in self._sent_together(group):
+                self._send(digest)
 
     def fetch(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
         """Copy blobs to the content store. Return those that the cache does not have, or whose bytes are wrong.
@@ -62,18 +64,26 @@ class Transfers:
             OSError: the content store cannot store them.
 
         """
-        absent = (digest for digest in sorted(set(digests)) if not self._contents.has(digest))
-        return tuple(digest for digest in absent if not self._tried(partial(self._copy, digest)))
+        absent = {digest for digest in digests if not self._contents.has(digest)}
+        lost = {digest for digest in absent if not is_valid(digest)}
+        for digest in absent - lost:
+            if not digest.size_bytes and self._contents.put(b"") != digest:
+                lost.add(digest)
+        # A cache need not store the blob without bytes.
+        wanted = [digest for digest in sorted(absent - lost) if digest.size_bytes]
+        for group in batches_of(self._cache, wanted):
+            left = set(group)
+            self._tried(partial(self._copy, group, left, lost))
+        return tuple(sorted(lost))
 
-    def _copy(self, digest: Digest) -> bool:
-        if not is_valid(digest):
-            return False
-        if not digest.size_bytes:
-            # A cache need not store it.
-            return self._contents.put(b"") == digest
-        chunks = guarded(partial(self._cache.blob, digest))
-        if chunks is None:
-            return False
+    def _copy(self, group: Sequence[Digest], left: set[Digest], lost: set[Digest]) -> None:
+        """Copy the blobs of a group that are left, and take them out of it; add those that are missing to `lost`."""
+        for digest, chunks in read_each(self._cache, [digest for digest in group if digest in left]):
+            if chunks is None or not self._stored(digest, chunks):
+                lost.add(digest)
+            left.discard(digest)
+
+    def _stored(self, digest: Digest, chunks: Iterator[bytes]) -> bool:
         with reading(chunks) as guarded_chunks:
             try:
                 self._contents.put_chunks(verified(guarded_chunks, digest))
@@ -81,6 +91,21 @@ class Transfers:
                 guarded(partial(self._cache.discard, digest))
                 return False
         return True
+
+    def _sent_together(self, group: Sequence[Digest]) -> Iterable[Digest]:
+        """Upload blobs in one request, if it can have several; return those that have to be sent alone.
+
+        Raises:
+            CacheFault, MissingBytesError: as for `upload`.
+
+        """
+        if len(group) <= 1:
+            return group
+        blobs = {digest: self._contents.get(digest) for digest in group}
+        wrong = next((digest for digest, data in blobs.items() if len(data) != digest.size_bytes), None)
+        if wrong is not None:
+            raise MissingBytesError(wrong.sha256)
+        return self._tried(partial(put_together, self._cache, blobs))
 
     def _send(self, digest: Digest) -> None:
         """Upload a blob. An error of the content store is raised as it is, since the cache works."""

@@ -37,14 +37,15 @@ def test_each_cache_is_asked_gets_all_blobs_and_returns_them(monkeypatch):
     assert steps[5].row()[5] == "28 (2 HEAD ac, 12 HEAD cas, 2 PUT ac, 12 PUT cas)"
 
 
-def test_grpc_asks_for_all_blobs_in_one_request():
+def test_grpc_moves_all_blobs_in_one_request():
     pytest.importorskip("grpc")
     pytest.importorskip("google.protobuf")
     with serving("grpc", 0.0) as server:
-        asked, uploaded, again, _ = measure_blobs("grpc", server.url, server, make_blobs(12))
+        asked, uploaded, again, downloaded = measure_blobs("grpc", server.url, server, make_blobs(12))
     assert asked.served.requests == {"GetCapabilities": 1, "FindMissingBlobs": 1}
-    assert uploaded.served.requests["BatchUpdateBlobs"] == 12
+    assert uploaded.served.requests["BatchUpdateBlobs"] == 1
     assert again.served.requests == {"FindMissingBlobs": 1}
+    assert downloaded.served.requests == {"BatchReadBlobs": 1}
 
 
 def test_a_cache_with_other_blobs_is_an_error(tmp_path):

@@ -438,6 +438,19 @@ def test_results_that_come_during_a_question_are_in_the_next_one() -> None:
     rig.client.close()
 
 
+def test_an_entry_is_sent_before_the_blobs_of_other_results() -> None:
+    rig = Rig(CacheLimits(uploads=1))
+    is_added = threading.Event()
+    rig.cache.before = lambda name, _digest: name != "missing" or is_added.wait(20)
+    for number in range(3):
+        rig.client.upload(digest_bytes(b"action %d" % number), b"entry", source(b"%d" % number))
+    is_added.set()
+    assert rig.client.flush(10) == ()
+    assert rig.cache.asked.count("missing") <= 2
+    assert [name for name in rig.cache.asked if name != "missing"] == ["put_blob", "put_entry"] * 3
+    rig.client.close()
+
+
 def test_the_empty_blob_is_everywhere(rig: Rig) -> None:
     contents = MemoryContents()
     assert rig.client.fetch([digest_bytes(b"")], contents, 0)

@@ -433,6 +433,8 @@ CALLS: dict[str, Callable[[SharedCache], object]] = {
 @pytest.mark.parametrize("method", CALLS)
 def test_a_status_is_a_fault(server: ReapiServer, cache: SharedCache, method: str) -> None:
     for name, transient in STATUSES.items():
+        if name == "UNIMPLEMENTED" and method.startswith("Batch"):
+            continue
         server.fault = lambda one, name=name: name if one == method else ""  # type: ignore[misc]
         with pytest.raises(CacheFault, match=rf"^{method} failed: {name}, a {name}\?\[31m$") as raised:
             CALLS[method](cache)

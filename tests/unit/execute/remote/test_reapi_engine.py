@@ -152,7 +152,7 @@ def test_a_failed_precondition_without_details_uploads_everything(rig: Rig, serv
     server.fault = lambda method: next(faults, "") if method == "Execute" else ""
     assert output(rig, rig.executor.run(copying(rig))) == b"some bytes"
     assert executions(server) == ["Execute"] * 2
-    assert server.calls.count("BatchUpdateBlobs") == 2 * (2 + len(messages_of(server)))
+    assert len(server.in_batches) == 2 * (2 + len(messages_of(server)))
 
 
 def messages_of(server: ExecutionServer) -> set[str]:

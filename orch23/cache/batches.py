@@ -1,0 +1,42 @@
+"""Move several blobs of a shared cache in one request if its protocol can, otherwise one by one."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from orch23.cache.bounds import guarded
+from orch23.model.digest import Digest
+from orch23.model.ports import BlobBatches, SharedCache
+
+
+def batches_of(cache: SharedCache, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:
+    """Return the digests in groups that one call of `read_each` or `put_together` moves. Calls nothing."""
+    return cache.batches(digests) if isinstance(cache, BlobBatches) else [[digest] for digest in digests]
+
+
+def read_each(cache: SharedCache, group: Sequence[Digest]) -> Iterator[tuple[Digest, Iterator[bytes] | None]]:
+    """Yield each digest of a group with its chunks, not verified; None if the cache does not have the blob.
+
+    Raises:
+        CacheFault: as the cache does.
+
+    """
+    found: dict[Digest, bytes | None] = {}
+    if len(group) > 1 and isinstance(cache, BlobBatches):
+        found.update(guarded(lambda: cache.read_batch(group)))
+    for digest in group:
+        if digest in found:
+            data = found.pop(digest)
+            yield digest, None if data is None else iter((data,))
+        else:
+            yield digest, guarded(lambda digest=digest: cache.blob(digest))  # type: ignore[misc]
+
+
+def put_together(cache: SharedCache, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:
+    """Store the blobs of a group in one request. Return those that were not stored, which have to be put alone.
+
+    Raises:
+        CacheFault: as the cache does.
+
+    """
+    if len(blobs) <= 1 or not isinstance(cache, BlobBatches):
+        return blobs.keys()
+    return guarded(lambda: cache.put_batch(blobs))
