@@ -96,6 +96,7 @@ def test_one_connection_serves_all_requests(server: CacheServer, cache: SharedCa
 def test_an_entry_that_was_missing_a_moment_ago_is_not_asked_for_again(
     server: CacheServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
     assert cache.entry(ACTION) is None
     cache.put_entry(ACTION, b"")
     cache.put_entry(ACTION, b"\n")
@@ -107,7 +108,10 @@ def test_an_entry_that_was_missing_a_moment_ago_is_not_asked_for_again(
     assert server.methods() == ["GET ac", "HEAD ac", "PUT ac"], "it was asked for long ago"
 
 
-def test_small_blobs_are_uploaded_unasked(server: CacheServer, cache: SharedCache) -> None:
+def test_small_blobs_are_uploaded_unasked(
+    server: CacheServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
     small, large = bytes(UNASKED_BYTES), bytes(UNASKED_BYTES + 1)
     put(cache, large)
     server.asked.clear()

@@ -11,6 +11,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from obstore.store import ObjectStore, S3Store
 
+from orch23.cache import recent_misses
 from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES
 from orch23.cache.client import CacheClient
 from orch23.cache.object_store import ObjectStoreCache
@@ -119,7 +120,10 @@ def test_a_store_that_cannot_create_only_is_noticed_once(bucket: ObjectStore, er
     assert lenient.modes == ["create"] * (1 if error else 2) + [None]
 
 
-def test_what_was_missing_a_moment_ago_or_is_small_is_stored_unasked(bucket: ObjectStore) -> None:
+def test_what_was_missing_a_moment_ago_or_is_small_is_stored_unasked(
+    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
     lenient = Lenient(bucket)
     cache = ObjectStoreCache(lenient)  # type: ignore[arg-type]  # a double of what it uses
     assert cache.entry(ACTION) is None
