@@ -123,6 +123,14 @@ class CacheConformance:
         cache.put_entry(ACTION, second, replace=True)
         assert cache.entry(ACTION) == second
 
+    def test_the_first_entry_stays_after_a_lookup(self, cache: SharedCache) -> None:
+        first, second = self.entry_of([put(cache, b"one")]), self.entry_of([put(cache, b"two")])
+        assert cache.entry(ACTION) is None
+        for entry in (first, second, second):
+            cache.put_entry(ACTION, entry)
+        if self.keeps_first_entry:
+            assert cache.entry(ACTION) == first
+
     def test_missing_blobs_are_found_in_one_call(self, cache: SharedCache) -> None:
         there = [put(cache, b"%d" % number) for number in range(9)]
         absent = [digest_bytes(b"absent %d" % number) for number in range(60)]

@@ -1,10 +1,15 @@
-"""Move several blobs of a shared cache in one request if its protocol can, otherwise one by one."""
+"""Move blobs of a shared cache with few requests: several in one if its protocol can, and no needless questions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from orch23.cache.bounds import guarded
 from orch23.model.digest import Digest
-from orch23.model.ports import BlobBatches, SharedCache
+from orch23.model.ports import BlobBatches, CostlyQuestions, SharedCache
+
+
+def worth_asking(cache: SharedCache, digests: Collection[Digest]) -> Collection[Digest]:
+    """Return the blobs to ask for before an upload. The others are uploaded unasked. Calls nothing."""
+    return cache.worth_asking(digests) if isinstance(cache, CostlyQuestions) else digests
 
 
 def batches_of(cache: SharedCache, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:

@@ -12,6 +12,8 @@ from orch23.model.errors import CacheFault
 MAX_ENTRY_BYTES = 16 << 20
 """The maximum size of an entry. An ActionResult with 100,000 outputs has about this size."""
 CHUNK_BYTES = 1 << 20
+UNASKED_BYTES = 14_000
+"""An upload up to this size takes no longer than a question: it fits into the first window of TCP."""
 EMPTY = digest_bytes(b"")
 """Every cache has the empty blob: other clients of a cache may not upload it."""
 
@@ -28,6 +30,11 @@ class WrongBytesError(Exception):
 def is_valid(digest: Digest) -> bool:
     """Return whether a digest is a SHA-256 in hex with a size. One of a forged entry may be a path."""
     return _SHA256.fullmatch(digest.sha256) is not None and digest.size_bytes >= 0
+
+
+def larger(digests: Iterable[Digest]) -> list[Digest]:
+    """Return the blobs that take longer to upload than to ask for, if each has a request of its own."""
+    return [digest for digest in digests if digest.size_bytes > UNASKED_BYTES]
 
 
 def checked_sha256(digest: Digest) -> str:

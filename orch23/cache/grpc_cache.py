@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from orch23.cache import grpc_batches, grpc_streams
-from orch23.cache.bounds import MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, checked_sha256, started
 from orch23.cache.compression import can_compress
 from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, Instance, TooLargeError, no_sense
+from orch23.cache.recent_misses import RecentMisses
 from orch23.model.digest import Digest
 from orch23.model.errors import BlobFault, CacheFault
 from orch23.model.ports import ChunkSource
@@ -89,6 +90,7 @@ class GrpcCache:
         self._server = Instance(calls, instance, headers)
         self._has_batches = True
         self._takes_entries = takes_entries
+        self._misses = RecentMisses()
         self._lock = threading.Lock()
         self._known: CacheCapabilities | None = None
 
@@ -99,18 +101,23 @@ class GrpcCache:
         request = GetActionResultRequest(instance_name=self.instance, action_digest=digest_proto(digest))
         try:
             data = self.calls.unary_bytes(_GET_RESULT, request, self.headers(), CALL_S)
-        except (AbsentError, TooLargeError):
+        except AbsentError:
+            self._misses.note(digest)
+            return None
+        except TooLargeError:
             return None
         return data if len(data) <= MAX_ENTRY_BYTES else None
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
-        """See the port. The second of two writers at once may win.
+        """See the port. Of two that write within some seconds the second may win.
 
         An entry that is too large for a message of the server is not stored.
         """
         self._check_writable()
-        if not replace and self.entry(digest) is not None:
-            return
+        if not replace and not self._misses.take(digest):
+            if self.entry(digest) is not None:
+                return
+            self._misses.take(digest)
         try:
             result = decode(ActionResultProto, data)
         except DecodeError as error:
@@ -140,6 +147,10 @@ class GrpcCache:
                 no_sense(_FIND_MISSING, "it has other digests")
             found += [digest_of(proto) for proto in protos if proto in absent]
         return found
+
+    def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """See the port. One question is for all of them."""
+        return digests if sum(digest.size_bytes for digest in digests) > UNASKED_BYTES else ()
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""

@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orch23.cache.bounds import MAX_ENTRY_BYTES, after, checked_sha256, started
+from orch23.cache.bounds import MAX_ENTRY_BYTES, after, checked_sha256, larger, started
 from orch23.cache.compression import can_compress, decompressed
 from orch23.cache.daemon_threads import map_in_threads
+from orch23.cache.recent_misses import RecentMisses
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
@@ -49,12 +50,14 @@ class HttpCache:
     ) -> None:
         """Set the URL, without a slash at its end, and what returns the headers that log in to it."""
         self._url, self._credentials, self._pool = url, credentials, pool
+        self._misses = RecentMisses()
         self._is_closed = False
 
     def entry(self, digest: Digest) -> bytes | None:
         """See the port."""
         with self._reply("GET", f"ac/{checked_sha256(digest)}") as reply:
             if not _is_there(reply):
+                self._misses.note(digest)
                 return None
             size_bytes = _length(reply)
             if size_bytes is not None and size_bytes > MAX_ENTRY_BYTES:
@@ -67,11 +70,11 @@ class HttpCache:
             return bytes(data)
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
-        """See the port. Few servers know the condition, so that the second of two writers at once may win."""
+        """See the port. Few servers know the condition, so of two that write within some seconds the second may win."""
         path = f"ac/{checked_sha256(digest)}"
         if replace:
             self._put(path, len(data), (data,), {})
-        elif not self._has(path, None):
+        elif self._misses.take(digest) or not self._has(path, None):
             self._put(path, len(data), (data,), {"If-None-Match": "*"})
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
@@ -83,6 +86,10 @@ class HttpCache:
         asked = list(digests)
         found = map_in_threads(is_missing, asked, _CHECKS, "cache-check")
         return [digest for digest, is_absent in zip(asked, found, strict=True) if is_absent]
+
+    def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """See the port."""
+        return larger(digests)
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, checked_sha256, larger, started
 from orch23.cache.daemon_threads import map_in_threads
+from orch23.cache.recent_misses import RecentMisses
 from orch23.cache.url_error import url_error
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
@@ -67,20 +68,24 @@ class ObjectStoreCache:
         self._store = store
         self._lock = threading.Lock()
         self._creates_only: bool | None = None
+        self._misses = RecentMisses()
 
     def entry(self, digest: Digest) -> bytes | None:
         """See the port."""
         chunks = self._opened(f"ac/{checked_sha256(digest)}", 0, MAX_ENTRY_BYTES)
-        return None if chunks is None else b"".join(chunks)
+        if chunks is not None:
+            return b"".join(chunks)
+        self._misses.note(digest)
+        return None
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
-        """See the port. If the store cannot create only, the second of two writers at once may win."""
+        """See the port. If the store cannot create only, of two that write within some seconds the second may win."""
         path = f"ac/{checked_sha256(digest)}"
         if replace:
             self._put(path, data)
         elif self._can_create_only():
             self._create(path, data)
-        elif self._size(path) is None:
+        elif self._misses.take(digest) or self._size(path) is None:
             self._put(path, data)
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
@@ -92,6 +97,10 @@ class ObjectStoreCache:
         asked = list(digests)
         found = map_in_threads(is_missing, asked, _CHECKS, "cache-check")
         return [digest for digest, is_absent in zip(asked, found, strict=True) if is_absent]
+
+    def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """See the port."""
+        return larger(digests)
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""

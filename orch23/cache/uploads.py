@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from orch23.cache.availability import Availability, CacheLimits
-from orch23.cache.batches import batches_of, put_together
+from orch23.cache.batches import batches_of, put_together, worth_asking
 from orch23.cache.bounds import guarded, verified
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.model.digest import Digest
@@ -142,8 +142,10 @@ class Uploads:
 
     def _absent(self, digests: set[Digest]) -> set[Digest]:
         with self._changed:
-            asked = sorted(digests - self._there - self._damaged)
+            unknown = sorted(digests - self._there - self._damaged)
             absent = digests & self._damaged
+        asked = sorted(worth_asking(self._cache, unknown))
+        absent.update(set(unknown) - set(asked))
         for start in range(0, len(asked), self._limits.batch):
             absent.update(self._missing(asked[start : start + self._limits.batch]))
         with self._changed:

@@ -186,6 +186,15 @@ class BlobBatches(Protocol):
         """Store the blobs of a group; return those that were not stored."""
 
 
+# Optional as well: in a directory, questions cost nothing.
+@runtime_checkable
+class CostlyQuestions(Protocol):
+    """A shared cache in which the question for a blob costs as much as the upload of a small one."""
+
+    def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """Return the blobs to ask for before an upload. The others are uploaded unasked. Calls nothing."""
+
+
 class Surroundings(Struct, frozen=True, kw_only=True):
     """The arguments for an executor of a plugin.
 

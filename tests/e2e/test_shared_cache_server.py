@@ -3,12 +3,14 @@
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from orch23.cache import recent_misses
 from orch23.cache.availability import CacheLimits
 from orch23.cache.client import CacheClient
 from orch23.cli import shared_cache
@@ -20,6 +22,7 @@ from tests.cache_server import CacheServer, serving_cache
 from tests.doubles import MemoryCache
 from tests.e2e.pipelines import green, shell
 from tests.project import Project
+from tests.reapi_server import serving_reapi
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +64,22 @@ def test_a_server_is_written_only_on_request_and_gets_every_blob_before_its_entr
     assert two.ran() == []
     assert two.read("b.txt") == "right\n"
     assert server.methods().count("PUT ac") == 2
+
+
+def test_a_stored_stage_takes_few_requests(
+    server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    stages = STAGES.replace("cp a.txt b.txt", "date > b.txt")
+    green(checkout(tmp_path / "one", stages).build("--cache", server.url, "--cache-write"))
+    # Each stage has its action, its record and its output; all have the command and the input root of their actions.
+    assert Counter(server.methods()) == {"GET ac": 2, "PUT ac": 2, "PUT cas": 2 * 3 + 2}
+    with serving_reapi() as grpc_server:
+        green(checkout(tmp_path / "two", stages).build("--cache", grpc_server.url, "--cache-write"))
+        calls = Counter(grpc_server.calls)
+    assert len(grpc_server.entries) == calls["GetActionResult"] == calls["UpdateActionResult"] == 2
+    assert set(calls) == {"GetCapabilities", "GetActionResult", "UpdateActionResult", "BatchUpdateBlobs"}
+    assert calls["BatchUpdateBlobs"] <= 2
 
 
 def test_a_cache_of_the_pipeline_needs_consent(server: CacheServer, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from backports import zstd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orch23.cache import batches
+from orch23.cache import batches, recent_misses
 from orch23.cache.availability import CacheLimits
+from orch23.cache.bounds import UNASKED_BYTES
 from orch23.cache.client import CacheClient
 from orch23.cache.grpc_batches import batch_bytes, grouped
 from orch23.cache.grpc_cache import GrpcCache
@@ -171,6 +172,21 @@ def test_a_batch_is_tried_again(server: ReapiServer, rig: Rig) -> None:
     assert (server.calls.count("BatchUpdateBlobs"), server.calls.count("BatchReadBlobs")) == (2, 2)
     assert rig.pauses == [0.2, 0.2]
     assert rig.warnings == []
+
+
+def test_a_result_of_small_files_takes_three_requests(
+    server: ReapiServer, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    few = dict(list(SMALL.items())[:3])
+    assert rig.client.entry(ACTION) is None
+    assert rig.upload(few) == ()
+    assert server.calls == ["GetActionResult", "BatchUpdateBlobs", "UpdateActionResult"]
+    assert rig.client.entry(ACTION) is not None
+    server.calls.clear()
+    other = random.Random(3).randbytes(UNASKED_BYTES)
+    assert rig.upload({**SMALL, digest_bytes(other): other}, OTHER) == ()
+    assert server.calls == ["FindMissingBlobs", "BatchUpdateBlobs", "GetActionResult", "UpdateActionResult"]
 
 
 # ---- limits ----
@@ -435,6 +451,9 @@ def test_transfers_send_a_refused_blob_alone_and_report_a_lost_one(server: Reapi
             transfers.upload_again(SMALL)
         with pytest.raises(MissingBytesError):
             transfers.upload_again([*SMALL, OTHER])
+        server.status_of = lambda _: 0
+        with pytest.raises(MissingBytesError):
+            transfers.upload_again([*SMALL, Digest(one.sha256, 1)])
 
 
 def test_a_cache_without_batches_moves_blobs_one_by_one(tmp_path: Path) -> None:

@@ -6,17 +6,19 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from orch23.cache import http_cache
-from orch23.cache.bounds import MAX_ENTRY_BYTES
+from orch23.cache import http_cache, recent_misses
+from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES
+from orch23.cache.client import CacheClient
 from orch23.cache.registry import open_shared_cache
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CacheFault
 from orch23.model.ports import SharedCache
-from tests.cache_conformance import ACTION, CacheConformance, Served, put, read
+from tests.cache_conformance import ACTION, CacheConformance, Served, make_entry, put, read
 from tests.cache_server import CacheServer, Fault, serving_cache
 from tests.nginx import running_nginx
 
@@ -89,6 +91,37 @@ def test_one_connection_serves_all_requests(server: CacheServer, cache: SharedCa
     assert (read(cache, DIGEST), cache.entry(ACTION), cache.entry(DIGEST)) == (DATA, b"", None)
     assert server.connections == 1
     assert server.methods() == ["PUT cas", "HEAD ac", "PUT ac", "GET cas", "GET ac", "GET ac"]
+
+
+def test_an_entry_that_was_missing_a_moment_ago_is_not_asked_for_again(
+    server: CacheServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    assert cache.entry(ACTION) is None
+    cache.put_entry(ACTION, b"")
+    cache.put_entry(ACTION, b"\n")
+    assert server.methods() == ["GET ac", "PUT ac", "HEAD ac"]
+    server.asked.clear()
+    monkeypatch.setattr(recent_misses, "RECENT_S", -1.0)
+    assert cache.entry(DIGEST) is None
+    cache.put_entry(DIGEST, b"")
+    assert server.methods() == ["GET ac", "HEAD ac", "PUT ac"], "it was asked for long ago"
+
+
+def test_small_blobs_are_uploaded_unasked(
+    server: CacheServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    small, large = bytes(UNASKED_BYTES), bytes(UNASKED_BYTES + 1)
+    put(cache, large)
+    server.asked.clear()
+    client = CacheClient(cache, pytest.fail)
+    sources = {digest_bytes(one): partial(tuple, [one]) for one in (small, large)}
+    assert client.entry(ACTION) is None
+    client.upload(ACTION, make_entry(sources), sources)
+    assert client.flush(30) == ()
+    assert server.methods() == ["GET ac", "HEAD cas", "PUT cas", "PUT ac"]
+    assert server.asked[1][1].endswith(digest_bytes(large).sha256)
 
 
 def test_requests_state_what_they_send_and_want(server: CacheServer, cache: SharedCache) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Iterator
+from functools import partial
 from urllib.request import Request, urlopen
 
 import obstore
@@ -10,12 +11,15 @@ import pytest
 from moto.server import ThreadedMotoServer
 from obstore.store import ObjectStore, S3Store
 
-from orch23.cache.bounds import MAX_ENTRY_BYTES
+from orch23.cache import recent_misses
+from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES
+from orch23.cache.client import CacheClient
 from orch23.cache.object_store import ObjectStoreCache
 from orch23.cache.registry import open_shared_cache
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CacheFault, ConfigurationError
 from tests.cache_conformance import ACTION, CacheConformance, Served, put, read
+from tests.s3_servers import creates_only
 
 pytestmark = pytest.mark.slow
 
@@ -89,9 +93,14 @@ class Lenient:
     """A store that accepts the condition of a create, and ignores it."""
 
     def __init__(self, bucket: ObjectStore, error: Exception | None = None) -> None:
-        self.get, self.head = bucket.get, bucket.head
+        self.get = bucket.get
         self.bucket, self.error = bucket, error
         self.modes: list[str | None] = []
+        self.heads: list[str] = []
+
+    def head(self, path: str) -> object:
+        self.heads.append(path)
+        return self.bucket.head(path)
 
     def put(self, path: str, data: bytes, *, mode: str | None = None, **_more: object) -> None:
         self.modes.append(mode)
@@ -109,6 +118,32 @@ def test_a_store_that_cannot_create_only_is_noticed_once(bucket: ObjectStore, er
         cache.put_entry(ACTION, b"second")
     assert cache.entry(ACTION) == b"first"
     assert lenient.modes == ["create"] * (1 if error else 2) + [None]
+
+
+def test_what_was_missing_a_moment_ago_or_is_small_is_stored_unasked(
+    bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    lenient = Lenient(bucket)
+    cache = ObjectStoreCache(lenient)  # type: ignore[arg-type]  # a double of what it uses
+    assert cache.entry(ACTION) is None
+    cache.put_entry(ACTION, b"first")
+    assert lenient.heads == []
+    cache.put_entry(ACTION, b"second")
+    assert lenient.heads == [f"ac/{ACTION.sha256}"]
+    assert cache.entry(ACTION) == b"first"
+    small, large = bytes(UNASKED_BYTES), bytes(UNASKED_BYTES + 1)
+    sources = {digest_bytes(one): partial(tuple, [one]) for one in (small, large)}
+    with contextlib.closing(CacheClient(cache, pytest.fail)) as client:
+        client.upload(DIGEST, b"entry", sources)
+        assert client.flush(30) == ()
+    assert lenient.heads[1:] == [f"cas/{digest_bytes(large).sha256}", f"ac/{DIGEST.sha256}"]
+    assert [read(cache, digest) for digest in sources] == [small, large]
+
+
+def test_moto_creates_only(cache: ObjectStoreCache, bucket: ObjectStore) -> None:
+    assert creates_only(bucket)
+    assert cache._can_create_only()
 
 
 def test_an_entry_that_is_too_large_is_a_miss(cache: ObjectStoreCache, bucket: ObjectStore) -> None:

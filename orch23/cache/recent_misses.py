@@ -1,0 +1,39 @@
+"""Entries that a cache was asked for a moment ago and did not have: before a put, it need not be asked again."""
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import islice
+
+from orch23.model.digest import Digest
+
+RECENT_S = 5.0
+"""A stage that takes longer pays for another question: meanwhile, another machine may have stored its result."""
+_MOST = 10_000
+_FORGOTTEN = 10
+"""At most with each new one."""
+
+
+class RecentMisses:
+    """The misses of the last seconds. Safe for calls from several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start without any."""
+        self._clock, self._lock = clock, threading.Lock()
+        self._noted_s: dict[Digest, float] = {}
+
+    def note(self, digest: Digest) -> None:
+        """Note that the cache has no such entry now."""
+        now_s = self._clock()
+        with self._lock:
+            self._noted_s.pop(digest, None)
+            self._noted_s[digest] = now_s
+            for oldest, noted_s in [*islice(self._noted_s.items(), _FORGOTTEN)]:
+                if len(self._noted_s) > _MOST or now_s - noted_s > RECENT_S:
+                    del self._noted_s[oldest]
+
+    def take(self, digest: Digest) -> bool:
+        """Return whether an entry was missing a moment ago, only once: the next put asks."""
+        with self._lock:
+            noted_s = self._noted_s.pop(digest, None)
+        return noted_s is not None and self._clock() - noted_s <= RECENT_S
