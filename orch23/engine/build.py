@@ -26,7 +26,7 @@ from orch23.engine.outcomes import (
     run_outcome,
     stopped_by,
 )
-from orch23.engine.plan_walk import PlanWalk
+from orch23.engine.plan_walk import PlanWalk, walk_through
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.engine.results import StageResults
 from orch23.engine.run_events import RunEvents
@@ -87,6 +87,10 @@ class _Looked(Struct, frozen=True):
     ready: frozenset[str] | Exception
 
 
+class _LookedUp(Struct, frozen=True):
+    """A lookup in the shared cache has made progress."""
+
+
 class _Stop(Struct, frozen=True):
     signum: int
 
@@ -115,7 +119,7 @@ class Build(Struct, kw_only=True, dict=True):
     later: "LaterCalls | None"
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
-    _messages: "queue.SimpleQueue[_Finished | _Looked | _Stop]" = field(default_factory=queue.SimpleQueue)
+    _messages: "queue.SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=queue.SimpleQueue)
     _stopped: RunStop | None = None
     # A file that changes again and again would otherwise restart its stage for ever.
     _restarts: dict[str, int] = field(default_factory=dict)
@@ -128,7 +132,8 @@ class Build(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _walk(self) -> PlanWalk:
-        return PlanWalk(self.session.decider, self.options.selection, self)
+        wake = partial(self._messages.put, _LookedUp())
+        return walk_through(self.session.decider, self.options.selection, self, wake)
 
     @property
     def unaffected(self) -> frozenset[str]:
@@ -151,6 +156,15 @@ class Build(Struct, kw_only=True, dict=True):
     @property
     def _is_looking(self) -> bool:
         return self._deferred is not None and self._deferred.is_looking
+
+    @property
+    def _awaits_lookups(self) -> bool:
+        return self._stopped is None and self._walk.is_waiting
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether a message will come: from a stage, a look at the batches, or a lookup in the shared cache."""
+        return bool(self._running) or self._is_looking or self._awaits_lookups
 
     @cached_property
     def _events(self) -> RunEvents:
@@ -182,10 +196,10 @@ class Build(Struct, kw_only=True, dict=True):
             # Ready stages start before results are promoted, so they run while the disk writes (ADR 16).
             with TURN:
                 self._start_ready()
-                settled = self._results.settle(idle=not self._running)
+                settled = self._results.settle(idle=not (self._running or self._awaits_lookups))
             if settled:
                 continue
-            if self._running or self._is_looking:
+            if self._is_busy:
                 self._prepare_calls()
                 waits_s = min(until - self.clock(), self._results.may_wait_s)
             elif (delay_s := self._delay_s()) is None:
@@ -197,7 +211,7 @@ class Build(Struct, kw_only=True, dict=True):
             try:
                 message = self._messages.get(timeout=None if waits_s == math.inf else max(0.0, waits_s))
             except queue.Empty:
-                if self._deferred is not None and not self._running and not self._is_looking:
+                if self._deferred is not None and not self._is_busy:
                     self._deferred.look(self._threads, lambda ready: self._messages.put(_Looked(ready)))
                 elif until <= self.clock():
                     # The loop still waits for responses in progress: they are paid for.
@@ -267,6 +281,8 @@ class Build(Struct, kw_only=True, dict=True):
                 return
             if isinstance(message, _Looked) and self._deferred is not None:
                 self._deferred.is_looking = False
+                continue
+            if isinstance(message, _LookedUp):
                 continue
             if not isinstance(message, _Finished):
                 return
@@ -411,8 +427,10 @@ class Build(Struct, kw_only=True, dict=True):
 
     # ---- finishing ------------------------------------------------------------------------
 
-    def _take(self, message: _Finished | _Looked) -> None:
+    def _take(self, message: _Finished | _Looked | _LookedUp) -> None:
         """Handle what a thread reports."""
+        if isinstance(message, _LookedUp):
+            return  # the walk has what was found
         if isinstance(message, _Looked):
             self._go_on(message)
         elif (awaited := self._awaited(message)) is not None and self._deferred is not None:

@@ -26,6 +26,7 @@ from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
+    from orch23.engine.shared_lookups import Lookup
     from orch23.engine.shared_results import SharedResults
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]
@@ -53,6 +54,7 @@ class StageDecider(Struct):
     failed_before: Mapping[str, str] = field(default_factory=dict)
     earlier: EarlierBuild | None = None
     stale_chains: dict[str, bool] = field(default_factory=dict)
+    walked_chains: dict[str, dict[str, Record]] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _items: dict[str, Mapping[str, Stage]] = field(default_factory=dict)
 
@@ -101,13 +103,24 @@ class StageDecider(Struct):
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
         return None
 
-    def look_ahead(self, name: str) -> None:
-        """Ask the shared cache for the result of a stage that will be decided soon. Does not wait for it."""
-        state = self.state
-        state.moved_bases[name] = Bases(state).in_force(name)
-        resolved = self.resolve(name)
-        if state.shared is not None and self._may_share(resolved) and not self._has_result(resolved):
-            state.shared.prefetch(resolved)
+    def look_up(self, name: str, expected: Mapping[str, Record]) -> "tuple[Lookup | None, Record | None]":
+        """Start to look up the result of a stage that will be decided soon in the shared cache. Does not wait for it.
+
+        Upstream stages without a result count as if they had the `expected` one. Return the lookup, None if there is
+        none, and the result that the stage will have if the local store or the lock file is right.
+        """
+        state = self.state.expecting(name, expected) if expected else self.state
+        resolved = replace(self, state=state).resolve_on_base(name)
+        if state.shared is None or not self._may_share(resolved):
+            return None, None
+        records = (*state.store.records.by_key(resolved.key), *state.locked.of_key(resolved.key))
+        known = next((record for record in records if not record.failed), None)
+        return None if self._has_result(resolved) else state.shared.look_up(resolved), known
+
+    def resolve_on_base(self, name: str) -> ResolvedStage:
+        """Return a stage with its manifest, on the base that is in force."""
+        self.state.moved_bases[name] = Bases(self.state).in_force(name)
+        return self.resolve(name)
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
         """Resolve and decide a stage on its base (ADR 19).

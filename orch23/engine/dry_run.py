@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.decisions import DecidedStage, StageDecider
-from orch23.engine.plan_walk import PlanWalk, list_producers, may_access
+from orch23.engine.plan_walk import list_producers, may_access, walk_through
 from orch23.engine.project_state import ProjectState
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
@@ -42,8 +42,8 @@ class DryRun(Struct, dict=True):
             InvalidInputError: a foreach over a file that no stage makes cannot be expanded.
 
         """
-        self._walk = PlanWalk(self.decider, self.selection, self)
-        while self._walk.step():
+        self._walk = walk_through(self.decider, self.selection, self)
+        while self._walk.step() or self._walk.wait():
             pass
         wanted = self._walk.wanted
         return {name: self.decisions[name] for name in self.decider.state.plan.order if name in wanted}

@@ -1,7 +1,7 @@
 """Walk through a plan: expand foreach stages and decide each stage once its upstream is done."""
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -24,9 +24,6 @@ from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
-
-_LOOK_AHEAD = 256
-"""For at most so many ready stages the shared cache is asked at once."""
 
 _NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
 
@@ -214,9 +211,17 @@ class ReadyNodes:
                 if self._waiting[after] == 0:
                     heapq.heappush(self._ready, self._position[after])
 
-    def first(self, count: int) -> list[str]:
-        """Return the next ready nodes without taking them."""
-        return [self._plan.order[at] for at in heapq.nsmallest(count, self._ready)]
+    def is_ready(self, name: str) -> bool:
+        """Return whether a node waits for no other one."""
+        return self._waiting[name] == 0
+
+    def has_passed(self, name: str) -> bool:
+        """Return whether no node waits for this one any more."""
+        return name in self._passed
+
+    def first_of(self, names: Iterable[str]) -> str:
+        """Return the first of some nodes in plan order."""
+        return min(names, key=self._position.__getitem__)
 
     def pop(self) -> str | None:
         """Return the next ready node, or None."""
@@ -289,15 +294,24 @@ class PlanWalk:
         self.wanted: Collection[str] = selection.nodes(decider.state.plan)
         earlier = decider.earlier
         self.unaffected = frozenset[str]() if earlier is None else earlier.unaffected(decider.state)
-        self._looked_ahead: set[str] = set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether ready nodes wait for the shared cache."""
+        return False
 
     def step(self) -> bool:
-        """Handle the next ready node; return False if there is none."""
-        if self._decider.state.shared is not None:
-            self._look_ahead()
+        """Handle the next ready node; return False if there is none that can be handled now."""
         name = self._frontier.pop()
-        if name is None:
-            return False
+        if name is not None:
+            self._handle(name)
+        return name is not None
+
+    def wait(self) -> bool:
+        """Wait until `step` may handle a node; return False if no ready node is left."""
+        return False
+
+    def _handle(self, name: str) -> None:
         plan = self._decider.state.plan
         node = plan.nodes[name]
         stuck = tuple(up for up in _awaited(plan, name) if self._visitor.blocks(up, node))
@@ -314,7 +328,6 @@ class PlanWalk:
             self._keep(name)
         elif self._visitor.should_decide(name):
             self.decide(name)
-        return True
 
     def decide(self, name: str) -> None:
         """Decide a stage, possibly again."""
@@ -324,7 +337,7 @@ class PlanWalk:
             decided = self._decider.decide(name, need_intermediate=_needs_intermediate(self._decider, stage))
         # A plugin may call `sys.exit`, which must end the stage and not the build.
         except (Exception, SystemExit) as error:
-            fault = _fault(error)
+            fault = fault_of(error)
             if fault is None:
                 raise
             self._visitor.not_decided(name, fault)
@@ -342,22 +355,6 @@ class PlanWalk:
     def release(self, name: str) -> None:
         """Stop waiting for a node."""
         self._frontier.release(name)
-
-    def _look_ahead(self) -> None:
-        """Ask the shared cache for the results of many ready stages at once: one after the other would take long."""
-        if self._looked_ahead.issuperset(self._frontier.first(1)):
-            return
-        nodes = self._decider.state.plan.nodes
-        for name in self._frontier.first(_LOOK_AHEAD):
-            is_decided = name in self.wanted and name not in self.unaffected and isinstance(nodes[name], Stage)
-            if is_decided and name not in self._looked_ahead:
-                try:
-                    self._decider.look_ahead(name)
-                except (Exception, SystemExit) as error:
-                    # The decision on the stage reports it.
-                    if _fault(error) is None:
-                        raise
-            self._looked_ahead.add(name)
 
     def _pass_over(self, name: str) -> None:
         # Selected stages downstream are decided on the last result of this one.
@@ -389,7 +386,7 @@ class PlanWalk:
         try:
             found = expand_foreach(self._decider, node)
         except (Exception, SystemExit) as error:
-            fault = _fault(error)
+            fault = fault_of(error)
             if fault is None:
                 raise
             self._visitor.not_decided(node.name, fault)
@@ -407,7 +404,21 @@ class PlanWalk:
         self._visitor.items_added(node, found.stages, more)
 
 
-def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
+def walk_through(
+    decider: StageDecider, selection: Selection, visitor: PlanVisitor, wake: Callable[[], None] = lambda: None
+) -> PlanWalk:
+    """Return a walk through the plan of a state. With a shared cache, it looks results up before it decides stages.
+
+    `wake` is called from any thread when `step` may have something to do again.
+    """
+    if decider.state.shared is None:
+        return PlanWalk(decider, selection, visitor)
+    from orch23.engine.shared_walk import SharedWalk  # noqa: PLC0415 - most builds use no shared cache
+
+    return SharedWalk(decider, selection, visitor, wake)
+
+
+def fault_of(error: Exception | SystemExit) -> ConfigurationError | None:
     """Return the error that prevents a decision: something is missing, or a plugin's code failed; else None."""
     return error if isinstance(error, ConfigurationError) else plugin_error_of(error)
 
@@ -444,15 +455,22 @@ def _needs_intermediate(decider: StageDecider, stage: Stage) -> bool:
     # Each item would walk through the rest of its chain, which is quadratic: the result is kept for the chain.
     if stage.chain.chain in decider.stale_chains:
         return decider.stale_chains[stage.chain.chain]
-    walked: list[str] = []
     items = state.plan.chains[stage.chain.chain][stage.chain.index :]
-    for name in items:
-        decision = decider.decide(name).decision
-        if not isinstance(decision, Fresh | Restore) and not (isinstance(decision, VerifyOnly) and decision.is_final):
-            break
-        state.settle(name, decision.record)
-        walked.append(name)
-    for name in walked:
-        state.unsettle(name)
-    decider.stale_chains[stage.chain.chain] = len(walked) < len(items)
+    # A walk that had to wait for the shared cache goes on where it was.
+    walked = decider.walked_chains.setdefault(stage.name, {})
+    for name, record in walked.items():
+        state.settle(name, record)
+    try:
+        for name in items[len(walked) :]:
+            decision = decider.decide(name).decision
+            if not isinstance(decision, Fresh | Restore | VerifyOnly):
+                break
+            if isinstance(decision, VerifyOnly) and not decision.is_final:
+                break
+            state.settle(name, decision.record)
+            walked[name] = decision.record
+    finally:
+        for name in walked:
+            state.unsettle(name)
+    decider.stale_chains[stage.chain.chain] = len(decider.walked_chains.pop(stage.name)) < len(items)
     return decider.stale_chains[stage.chain.chain]

@@ -4,7 +4,8 @@ Rules 2, 3, 5 and 7 of the staleness rules are here, with the bases of ADR 19. N
 `engine.stage_view` shows this state as one stage sees it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -44,11 +45,11 @@ class ProjectState(Struct, dict=True):
     plan: Plan
     store: ProjectStore
     lock: LockFile
-    results: dict[str, Record] = field(default_factory=dict)
+    results: MutableMapping[str, Record] = field(default_factory=dict)
     unsettled: set[str] = field(default_factory=set)
     rebuilt: dict[str, bytes] = field(default_factory=dict)
     expected: dict[str, FileEntry | None] = field(default_factory=dict)
-    moved_bases: dict[str, Mapping[str, FileEntry]] = field(default_factory=dict)
+    moved_bases: MutableMapping[str, Mapping[str, FileEntry]] = field(default_factory=dict)
     edited: set[str] = field(default_factory=set)
     ran: set[str] = field(default_factory=set)
     reads: dict[str, set[str]] = field(default_factory=dict)
@@ -56,8 +57,8 @@ class ProjectState(Struct, dict=True):
     other_pipelines: OtherPipelines | None = None
     trusts_lock: bool = False
     shared: "SharedResults | None" = None
-    owners: dict[str, list[str]] = field(default_factory=dict)
-    known_originals: dict[str, FileEntry | None] = field(default_factory=dict)
+    owners: MutableMapping[str, list[str]] = field(default_factory=dict)
+    known_originals: MutableMapping[str, FileEntry | None] = field(default_factory=dict)
     _declared: PlanIndex | None = None
     _noted: set[str] | None = None
 
@@ -77,6 +78,26 @@ class ProjectState(Struct, dict=True):
         vars(one).update(vars(self))
         one._noted = self.reads.setdefault(name, set())  # noqa: SLF001 - of the same class
         one.store = self.store.tracked(one._noted)  # noqa: SLF001 - as above
+        return one
+
+    def expecting(self, name: str, expected: Mapping[str, Record]) -> "ProjectState":
+        """Return this state as it is for a stage once its upstream stages have these results. Only for reading.
+
+        What is noted in it while the stage is resolved does not change this one.
+        """
+        before = (*self.plan.upstream[name], *self.plan.earlier_items(name))
+        more = {up: expected[up] for up in before if up in expected and up not in self.results}
+        owners: dict[str, list[str]] = {}
+        for up, record in more.items():
+            for path in written_paths(record):
+                owners.setdefault(path, [*self.owners.get(path, ())]).append(up)
+        _ = self.locked, self.former, self.ownership, self.declared
+        one = copy(self)
+        vars(one).update(vars(self))
+        one.results = ChainMap(more, self.results)
+        one.owners = ChainMap(owners, self.owners)
+        one.moved_bases = ChainMap({}, self.moved_bases)
+        one.known_originals = ChainMap({}, self.known_originals)
         return one
 
     def note(self, path: str) -> None:

@@ -11,33 +11,33 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec.structs import replace
+
 from orch23.cache.client import CacheClient
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import StageResult
 from orch23.engine.shared_entries import (
     KIND,
-    MAX_RECORD_BYTES,
     RECORD,
     VERSION,
     FoundResult,
     InvalidResultError,
     ResultOrigin,
     entry_files,
-    found_result,
 )
-from orch23.engine.shared_signatures import NO_SIGNATURES, SIGNATURE, Signatures
+from orch23.engine.shared_lookups import Lookup, Lookups, PendingLookupError
+from orch23.engine.shared_signatures import NO_SIGNATURES, Signatures
 from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
 from orch23.model.environment import EnvironmentIdentity
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
 from orch23.model.fields import parse_decimal
-from orch23.model.pipeline import Stage
 from orch23.model.ports import ChunkSource, ContentStore
 from orch23.model.record import Record, same_result
 from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
-from orch23.reapi.entries import EntryFile, decode_result, encode_result, entry_blobs, entry_digest
+from orch23.reapi.entries import encode_result, entry_blobs, entry_digest
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.turns import PAUSE
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _MAX_READ_BYTES = 4 << 20
 """The largest file that a plan reads from the cache for a prompt or a list."""
-_LOOKUPS = 16
 _MOST_WARNINGS = 3
 _MOST_NAMES = 5
 # A secret is found even if a chunk ends in it: the variables of an environment are shorter.
@@ -84,19 +83,22 @@ class SharedResults:
         """
         self._client, self._contents, self._observer = client, contents, observer
         self._identity_of, self._secrets, self._clock = identity_of, secrets, clock
-        self._downloads, self._reads, self._writes = downloads, True, writes
+        self._reads, self._writes = True, writes
         self.verifies, self._responses, self._signatures = verifies, responses, signatures
         self._lock = threading.Lock()
-        self._lookups: dict[str, Task[FoundResult]] = {}
-        self._remote: set[Digest] = set()
+        self._lookups = Lookups(
+            client, contents, signatures=signatures, downloads=downloads, warn=self._warn_of_entry, clock=clock
+        )
+        # By key, whether the cache had the result.
+        self._asked: dict[str, bool] = {}
         self._used: dict[str, FoundResult] = {}
-        self._threads = DaemonThreads(_LOOKUPS, "cache-lookup", clock)
         self._checks = DaemonThreads(1, "cache-check", clock)
         self._shares: dict[Digest, str] = {}
         self._checking: list[Task[None]] = []
         self._refused: list[str] = []
         self._warnings = 0
         self._waited_s = 0.0
+        self._awaited_since: float | None = None
 
     # ---- look up --------------------------------------------------------------------------
 
@@ -108,22 +110,45 @@ class SharedResults:
         """Return whether a new result of a stage is stored in the cache."""
         return self._writes and resolved.stage.cache and not self.faults_of(resolved)
 
-    def prefetch(self, resolved: ResolvedStage) -> None:
-        """Start to look up the result of a stage."""
-        self._lookup(resolved)
+    def look_up(self, resolved: ResolvedStage) -> Lookup | None:
+        """Start to look up the result of a stage; None if the cache cannot have it."""
+        if not self._reads:
+            return None
+        known = self._lookups.of(resolved.key)
+        if known is not None:
+            return known
+        action = self._action(resolved)
+        return None if action is None else self._lookups.start(resolved, action)
 
     def find(self, resolved: ResolvedStage) -> Record | None:
-        """Return the result of a stage, or None. It waits for the cache, which limits the time."""
-        lookup = self._lookup(resolved)
+        """Return the result of a stage, or None.
+
+        Raises:
+            PendingLookupError: that is not known yet.
+
+        """
+        lookup = self.look_up(resolved)
         if lookup is None:
             return None
-        began_s = self._clock()
-        with PAUSE:
-            lookup.finished.wait()
-        self._waited_s += self._clock() - began_s
+        if not lookup.is_finished:
+            raise PendingLookupError(lookup)
         if lookup.error is not None:
             raise lookup.error
-        return None if lookup.result is None else lookup.result.record
+        found = lookup.result
+        self._asked[resolved.key] = found is not None
+        # It was checked for the same key. All else is as it is now.
+        return None if found is None else replace(found.record, manifest=resolved.manifest, texts=resolved.texts)
+
+    def await_lookups(self) -> None:
+        """Count the time from now on as waiting for the cache."""
+        if self._awaited_since is None:
+            self._awaited_since = self._clock()
+
+    def go_on(self) -> None:
+        """Stop counting the time."""
+        if self._awaited_since is not None:
+            self._waited_s += self._clock() - self._awaited_since
+            self._awaited_since = None
 
     def has(self, record: Record) -> bool:
         """Return whether the cache has this result, as far as it was looked up."""
@@ -132,11 +157,11 @@ class SharedResults:
 
     def has_bytes(self, digest: Digest) -> bool:
         """Return whether the cache has bytes that were not downloaded."""
-        return digest in self._remote
+        return self._lookups.is_remote(digest)
 
     def read(self, digest: Digest) -> bytes | None:
         """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
-        if digest not in self._remote:
+        if not self._lookups.is_remote(digest):
             return None
         with PAUSE:
             return self._client.get(digest, _MAX_READ_BYTES)
@@ -148,101 +173,13 @@ class SharedResults:
             self._used[record.key] = found
 
     def _found(self, key: str) -> FoundResult | None:
-        lookup = self._lookups.get(key)
-        return None if lookup is None or not lookup.finished.is_set() else lookup.result
-
-    def _lookup(self, resolved: ResolvedStage) -> Task[FoundResult] | None:
-        if not self._reads:
-            return None
-        with self._lock:
-            if resolved.key not in self._lookups:
-                action = self._action(resolved)
-                if action is None:
-                    return None
-                task = Task(partial(self._look, resolved, action), 0.0)
-                self._lookups[resolved.key] = self._threads.submit(task)
-            return self._lookups[resolved.key]
+        lookup = self._lookups.of(key)
+        return None if lookup is None else lookup.result
 
     def _action(self, resolved: ResolvedStage) -> str | None:
         """Return the key of the entry of a stage; None if its result is not shared."""
         identity = self._identity_of(resolved)
         return digest_json({"environment": identity.digest(), "stage": resolved.key}) if identity.is_shareable else None
-
-    def _look(self, resolved: ResolvedStage, action: str) -> FoundResult | None:
-        """Return the result of a stage, once its outputs are known to be available."""
-        digest = entry_digest(KIND, VERSION, action)
-        data = self._client.entry(digest)
-        if data is None:
-            return None
-        try:
-            found = self._checked(resolved, digest, data)
-            self._obtain(resolved.stage, found)
-        except InvalidResultError as error:
-            self._client.reject(digest)
-            self._warn_of_entry(resolved.stage.name, error.code, str(error))
-            return None
-        except MissingBytesError:
-            self._client.reject(digest)
-            return None
-        except OSError as error:
-            # Such as a full disk: the build finds out where it matters.
-            self._warn_of_entry(resolved.stage.name, "W698", f"its files cannot be stored: {error.strerror}")
-            return None
-        return found
-
-    def _checked(self, resolved: ResolvedStage, action: Digest, data: bytes) -> FoundResult:
-        """Return the result of an entry.
-
-        Raises:
-            InvalidResultError: it is damaged or forged.
-            MissingBytesError: the cache does not have its record.
-
-        """
-        text, files = self._signed(action, data)
-        outputs = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
-        return found_result(resolved, text, outputs)
-
-    def _signed(self, action: Digest, data: bytes) -> tuple[bytes, Mapping[str, EntryFile]]:
-        """Return the record and the files of an entry that counts, by its signature.
-
-        Raises:
-            InvalidResultError: it does not count, or cannot be read.
-            MissingBytesError: the cache does not have its record.
-
-        """
-        try:
-            files = decode_result(data)
-        except ValueError as error:
-            raise InvalidResultError(str(error)) from None
-        described = files.get(RECORD)
-        if described is None:
-            message = "it has no record"
-            raise InvalidResultError(message)
-        text = described.contents
-        if text is None:
-            text = self._client.get(described.entry.digest, MAX_RECORD_BYTES)
-        if text is None:
-            raise MissingBytesError(described.entry.digest.sha256)
-        if fault := self._signatures.fault(KIND, action, files, text, RECORD):
-            raise InvalidResultError(fault.message, code=fault.code)
-        return text, files
-
-    def _obtain(self, stage: Stage, found: FoundResult) -> None:
-        """Download the outputs of a result, or find out whether the cache has them.
-
-        Raises:
-            MissingBytesError: it does not have them all, undamaged.
-
-        """
-        wanted = {digest for digest in found.digests if not self._contents.has(digest)}
-        if self._downloads:
-            if not self._client.fetch(wanted, self._contents, stage.limits.disk):
-                raise MissingBytesError(stage.name)
-            return
-        if wanted and self._client.missing(wanted):
-            raise MissingBytesError(stage.name)
-        with self._lock:
-            self._remote |= wanted
 
     def _warn_of_entry(self, stage: str, code: str, why: str) -> None:
         with self._lock:
@@ -319,7 +256,7 @@ class SharedResults:
         if data is None:
             return
         try:
-            self._signed(action, data)
+            self._lookups.signed(action, data)
         except (InvalidResultError, MissingBytesError):
             self._client.reject(action)
 
@@ -365,7 +302,7 @@ class SharedResults:
         """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
         known, used = self._client.statistics, [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
-        missing = sum(one.finished.is_set() and one.result is None for one in self._lookups.values())
+        missing = sum(not is_there for is_there in self._asked.values())
         responses = 0 if self._responses is None else self._responses.used
         if not (used or missing or self._shares or responses or unsent):
             return None
@@ -387,10 +324,8 @@ class SharedResults:
         """Wait for nothing, and release all resources. Lookups find nothing from now on."""
         self._reads = self._writes = False
         self._client.close()
-        self._threads.stop()
+        self._lookups.close()
         self._checks.stop()
-        for lookup in [*self._lookups.values()]:
-            lookup.finished.set()
 
 
 def _once(data: bytes) -> tuple[bytes]:
