@@ -23,6 +23,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _Result = TypeVar("_Result")
 
 
+class BlobFault(CacheFault):
+    """A shared cache refuses or does not return one blob, in a reply that makes sense: it works for others."""
+
+
 class WrongBytesError(Exception):
     """The bytes of a blob do not have its digest."""
 
@@ -55,12 +59,11 @@ def guarded(call: Callable[[], _Result]) -> _Result:
 
     Raises:
         CacheFault: it raised one, or any other exception.
-        WrongBytesError: it raised it.
 
     """
     try:
         return call()
-    except (CacheFault, WrongBytesError):
+    except CacheFault:
         raise
     except Exception as error:
         # Without its text, which may contain a URL with a password.

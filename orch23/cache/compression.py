@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from orch23.cache.bounds import CHUNK_BYTES, WrongBytesError
+from orch23.cache.bounds import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -42,11 +42,7 @@ def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def decompressed(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
     """Yield what some frames contain, in pieces: one byte more than `size_bytes` at most.
 
-    A small blob can contain terabytes. The caller compares size and digest.
-
-    Raises:
-        WrongBytesError: the chunks are not frames of zstd.
-
+    A small blob can contain terabytes. It ends where frames are damaged: the caller compares size and digest.
     """
     zstd = _zstd()
     assert zstd is not None
@@ -60,7 +56,7 @@ def decompressed(chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
             try:
                 piece = decompressor.decompress(data, max_length=min(left, CHUNK_BYTES))
             except zstd.ZstdError:
-                raise WrongBytesError from None
+                return
             data = decompressor.unused_data
             left -= len(piece)
             if piece:

@@ -3,11 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from orch23.cache.bounds import WrongBytesError
+from orch23.cache.bounds import BlobFault
 from orch23.cache.compression import compressed, decompressed
 from orch23.cache.grpc_calls import Instance, StatusFault, TooLargeError, no_sense, status_fault
 from orch23.model.digest import Digest
-from orch23.model.errors import BlobFault
 from orch23.reapi.messages import (
     IDENTITY,
     ZSTD,
@@ -103,7 +102,7 @@ def read_batch(
         elif fault is not None:
             found[digest] = fault
         else:
-            data = _decompressed(one.data, digest.size_bytes) if one.compressor == ZSTD else one.data
+            data = b"".join(decompressed((one.data,), digest.size_bytes)) if one.compressor == ZSTD else one.data
             # Some servers do not compare sizes.
             found[digest] = data if len(data) == digest.size_bytes else None
     return found
@@ -129,14 +128,6 @@ def put_batch(server: Instance, blobs: Mapping[Digest, bytes], *, is_compressed:
         no_sense(_BATCH_UPDATE, "it lacks digests")
     faults = {sent[one.digest or DigestProto()]: _fault(_BATCH_UPDATE, one.status) for one in reply.responses}
     return {digest: fault for digest, fault in faults.items() if fault is not None}
-
-
-def _decompressed(data: bytes, size_bytes: int) -> bytes:
-    """Return what a frame contains; nothing if it is damaged."""
-    try:
-        return b"".join(decompressed((data,), size_bytes))
-    except WrongBytesError:
-        return b""
 
 
 def _update(digest: DigestProto, data: bytes, *, is_compressed: bool) -> BlobUpdate:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from orch23.cache import grpc_batches, grpc_streams
-from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, checked_sha256, started
+from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault, checked_sha256, started
 from orch23.cache.compression import can_compress
 from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, Instance, TooLargeError, no_sense
 from orch23.cache.recent_misses import RecentMisses
 from orch23.model.digest import Digest
-from orch23.model.errors import BlobFault, CacheFault
+from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
 from orch23.reapi.messages import (
     SHA256,
