@@ -27,6 +27,10 @@ class BlobFault(CacheFault):
     """A shared cache refuses or does not return one blob, in a reply that makes sense: it works for others."""
 
 
+class FileFault(BlobFault):
+    """One file in a directory cannot be used. That costs no request, so a run may meet any number of them."""
+
+
 class WrongBytesError(Exception):
     """The bytes of a blob do not have its digest."""
 

@@ -87,6 +87,11 @@ class CacheClient:
         """Return the counts so far."""
         return self._statistics
 
+    @property
+    def refusal(self) -> str:
+        """Return why the first result that failed alone was not stored; an empty text if there is none."""
+        return self._writing.refusal
+
     def entry(self, action: Digest) -> bytes | None:
         """Return the bytes of the ActionResult of an action; None if the cache has none, or is switched off.
 

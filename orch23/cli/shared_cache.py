@@ -249,7 +249,8 @@ def finish_uploads(shared: SharedResults, observer: Observer) -> None:
     names = join_first(unsent, _MOST_NAMES)
     # A cache that was switched off has been reported, with the reason.
     if unsent and not shared.is_off:
-        _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}")
+        why = f" ({shared.refusal})" if shared.refusal else ""
+        _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}{why}")
     used = shared.report(unsent)
     if used is not None:
         observer.notice(Event(used, f"shared cache: {shared_cache_text(used, names)}"))
