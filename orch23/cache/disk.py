@@ -11,7 +11,15 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
-from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, FileFault, checked_sha256, started
+from orch23.cache.bounds import (
+    CHUNK_BYTES,
+    MAX_ENTRY_BYTES,
+    FileFault,
+    WrongBytesError,
+    checked_sha256,
+    started,
+    verified,
+)
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, SafetyError
 from orch23.model.ports import ChunkSource
@@ -54,8 +62,6 @@ class DiskCache:
         """Create nothing: the first put creates the directory, and removes temporary files of killed processes."""
         self._root = folder
         self._mode: int | None = None
-        # Blobs with wrong bytes that this user may not delete.
-        self._undeleted: set[Digest] = set()
 
     def entry(self, digest: Digest) -> bytes | None:
         """See the port."""
@@ -96,20 +102,16 @@ class DiskCache:
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""
         with _faults():
-            is_wrong = digest in self._undeleted
-            self._put(_BLOBS, digest, chunks, lambda found: not is_wrong and found.st_size == digest.size_bytes)
-            self._undeleted.discard(digest)
+            # One that is there already was stored meanwhile, or may have wrong bytes.
+            self._put(
+                _BLOBS, digest, chunks, lambda found: found.st_size == digest.size_bytes and self._is_right(digest)
+            )
 
     def discard(self, digest: Digest) -> None:
-        """Delete a blob, if this user may. The next put replaces one that stays."""
+        """Delete a blob, if this user may."""
         names, name = _place(_BLOBS, digest)
-        try:
-            with open_directory(self._root, names) as parent:
-                os.unlink(name, dir_fd=parent)
-        except FileNotFoundError:
-            return
-        except (OSError, SafetyError):
-            self._undeleted.add(digest)
+        with contextlib.suppress(OSError, SafetyError), open_directory(self._root, names) as parent:
+            os.unlink(name, dir_fd=parent)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -134,6 +136,14 @@ class DiskCache:
             with self._of_one_file(_BLOBS, name):
                 return _stays(name, directories.open(names), lambda found: found.st_size == digest.size_bytes)
         except (FileNotFoundError, NotADirectoryError, FileFault):
+            return False
+
+    def _is_right(self, digest: Digest) -> bool:
+        """Return whether the bytes of a blob have its digest."""
+        chunks = self.blob(digest)
+        try:
+            return chunks is not None and all(True for _ in verified(chunks, digest))
+        except WrongBytesError:
             return False
 
     @contextlib.contextmanager
