@@ -155,10 +155,12 @@ def test_results_are_verified_again_if_the_pipeline_says_so(first: Project, tmp_
     one = Project(tmp_path / "one").write(pipeline(stages, FILES, head="cache: {platform: any}\n"))
     green(one.build("--cache", cache))
     two = Project(tmp_path / "two").write(pipeline(stages, FILES, head="cache: {platform: any, verify: always}\n"))
+    shown = two.plan("--cache", cache)
+    assert (shown["write"], shown["polish"]) == ("restore", "verify")
     green(two.build("--cache", cache))
     assert calls(two) == []
     ends = {one["role"]: one["data"]["status"] for one in two.events_of("stage_finished")}
-    assert ends == dict.fromkeys(("write", "polish", "copy", "count"), "verified")
+    assert ends == {**dict.fromkeys(("write", "copy", "count"), "restored"), "polish": "verified"}
     assert [one["role"] for one in two.events_of("check_result")] == ["polish"]
     assert first.files()["text.md"] == two.files()["text.md"]
 
