@@ -125,7 +125,10 @@ class SharedCacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
             ...,
         ],
         Meta(
-            description="Public keys. A result counts only if it has a signature of one of them. Default: any result."
+            # Removing the last key must not switch the requirement off.
+            min_length=1,
+            description="Public keys. A result counts only if it has a signature of one of them. Default: any result.",
+            extra_json_schema={"x-form": "list a key, or remove `signed_by` to accept any result"},
         ),
     ] = ()
 
