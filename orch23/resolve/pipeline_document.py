@@ -85,10 +85,11 @@ class SharedCacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = UNSET
     mode: Annotated[
-        Literal["read", "off"] | UnsetType,
+        Literal["read", "read-write", "off"] | UnsetType,
         Meta(
-            description="read: never write to the cache, unless `--cache-write` is given. off: use only a cache that "
-            "`--cache` names. Default: read and write a directory, and only read a server."
+            description="read: never write to the cache, unless `--cache-write` is given. read-write: also write to "
+            "the server that `url` names. off: use no cache, unless `--cache` names one, as if there were no `mode`. "
+            "Default: read and write a directory, and only read a server."
         ),
     ] = UNSET
     responses: Annotated[

@@ -425,3 +425,18 @@ def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monk
     monkeypatch.setenv("ORCH23_CACHE_URL", str(tmp_path / "shared"))
     project.edit("spec.md", "a third spec")
     assert "orch23.engine.shared_results" in loaded()
+
+
+def test_a_pipeline_whose_cache_is_off_uses_only_that_of_the_command_line(
+    first: Project, tmp_path: Path, cache: str
+) -> None:
+    head = "cache: {platform: any, mode: off}\n"
+    second, other = checkout(tmp_path / "two", head=head), str(tmp_path / "other")
+    done = second.build(env={"ORCH23_CACHE_URL": cache})
+    green(done)
+    assert (second.ran(), "shared cache" in done.err) == (["write", "polish", "copy", "count"], False)
+    # The option overrides it entirely: a directory is written, too.
+    green(checkout(tmp_path / "three", head=head).build("--cache", other))
+    four = checkout(tmp_path / "four", head=head)
+    green(four.build("--cache", other))
+    assert four.ran() == []
