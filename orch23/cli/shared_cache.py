@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
 from orch23.cache.registry import open_shared_cache
@@ -32,6 +33,7 @@ from orch23.providers.codes import NO_LIBRARY
 from orch23.providers.installation import install_command
 from orch23.report.diagnostics import visible
 from orch23.report.shared_cache import shared_cache_text
+from orch23.signing.codes import E_KEY
 from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
 from orch23.store.key_files import key_file, read_key_file
 
@@ -102,7 +104,17 @@ def open_cache(
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     if not settings.reads or (offline and settings.directory is None):
         return OpenedCache(None, events)
-    signatures = signatures_of(settings, project.settings.root, project.settings.environ)
+    try:
+        signatures = signatures_of(settings, project.settings.root, project.settings.environ)
+    except ConfigurationError as error:
+        problem = error.diagnostics[0]
+        if problem.code != E_KEY:
+            raise
+        # No build fails because of its cache: it is read, as by those who have none of the keys.
+        text = f"[{E_KEY}] results are not stored in the shared cache: {problem.message}; {problem.hint}"
+        events.notice(Event(Warned(of_steps=True, code=E_KEY), text, level="warning"))
+        settings = replace(settings, mode="read")
+        signatures = signatures_of(settings, project.settings.root, project.settings.environ)
     if settings.writes and not signatures.can_sign:
         text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
@@ -172,24 +184,30 @@ def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str
     """Return the keys whose signatures count, and that of the user among them.
 
     Raises:
-        ConfigurationError: a key cannot be used, or the library is missing.
+        ConfigurationError: all private keys that there are cannot be used, or the library is missing.
 
     """
     if not settings.signed_by:
         return Signatures()
     known = [PublicKey.parse(line) for line in settings.signed_by]
+    faults: list[ConfigurationError] = []
     try:
         for key in known if settings.writes else ():
-            # A line without a name has no file.
-            place = key_file(key.name, root, environ) if key.name else None
-            if place is not None and place.exists():
-                pair = KeyPair.from_pem(read_key_file(place), key.name)
-                if pair.public == key:
-                    return Signatures(known, pair)
+            try:
+                # A line without a name has no file.
+                place = key_file(key.name, root, environ) if key.name else None
+                if place is not None and place.exists():
+                    pair = KeyPair.from_pem(read_key_file(place), key.name)
+                    if pair.public == key:
+                        return Signatures(known, pair)
+            except ConfigurationError as error:
+                faults.append(error)
         import_module("cryptography")
     except ModuleNotFoundError as error:
         message = f"`cache.signed_by` needs the library `{LIBRARY}`, which is not installed"
         raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(LIBRARY))) from error
+    if faults:
+        raise faults[0]
     return Signatures(known)
 
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -440,3 +441,24 @@ def test_a_pipeline_whose_cache_is_off_uses_only_that_of_the_command_line(
     four = checkout(tmp_path / "four", head=head)
     green(four.build("--cache", other))
     assert four.ran() == []
+
+
+@pytest.mark.parametrize("damage", [lambda key: key.chmod(0o644), lambda key: key.write_text("garbage")])
+def test_a_private_key_that_cannot_be_used_is_a_warning(
+    tmp_path: Path, cache: str, damage: Callable[[Path], object]
+) -> None:
+    project, config = checkout(tmp_path / "project"), tmp_path / "config"
+    env = {"XDG_CONFIG_HOME": str(config)}
+    line = project.run("cache", "key", "new", "ci", env=env).out.strip()
+    project.write(pipeline(STAGES, FILES, head=f"cache: {{platform: any, signed_by: ['{line}']}}\n"))
+    damage(config / "orch23/keys/ci")
+    done = project.build("--cache", cache, env=env)
+    green(done)
+    (warning,) = (one for one in done.err.splitlines() if one.startswith("warning"))
+    assert warning.startswith("warning: [E732] results are not stored in the shared cache: the private key ")
+    assert "4 not found\n" in done.err
+    assert not Path(cache).exists()
+    shown = project.run("doctor", env={**env, "ORCH23_BUILD_CACHE": cache})
+    (line,) = (one for one in shown.out.splitlines() if "cache keys" in one)
+    assert "the private key" in line
+    assert not line.startswith("✔")
