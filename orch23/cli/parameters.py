@@ -33,6 +33,7 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     model: str | None = None
     cache: str | None = None
     cache_write: bool = False
+    offline: bool = False
 
 
 class ParsedBuild(Struct, frozen=True):

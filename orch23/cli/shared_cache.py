@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
-from orch23.cache.registry import open_shared_cache
+from orch23.cache.registry import open_shared_cache, shown_url
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
@@ -102,7 +102,11 @@ def open_cache(
         text = f"the shared cache {grant.name} is not used: `{trust_command_line(project.settings)}` allows it"
         # A build with nothing to do needs no cache.
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
-    if not settings.reads or (offline and settings.directory is None):
+    if settings.reads and offline and settings.directory is None:
+        text = f"the shared cache {shown_url(settings.url)} is not used because of `--offline`"
+        events.notice(Event(Warned(of_steps=True), text, level="warning"))
+        return OpenedCache(None, events)
+    if not settings.reads:
         return OpenedCache(None, events)
     try:
         signatures = signatures_of(settings, project.settings.root, project.settings.environ)
@@ -244,6 +248,7 @@ def open_cache_for_plan(console: Console, project: Project, args: PipelineArgume
         consent=Consent.of(project.settings.root, environ),
         secrets=secrets_from(environ),
         executor=project.pipeline.executor,
+        offline=args.offline,
         downloads=False,
     )
 

@@ -462,3 +462,20 @@ def test_a_private_key_that_cannot_be_used_is_a_warning(
     (line,) = (one for one in shown.out.splitlines() if "cache keys" in one)
     assert "the private key" in line
     assert not line.startswith("✔")
+
+
+def test_an_offline_build_says_once_that_a_server_is_not_used_and_so_does_its_plan(tmp_path: Path) -> None:
+    stages = "  count: {inputs: [spec.md], outputs: [count.txt], shell: wc -c < spec.md > count.txt}\n"
+    project = Project(tmp_path / "project").write(shell(stages, FILES, head="cache: {platform: any}\n"))
+    options = ("--offline", "--cache-write", "--cache", "http://127.0.0.1:9/team")
+    said = "warning: the shared cache http://127.0.0.1:9/team is not used because of `--offline`\n"
+    shown = project.build("-n", *options)
+    assert shown.err.count(said) == 1
+    assert "would store" not in shown.out
+    done = project.build(*options)
+    green(done)
+    assert done.err.count(said) == 1
+    assert done.err.count("shared cache") == 1
+    # A directory is used.
+    green(project.build("--offline", "--force", "count", "--cache", str(tmp_path / "shared")))
+    assert (tmp_path / "shared/ac").is_dir()
