@@ -44,6 +44,9 @@ _NOT_CREDENTIALS: Final = frozenset(
 )
 
 
+_OF_GRPC: Final = {"grpcs": "https", "grpc": "http"}
+
+
 class _Reply(Struct, frozen=True):
     """What a helper prints; it may have more keys."""
 
@@ -86,7 +89,8 @@ class CredentialHelper(Struct, kw_only=True):
             ConfigurationError: the helper fails. It is called again only after `forget`.
 
         """
-        if url_fault(url) is not None or url_origin(url) != url_origin(self.url):
+        address, own = _as_http(url), _as_http(self.url)
+        if url_fault(address) is not None or url_origin(address) != url_origin(own):
             return ()
         with self._lock:
             if self._failed is not None:
@@ -111,7 +115,7 @@ class CredentialHelper(Struct, kw_only=True):
     def _call(self) -> Credentials:
         began = self.now()
         try:
-            end = self._run(canonical_json({"uri": self.url}))
+            end = self._run(canonical_json({"uri": _as_http(self.url)}))
         except OSError as error:
             _fail(self.program, f"could not be started ({error.strerror})")
         if (why := _why_failed(end)) is not None:
@@ -158,7 +162,7 @@ def credential_helper(url: str, root: Path, environ: Mapping[str, str]) -> Crede
 
     """
     named = environ.get(HELPER_VARIABLE)
-    if not named or url_fault(url) is not None:
+    if not named or url_fault(_as_http(url)) is not None:
         return None
     if "/" in named:
         path = Path(named) if named.startswith("/") else None
@@ -174,6 +178,12 @@ def credential_helper(url: str, root: Path, environ: Mapping[str, str]) -> Crede
         hint = "set it to the absolute path of a program, or to the name of one on PATH outside of the project"
         raise ConfigurationError(Diagnostic("E733", message, hint=hint))
     return CredentialHelper(url=url, program=found, environ=environ)
+
+
+def _as_http(url: str) -> str:
+    """Return the URL of a server behind gRPC as Bazel gives it to a helper: with https, or http without TLS."""
+    scheme, separator, rest = url.partition("://")
+    return f"{_OF_GRPC.get(scheme.lower(), scheme)}{separator}{rest}"
 
 
 def _fail(program: Path, why: str) -> NoReturn:
