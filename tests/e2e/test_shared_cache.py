@@ -479,3 +479,17 @@ def test_an_offline_build_says_once_that_a_server_is_not_used_and_so_does_its_pl
     # A directory is used.
     green(project.build("--offline", "--force", "count", "--cache", str(tmp_path / "shared")))
     assert (tmp_path / "shared/ac").is_dir()
+
+
+def test_a_response_that_was_only_looked_at_is_not_counted(tmp_path: Path, cache: str) -> None:
+    stages = "  write: {inputs: [spec.md], outputs: [draft.md], llm: {prompt: write.j2, returns: text}}\n"
+    files = {**FILES, "write.j2": prompt("write", "draft of {{ inputs[0].text }}")}
+    head = "cache: {platform: any, responses: true}\n"
+    one, two = (Project(tmp_path / name).write(pipeline(stages, files, head=head)) for name in ("one", "two"))
+    green(one.build("--cache", cache))
+    green(two.build("--cache", cache))
+    two.edit("spec.md", "another spec")
+    done = two.build("--cache", cache)
+    green(done)
+    assert calls(two) == ["write"]
+    assert "shared cache: 1 not found, 1 stored" in done.err, done.err
