@@ -495,3 +495,15 @@ def test_a_response_that_was_only_looked_at_is_not_counted(tmp_path: Path, cache
     green(done)
     assert calls(two) == ["write"]
     assert "shared cache: 1 not found, 1 stored" in done.err, done.err
+
+
+def test_a_path_of_the_command_line_is_relative_to_the_working_directory(tmp_path: Path) -> None:
+    stages = "  count: {inputs: [spec.md], outputs: [count.txt], shell: wc -c < spec.md > count.txt}\n"
+    project = Project(tmp_path / "project").write(shell(stages, FILES, head="cache: {platform: any}\n"))
+    green(project.build("--cache", "../shared"))
+    assert (tmp_path / "shared/ac").is_dir()
+    # That of a variable counts in every directory.
+    done = project.build("--force", "count", env={"ORCH23_CACHE_URL": "../shared"})
+    assert done.code != 0
+    assert "E730" in done.err
+    assert "absolute path" in done.err
