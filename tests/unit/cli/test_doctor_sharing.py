@@ -20,6 +20,7 @@ STAGES = "stages: {a: {outputs: [a.txt], shell: echo a > a.txt}}\n"
 SHARING = ("shared cache", "cache keys", "credential helper", "cache access", "executor")
 SERVER = "http://127.0.0.1:9/base"
 LOCAL = "tcp://127.0.0.1:8786"
+ALLOWED = " of the pipeline, which you have allowed"
 WRITES = "`--cache-write` stores results there"
 NOT_TRUSTED = {"ORCH23_TRUST": ""}
 
@@ -56,6 +57,11 @@ def test_without_a_shared_cache_and_an_executor_nothing_is_said(project: Project
             "",
             {"ORCH23_BUILD_CACHE": SERVER, "ORCH23_CACHE_URL": "off", "ORCH23_BUILD_CACHE_WRITE": "1"},
             f"{SERVER} of ORCH23_BUILD_CACHE: read and written, since ORCH23_BUILD_CACHE_WRITE is set",
+        ),
+        (
+            f"cache: {{url: '{SERVER}', mode: read-write}}\n",
+            {"ORCH23_TRUST": "1"},
+            f"{SERVER}{ALLOWED}: read and written, since the pipeline has `mode: read-write`",
         ),
         (
             "cache: {url: /srv/c}\n",
