@@ -58,7 +58,7 @@ _UPDATE_RESULT = f"{_API}.ActionCache/UpdateActionResult"
 _FIND_MISSING = f"{_API}.ContentAddressableStorage/FindMissingBlobs"
 _BATCH_READ = f"{_API}.ContentAddressableStorage/BatchReadBlobs"
 _BATCH_UPDATE = f"{_API}.ContentAddressableStorage/BatchUpdateBlobs"
-_READ, _WRITE = "/google.bytestream.ByteStream/Read", "/google.bytestream.ByteStream/Write"
+READ, _WRITE = "/google.bytestream.ByteStream/Read", "/google.bytestream.ByteStream/Write"
 _QUERY_WRITE = "/google.bytestream.ByteStream/QueryWriteStatus"
 
 _BATCH_BYTES = 4 << 20
@@ -200,7 +200,7 @@ class GrpcCache:
             return
         name = f"{self._prefix()}blobs/{digest.sha256}/{digest.size_bytes}"
         request = ReadRequest(resource_name=name)
-        replies = self.calls.read(_READ, request, ReadResponse, self.headers(), deadline_s(digest.size_bytes))
+        replies = self.calls.read(READ, request, ReadResponse, self.headers(), deadline_s(digest.size_bytes))
         try:
             waiting = [next(replies, ReadResponse()).data]
             yield b""
@@ -211,7 +211,7 @@ class GrpcCache:
         except AbsentError:
             return
         except TooLargeError:
-            _refuse(_READ, "a part of a blob is too large")
+            _refuse(READ, "a part of a blob is too large")
         finally:
             replies.close()
 

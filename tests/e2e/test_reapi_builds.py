@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_remote_builds import builds_as_here, started
+from tests.e2e.test_remote_builds import builds_as_here, shows_lines_live_and_redacted, started
 from tests.project import Project
 from tests.reapi_workers import ExecutionServer, scheduler_of, serving_executions
 from tests.unit.execute.remote.test_conformance import processes_with, wait_until
@@ -35,6 +35,10 @@ def one_stage(**given: Any) -> dict[str, str]:
 
 def test_a_build_on_a_server_is_the_same_as_one_on_this_machine(tmp_path: Path, server: ExecutionServer) -> None:
     builds_as_here(tmp_path, lambda project: remote(project, server))
+
+
+def test_lines_are_reported_while_a_step_runs_and_without_secrets(project: Project, server: ExecutionServer) -> None:
+    shows_lines_live_and_redacted(project, "reapi", scheduler_of(server))
 
 
 def test_a_stage_without_a_sandbox_needs_permission(project: Project, server: ExecutionServer) -> None:

@@ -60,6 +60,33 @@ def test_a_build_on_a_cluster_is_the_same_as_one_on_this_machine(tmp_path: Path,
     builds_as_here(tmp_path, lambda project: remote(project, cluster))
 
 
+def shows_lines_live_and_redacted(project: Project, executor: str, scheduler: str, *options: str) -> None:
+    """Build a step that goes on only after its first line was reported, and prints a secret of this machine."""
+    secret, go_on = "Qz7-very-secret-value-19", project.root.parent / "go-on"
+    command = f"cat said; while [ ! -e {go_on} ]; do sleep 0.02; done; echo the end; touch a"
+    stages = {"a": {"shell": command, "inputs": ["said"], "outputs": ["a"], "sandbox": "off"}}
+    text = json.dumps({"version": 1, "name": "p", "stages": stages})
+    project.write({"pipeline.yaml": text, "said": f"key {secret}\n"})
+    words = ("--live", "--allow-unsandboxed", "--executor", executor, "--scheduler", scheduler, *options)
+
+    def lines() -> list[str]:
+        journals = sorted((project.root / "logs").glob("*.jsonl"))
+        events = [json.loads(line) for line in journals[-1].read_text().splitlines()] if journals else []
+        return [one["data"]["line"] for one in events if one["type"] == "step_output"]
+
+    with started(project.root, "build", *words, env={"MY_API_KEY": secret}) as build:
+        wait_until(lines)
+        assert lines() == ["key [redacted MY_API_KEY]"]
+        go_on.touch()
+        assert build.wait(60) == 0
+    assert lines() == ["key [redacted MY_API_KEY]", "the end"]
+
+
+def test_lines_are_reported_while_a_step_runs_and_without_secrets(project: Project, tmp_path: Path) -> None:
+    with dask_cluster(tmp_path / "workers", options=("--allow-unsandboxed",)) as cluster:
+        shows_lines_live_and_redacted(project, "dask", cluster.address, "--cache", "cache")
+
+
 def test_doctor_asks_the_scheduler(project: Project, cluster: Any) -> None:
     project.write({"pipeline.yaml": "version: 1\nexecutor: dask\nstages: {a: {shell: echo a > a, outputs: [a]}}\n"})
     env = {"ORCH23_BUILD_SCHEDULER": cluster.address, "ORCH23_BUILD_CACHE": "cache"}
@@ -127,10 +154,12 @@ def test_the_end_of_a_build_kills_its_steps_on_the_workers(project: Project, clu
     wait_until(lambda: not processes_with(seconds))
 
 
-def started(folder: Path, *words: str) -> "subprocess.Popen[bytes]":
+def started(folder: Path, *words: str, env: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
     """Start orch23 in a process of its own."""
     program = (sys.executable, "-c", "from orch23.entry import run; run()")
-    return subprocess.Popen((*program, *words), cwd=folder, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        (*program, *words), cwd=folder, env={**os.environ, **(env or {})}, stderr=subprocess.DEVNULL
+    )
 
 
 def test_a_worker_command_that_is_killed_leaves_no_process_and_the_next_one_no_folder(

@@ -24,6 +24,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
 from orch23.model.ports import Surroundings
+from orch23.model.text import LineListener
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -117,21 +118,25 @@ class DaskEngine:
         self._connected: Client | None = None
         self._is_closed = False
         self._counted_s, self._count = -_COUNT_EACH_S, 0
+        self._listeners: dict[str, LineListener] = {}
 
     def connect(self) -> None:
         """See the port: the first submission connects."""
 
-    def submit(self, work: Work) -> Submission:
+    def submit(self, work: Work, hear: LineListener) -> Submission:
         """See the port."""
         from orch23.execute.remote.dask_worker import run_remotely  # noqa: PLC0415 - loads dask
 
         client = self._client()
+        # A key of its own: dask would give the result of an earlier submission, also one with a fault.
+        key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
+        self._listeners[key] = hear
         try:
-            # A key of its own: dask would give the result of an earlier submission, also one with a fault.
-            key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
-            future = client.submit(run_remotely, work.cache_url, digest, key=key, pure=False)
+            future = client.submit(run_remotely, work.cache_url, digest, client.id, key=key, pure=False)
         except Exception as error:
+            self._listeners.pop(key, None)
             raise EngineFault(exception_text(error)) from error
+        future.add_done_callback(lambda _: self._listeners.pop(key, None))
         return _DaskSubmission(future)
 
     def cancel(self, submission: Submission) -> None:
@@ -178,7 +183,24 @@ class DaskEngine:
             # It warns of other versions of libraries, which two strings do not depend on.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return Client(self._address, security=security, timeout=_CONNECT_S, set_as_default=False, name="orch23")
+                client = Client(
+                    self._address, security=security, timeout=_CONNECT_S, set_as_default=False, name="orch23"
+                )
+            # The scheduler has a topic of this name anyway, and removes its events some time after the client is gone.
+            client.subscribe_topic(client.id, self._on_event)
         except Exception as error:
             message = f"the scheduler {self._address} cannot be reached: {exception_text(error)}"
             raise UnreachableEngineError(message) from error
+        return client
+
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        """Pass on the lines that a worker reports. The scheduler has other events in the topic too."""
+        message = event[1]
+        if not isinstance(message, dict) or "lines" not in message:
+            return
+        listener = self._listeners.get(message.get("key", ""))
+        if listener is None:
+            return
+        with suppress(TypeError, ValueError):  # another program may have sent it
+            for line, cut in message["lines"]:
+                listener(str(line), cut=bool(cut))

@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 from distributed.core import Status
 
 from orch23.execute.remote.dask_scheduler import security_of
+from orch23.execute.remote.live_lines import Line, LineBatches
 from orch23.execute.remote.worker import RemoteWorker
 from orch23.execute.remote.worker_process import NO_SCHEDULER, WorkerSettings
 from orch23.model.plugins import exception_text
@@ -29,8 +30,11 @@ _LOCK = threading.Lock()
 _WORKERS: dict[str, RemoteWorker] = {}
 
 
-def run_remotely(cache_url: str, digest: str) -> bytes:
-    """Run an action in a thread of a dask worker, and return the bytes of its `Reply`."""
+def run_remotely(cache_url: str, digest: str, topic: str) -> bytes:
+    """Run an action in a thread of a dask worker, and return the bytes of its `Reply`.
+
+    The lines that it prints are events of a topic.
+    """
     worker = get_worker()
     key = worker.get_current_task()
 
@@ -39,7 +43,10 @@ def run_remotely(cache_url: str, digest: str) -> bytes:
         task = worker.state.tasks.get(key)
         return task is not None and task.state in _WANTED and worker.status in {Status.running, Status.paused}
 
-    return _remote_worker(worker).run_remotely(cache_url, digest, is_wanted)
+    def send(lines: Sequence[Line]) -> None:
+        worker.log_event(topic, {"key": key, "lines": [list(line) for line in lines]})
+
+    return _remote_worker(worker).run_remotely(cache_url, digest, is_wanted, LineBatches(send))
 
 
 def _remote_worker(worker: Worker) -> RemoteWorker:

@@ -5,6 +5,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from orch23.model.digest import Digest
+from orch23.model.text import LineListener
 
 
 class EngineFault(Exception):  # noqa: N818 - not an error of a build: the action is submitted again
@@ -61,8 +62,10 @@ class Engine(Protocol):
 
         """
 
-    def submit(self, work: Work) -> Submission:
-        """Submit an action.
+    def submit(self, work: Work, hear: LineListener) -> Submission:
+        """Submit an action. `hear` may get lines that it prints while it runs, from any thread; it never waits.
+
+        The outcome has all of them, so an engine may leave lines out, but reports none twice.
 
         Raises:
             EngineFault: the engine cannot be reached.

@@ -16,6 +16,7 @@ from orch23.execute.remote.executor import RemoteExecutor
 from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
 from orch23.execute.remote.reapi_address import ReapiAddress, reapi_address
 from orch23.execute.remote.reapi_result import Finished
+from orch23.execute.remote.reapi_streams import OutputStreams, stream_names
 from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.execute.remote.single_action import REPLY, Request, single_action
 from orch23.model.action import Action, EngineUnavailable, outcome_to_bytes
@@ -23,6 +24,7 @@ from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.plugins import exception_text
 from orch23.model.ports import ContentStore, SharedCache, Surroundings
+from orch23.model.text import LineListener
 from orch23.reapi.messages import (
     SHA256,
     ActionResultProto,
@@ -102,8 +104,8 @@ def check_server(scheduler: str, contents: ContentStore) -> None:
 class _Execution:
     """An action on the server, with what `engine.Submission` promises."""
 
-    def __init__(self, action: Action, request: Request) -> None:
-        self.action, self.request = action, request
+    def __init__(self, action: Action, request: Request, streams: OutputStreams) -> None:
+        self.action, self.request, self.streams = action, request, streams
         self.is_unwanted = threading.Event()
         self.name = ""
         self._ended = threading.Event()
@@ -124,6 +126,7 @@ class _Execution:
         """Set the reply, or why there is none."""
         self._reply, self._fault = reply, fault
         self._ended.set()
+        self.streams.end()
 
     def calling(self, end_call: Callable[[], object]) -> None:
         """Keep what ends the current call."""
@@ -177,7 +180,7 @@ class ReapiEngine:
                 raise UnreachableEngineError(message)
             self._is_checked = True
 
-    def submit(self, work: Work) -> Submission:
+    def submit(self, work: Work, hear: LineListener) -> Submission:
         """See the port. The URL is not used: the server stages the files of an action for its worker."""
         action = Action.from_bytes(self._contents.get(work.action))
         if self._address.program:
@@ -190,7 +193,7 @@ class ReapiEngine:
         else:
             request = plain_action(action, self._address)
         self._upload(request.blobs)
-        execution = _Execution(action, request)
+        execution = _Execution(action, request, OutputStreams(self._server, hear, self._stream_s))
         thread = threading.Thread(target=self._follow, args=(execution,), name="orch23-execution", daemon=True)
         with self._lock:
             self._threads = {one for one in self._threads if one.is_alive()} | {thread}
@@ -260,6 +263,7 @@ class ReapiEngine:
                     if operation.done:
                         return Finished.of(operation)
                     execution.interrupt()
+                    self._read_output(execution, operation)
                 if not is_heard:
                     message = "the server says nothing of an execution"
                     raise EngineFault(message)
@@ -279,6 +283,13 @@ class ReapiEngine:
             with suppress(AbsentError, CacheFault):
                 self._unary(_CANCEL, CancelOperationRequest(name=execution.name), Message)
         return None
+
+    def _read_output(self, execution: _Execution, operation: Operation) -> None:
+        stdout, stderr = stream_names(operation)
+        execution.streams.read(stdout)
+        if not self._address.program:
+            # That of `orch23 worker --once` has its own messages: what the step prints is in its stdout.
+            execution.streams.read(stderr)
 
     def _operations(self, execution: _Execution) -> Iterator[Operation]:
         """Execute the action; or, if that was begun already, wait for it."""
