@@ -156,6 +156,13 @@ class ExecutionServer(ReapiServer):
             run.process.kill()
         return b""
 
+    def ended_run(self, name: str, code: int) -> _Run:
+        """Return an execution that has ended with a status."""
+        run, response = _Run(name), oracle_of("ExecuteResponse")()
+        response.status.code = code
+        self._end(run, response)
+        return run
+
     def _run(self, run: _Run, request: Any) -> None:
         response = oracle_of("ExecuteResponse")()
         if (status := self.on_status()) is not None:

@@ -141,17 +141,72 @@ def test_the_executor_of_a_plugin_is_not_replaced(project: Project) -> None:
     assert (done.code, "E641" in done.err) == (64, True), done.err
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_the_end_of_a_build_kills_its_steps_on_the_workers(project: Project, cluster: Any, end: signal.Signals) -> None:
-    seconds = f"700.{os.getpid()}{end.value}"
+def cancels_steps_by_ctrl_c(project: Project, *options: str) -> None:
+    """Build until a step runs, and send SIGINT: no process of the step is left, and no build looks for it."""
+    seconds = f"700.{os.getpid()}{len(options)}"
     stages = {"a": {"shell": f"setsid sleep {seconds} & sleep {seconds}; touch a", "outputs": ["a"]}}
     project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
-    options = ("--executor", "dask", "--scheduler", cluster.address, "--cache", "cache")
     with started(project.root, "build", *options) as build:
         wait_until(lambda: len(processes_with(seconds)) >= 2)
-        build.send_signal(end)
+        wait_until(lambda: noted_actions(project))
+        build.send_signal(signal.SIGINT)
         build.wait(20)
     wait_until(lambda: not processes_with(seconds))
+    assert noted_actions(project) == []
+
+
+def finds_a_step_of_a_killed_build(project: Project, *options: str) -> None:
+    """Kill a build with signal 9 while its step runs, and build again: the step is not started again."""
+    beside = project.root.parent
+    text = (
+        f"echo started >> {beside}/starts; while [ ! -e {beside}/go-on ]; do sleep 0.02; done; echo the end; echo a > a"
+    )
+    stages = {"a": {"shell": text, "outputs": ["a"], "sandbox": "off"}}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
+    words = ("build", "--allow-unsandboxed", "--live", *options)
+    with started(project.root, *words) as build:
+        wait_until(lambda: noted_actions(project))
+        build.kill()
+        build.wait(20)
+    assert len(noted_actions(project)) == 1
+    with started(project.root, *words) as build:
+        # It is killed too, while it waits for the same step.
+        wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 2)
+        wait_until(lambda: "stage_started" in newest_journal(project) or "attempt_started" in newest_journal(project))
+        build.kill()
+        build.wait(20)
+    with started(project.root, *words) as build:
+        wait_until(lambda: "attempt_started" in newest_journal(project))
+        (beside / "go-on").touch()
+        assert build.wait(60) == 0
+    assert (beside / "starts").read_text() == "started\n"
+    assert (project.root / "a").read_text() == "a\n"
+    assert '"line":"the end"' in newest_journal(project)
+    assert noted_actions(project) == []
+
+
+def newest_journal(project: Project) -> str:
+    return max((project.root / "logs").glob("*.jsonl")).read_text()
+
+
+def noted_actions(project: Project) -> list[Path]:
+    """Return the files of actions that run elsewhere."""
+    return [*(project.root / ".orch23" / "running-actions").glob("*.json")]
+
+
+@pytest.fixture
+def permissive(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the options for a cluster that runs steps without a sandbox."""
+    with dask_cluster(tmp_path / "workers", options=("--allow-unsandboxed",)) as cluster:
+        yield ("--executor", "dask", "--scheduler", cluster.address, "--cache", "cache")
+
+
+def test_ctrl_c_kills_the_steps_on_the_workers(project: Project, permissive: tuple[str, ...]) -> None:
+    cancels_steps_by_ctrl_c(project, *permissive)
+
+
+def test_a_step_of_a_killed_build_is_found_by_the_next_one(project: Project, permissive: tuple[str, ...]) -> None:
+    finds_a_step_of_a_killed_build(project, *permissive)
 
 
 def started(folder: Path, *words: str, env: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":

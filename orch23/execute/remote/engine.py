@@ -75,6 +75,12 @@ class Engine(Protocol):
     def cancel(self, submission: Submission) -> None:
         """Stop an action; the worker kills its processes. Never raises."""
 
+    def release(self, submission: Submission) -> None:
+        """Forget an action whose result was fetched, or is of no use. Never raises.
+
+        If a build is killed before this or `cancel`, an engine may let the next one find the action.
+        """
+
     def slots(self) -> int:
         """Return how many actions the workers can run at once now: 0 without workers.
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic
 from urllib.parse import urlsplit, urlunsplit
 
@@ -194,17 +194,19 @@ class RemoteExecutor:
     def _outcome(self, action: Action, digest: Digest, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
         self._engine.connect()
         self._transfers.upload((digest, *input_digests(action)))
-        reply = Reply.from_bytes(self._wait_for(digest, lines))
-        if reply.fault:
-            self._again("faults", f"{reply.worker}: {reply.fault}", faults)
-        elif reply.missing:
-            self._upload_again(action, digest, reply, faults)
-        else:
-            return self._fetched(reply, action.limits, faults)
+        with self._submitted(digest, lines) as submission:
+            reply = Reply.from_bytes(self._reply(submission, lines))
+            if reply.fault:
+                self._again("faults", f"{reply.worker}: {reply.fault}", faults)
+            elif reply.missing:
+                self._upload_again(action, digest, reply, faults)
+            else:
+                return self._fetched(reply, action.limits, faults)
         return None
 
-    def _wait_for(self, digest: Digest, lines: HeardLines) -> bytes:
-        """Submit an action, and return the reply of its worker."""
+    @contextmanager
+    def _submitted(self, digest: Digest, lines: HeardLines) -> Iterator[Submission]:
+        """Submit an action, and yield it. Whatever happens, nothing goes on that no one waits for."""
         submission = self._engine.submit(Work(self._cache_url, digest), lines.new_start())
         with self._lock:
             self._running.add(submission)
@@ -212,16 +214,18 @@ class RemoteExecutor:
         try:
             if self._stop.is_set():
                 self._engine.cancel(submission)
-            return self._reply(submission, lines)
+            yield submission
         except BaseException:
-            # Whatever happened: nothing must go on that no one waits for.
             self._engine.cancel(submission)
             raise
+        else:
+            self._engine.release(submission)
         finally:
             with self._lock:
                 self._running.discard(submission)
 
     def _reply(self, submission: Submission, lines: HeardLines) -> bytes:
+        """Wait for the reply of a worker."""
         seen_s = monotonic()
         while not self._stop.is_set():
             with suppress(TimeoutError):

@@ -73,6 +73,9 @@ class FakeEngine:
         self._unwanted[submission].set()
         submission.cancel()
 
+    def release(self, submission: Any) -> None:
+        del self._unwanted[submission]
+
     def slots(self) -> int:
         return self.count
 
@@ -133,10 +136,14 @@ def fake_rig(folder: Path, *, worker: dict[str, Any] | None = None, **given: Any
 
 
 @contextmanager
-def reapi_rig(folder: Path, scheduler: str, *, limits: RemoteLimits = QUICK, workers: int = 2) -> Iterator[Rig]:
+def reapi_rig(
+    folder: Path, scheduler: str, *, limits: RemoteLimits = QUICK, workers: int = 2, **given: Any
+) -> Iterator[Rig]:
     """Yield an executor on a server of the Remote Execution API, as a build makes it."""
     contents = DiskContentStore(folder / "contents")
-    surroundings = Surroundings(contents=contents, workers=workers, environ={}, redact=str, scheduler=scheduler)
+    surroundings = Surroundings(
+        contents=contents, workers=workers, environ={}, redact=str, scheduler=scheduler, **given
+    )
     executor = make_executor(surroundings)
     executor._limits = limits
     try:
