@@ -283,6 +283,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         if name == LOCAL_EXECUTOR:
             return local
         from orch23.cli.shared_cache import cache_of_workers  # noqa: PLC0415 - few builds run elsewhere
+        from orch23.store.running_actions import RunningActions  # noqa: PLC0415 - as above
 
         surroundings = Surroundings(
             contents=self.project.store.contents,
@@ -291,6 +292,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             redact=self.secrets.redact,
             scheduler=request.scheduler,
             cache=cache_of_workers(self.project, request.cache, self.consent),
+            running=RunningActions(self.project.store.folder / "running-actions"),
             warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
         )
         executor = executors_of(pipeline.plugins)[name](surroundings)

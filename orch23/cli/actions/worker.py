@@ -1,6 +1,7 @@
 """Run `worker`: run steps of builds on other machines."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def serve_worker(
         if scheduler is not None or cache_url or slots is not None:
             message = "`--once` does not go with `--scheduler`, `--cache` or `--slots`"
             raise UsageError(Diagnostic("E641", message, hint="remove one of them"))
-        run_single_action(console.here, once, top, allowed=allow_unsandboxed)
+        run_single_action(console.here, once, top, sys.stdout, allowed=allow_unsandboxed)
         return
     address = scheduler or ""
     check_scheduler(address)

@@ -5,31 +5,27 @@ import threading
 import warnings
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from orch23.cache.registry import open_shared_cache
 from orch23.execute.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
-from orch23.execute.remote.engine import (
-    EngineFault,
-    Submission,
-    UnreachableEngineError,
-    Work,
-    WorkerLost,
-    digest_text,
-)
+from orch23.execute.remote.dask_submission import DaskSubmission, FoundSubmission, Place
+from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, digest_text
 from orch23.execute.remote.executor import RemoteExecutor
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
-from orch23.model.ports import Surroundings
+from orch23.model.ports import NOTHING_RUNS, RunningActions, Surroundings
+from orch23.model.text import LineListener
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _CONNECT_S = 10
-_RESULT_S = 5
+_CANCEL_WITHIN_S = 5.0
 _COUNT_EACH_S = 2.0
 
 
@@ -45,7 +41,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         message = "workers get files through a shared cache, and none is named"
         raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
     return RemoteExecutor(
-        DaskEngine(surroundings.scheduler),
+        DaskEngine(surroundings.scheduler, surroundings.running),
         open_shared_cache(surroundings.cache),
         cache_url=surroundings.cache,
         contents=surroundings.contents,
@@ -77,68 +73,114 @@ def silence_dask() -> None:
     log.propagate = False
 
 
-class _DaskSubmission:
-    """A future of dask, with the exceptions of the port."""
-
-    def __init__(self, future: Any) -> None:
-        self.future = future
-        self._ended = threading.Event()
-        future.add_done_callback(lambda _: self._ended.set())
-
-    def result(self, timeout: float) -> bytes:
-        """See the port."""
-        from distributed.scheduler import KilledWorker, NoValidWorkerError  # noqa: PLC0415 - as in `security_of`
-
-        # Without a call of dask: a timeout of `result` cancels a transfer that has begun.
-        if not self._ended.wait(timeout):
-            raise TimeoutError
-        try:
-            found: bytes = self.future.result(_RESULT_S)
-        except (TimeoutError, CancelledError):
-            raise
-        except KilledWorker as error:
-            message = f"{error.last_worker.address} ended while it ran the action"
-            raise WorkerLost(message) from error
-        except NoValidWorkerError as error:
-            message = "no worker of the cluster may run it"
-            raise EngineFault(message) from error
-        except Exception as error:
-            raise EngineFault(exception_text(error)) from error
-        return found
-
-
 class DaskEngine:
     """The workers of a dask cluster. It connects with the first action, in the thread of the caller."""
 
-    def __init__(self, address: str) -> None:
-        """Use the scheduler at an address."""
-        self._address = address
+    def __init__(self, address: str, running: RunningActions = NOTHING_RUNS) -> None:
+        """Use the scheduler at an address. `running` keeps where actions run."""
+        self._address, self._running = address, running
         self._lock = threading.Lock()
         self._connected: Client | None = None
         self._is_closed = False
         self._counted_s, self._count = -_COUNT_EACH_S, 0
+        self._listeners: dict[str, LineListener] = {}
+        self._submitted: dict[str, DaskSubmission | FoundSubmission] = {}
+        self._unwanted: SimpleQueue[str] = SimpleQueue()
+        self._canceller: threading.Thread | None = None
 
     def connect(self) -> None:
         """See the port: the first submission connects."""
 
-    def submit(self, work: Work) -> Submission:
-        """See the port."""
+    def submit(self, work: Work, hear: LineListener) -> Submission:
+        """See the port. An action that a worker runs for an earlier build is waited for."""
+        place = Place.from_text(self._running.take(self._address, work.action))
+        if place is None:
+            return self._submit(work, hear)
+        from orch23.execute.remote.dask_worker import join_action  # noqa: PLC0415 - loads dask
+
+        client = self._client()
+
+        def ask() -> bytes | None:
+            # A connection to an address that no one listens to would be tried for long.
+            if place.worker not in client.scheduler_info(n_workers=-1)["workers"]:
+                return None
+            found = client.run(join_action, place.key, client.id, workers=[place.worker])
+            reply: bytes | None = found[place.worker]
+            return reply
+
+        def submit_again() -> Submission:
+            self._forget(found)
+            return self._submit(work, hear)
+
+        self._listeners[place.key] = hear
+        found = FoundSubmission(place, ask, submit_again)
+        self._submitted[place.key] = found
+        return found
+
+    def _submit(self, work: Work, hear: LineListener) -> Submission:
         from orch23.execute.remote.dask_worker import run_remotely  # noqa: PLC0415 - loads dask
 
         client = self._client()
+        # A key of its own: dask would give the result of an earlier submission, also one with a fault.
+        key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
+        self._listeners[key] = hear
         try:
-            # A key of its own: dask would give the result of an earlier submission, also one with a fault.
-            key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
-            future = client.submit(run_remotely, work.cache_url, digest, key=key, pure=False)
+            future = client.submit(run_remotely, work.cache_url, digest, client.id, key=key, pure=False)
         except Exception as error:
+            self._listeners.pop(key, None)
             raise EngineFault(exception_text(error)) from error
-        return _DaskSubmission(future)
+
+        def on_start(place: Place, earlier: Place) -> None:
+            self._running.forget(self._address, earlier.to_text())
+            self._running.note(self._address, work.action, place.to_text())
+
+        made = DaskSubmission(future, on_start)
+        self._submitted[key] = made
+        return made
 
     def cancel(self, submission: Submission) -> None:
-        """See the port. Dask leaves a running function alone: the worker sees that its key is not wanted any more."""
-        assert isinstance(submission, _DaskSubmission)
-        with suppress(Exception):
-            submission.future.cancel(force=True)
+        """See the port. Dask leaves a running function alone: the worker gets the keys of those that have to end."""
+        assert isinstance(submission, DaskSubmission | FoundSubmission)
+        if isinstance(submission, FoundSubmission):
+            submission.is_unwanted.set()
+            if submission.again is not None:
+                self.cancel(submission.again)
+        else:
+            with suppress(Exception):
+                submission.future.cancel(force=True)
+        self._unwanted.put(submission.key)
+        with self._lock:
+            if self._canceller is None and not self._is_closed:
+                self._canceller = threading.Thread(target=self._cancel_all, name="orch23-cancel", daemon=True)
+                self._canceller.start()
+        self.release(submission)
+
+    def release(self, submission: Submission) -> None:
+        """See the port."""
+        assert isinstance(submission, DaskSubmission | FoundSubmission)
+        if isinstance(submission, FoundSubmission) and submission.again is not None:
+            self.release(submission.again)
+        self._forget(submission)
+
+    def _forget(self, submission: DaskSubmission | FoundSubmission) -> None:
+        self._listeners.pop(submission.key, None)
+        self._submitted.pop(submission.key, None)
+        self._running.forget(self._address, Place(submission.worker, submission.key).to_text())
+
+    def _cancel_all(self) -> None:
+        """Tell all workers which actions are not wanted, until the end: which one has it may not be known yet."""
+        from orch23.execute.remote.dask_worker import cancel_actions  # noqa: PLC0415 - loads dask
+
+        while key := self._unwanted.get():
+            keys = [key]
+            while not self._unwanted.empty():
+                keys.append(self._unwanted.get())
+            client = self._connected
+            if client is not None:
+                with suppress(Exception):
+                    client.run(cancel_actions, [one for one in keys if one], on_error="ignore")
+            if "" in keys:
+                return
 
     def slots(self) -> int:
         """See the port. The scheduler is asked every two seconds at most."""
@@ -155,7 +197,13 @@ class DaskEngine:
     def close(self) -> None:
         """See the port."""
         with self._lock:
-            self._is_closed, client, self._connected = True, self._connected, None
+            self._is_closed = True
+            canceller = self._canceller
+        if canceller is not None:
+            self._unwanted.put("")
+            canceller.join(_CANCEL_WITHIN_S)
+        with self._lock:
+            client, self._connected = self._connected, None
         if client is not None:
             with suppress(Exception):
                 client.close(timeout=_CONNECT_S)
@@ -178,7 +226,26 @@ class DaskEngine:
             # It warns of other versions of libraries, which two strings do not depend on.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return Client(self._address, security=security, timeout=_CONNECT_S, set_as_default=False, name="orch23")
+                client = Client(
+                    self._address, security=security, timeout=_CONNECT_S, set_as_default=False, name="orch23"
+                )
+            # The scheduler has a topic of this name anyway, and removes its events some time after the client is gone.
+            client.subscribe_topic(client.id, self._on_event)
         except Exception as error:
             message = f"the scheduler {self._address} cannot be reached: {exception_text(error)}"
             raise UnreachableEngineError(message) from error
+        return client
+
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        """Take what a worker reports: that it has begun an action, and lines. The topic has other events too."""
+        message = event[1]
+        if not isinstance(message, dict) or "lines" not in message:
+            return
+        key = str(message.get("key", ""))
+        submission, listener = self._submitted.get(key), self._listeners.get(key)
+        if submission is None or listener is None:
+            return
+        submission.worker = str(message.get("worker", ""))
+        with suppress(TypeError, ValueError):  # another program may have sent it
+            for line, cut in message["lines"]:
+                listener(str(line), cut=bool(cut))

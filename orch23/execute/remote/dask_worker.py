@@ -7,14 +7,16 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.core import Status
 
+from orch23.execute.remote.dask_runs import LEASE_S, WorkerRuns
 from orch23.execute.remote.dask_scheduler import security_of
+from orch23.execute.remote.live_lines import Line, LineBatches
 from orch23.execute.remote.worker import RemoteWorker
 from orch23.execute.remote.worker_process import NO_SCHEDULER, WorkerSettings
 from orch23.model.plugins import exception_text
@@ -24,22 +26,47 @@ _SCRATCH = "dask-scratch-space"
 _READ_BYTES = 1 << 16
 _CONNECT_WITHIN_S = 30
 _WANTED = frozenset({"executing", "long-running", "resumed"})
+_RUNS = WorkerRuns()
 _LOCK = threading.Lock()
 # By the id of the dask worker. A worker that was not started by `orch23 worker` gets one with its first action.
 _WORKERS: dict[str, RemoteWorker] = {}
 
 
-def run_remotely(cache_url: str, digest: str) -> bytes:
-    """Run an action in a thread of a dask worker, and return the bytes of its `Reply`."""
+def run_remotely(cache_url: str, digest: str, topic: str) -> bytes:
+    """Run an action in a thread of a dask worker, and return the bytes of its `Reply`.
+
+    Its start and the lines that it prints are events of a topic.
+    """
     worker = get_worker()
-    key = worker.get_current_task()
+    key = str(worker.get_current_task())
 
     def is_wanted() -> bool:
-        # Both change when the client cancels or is gone, the second when the scheduler is.
+        if worker.status not in {Status.running, Status.paused}:
+            return False  # the scheduler is gone, or has removed the worker
+        # dask forgets the key when the client cancels it, closes or is gone.
         task = worker.state.tasks.get(key)
-        return task is not None and task.state in _WANTED and worker.status in {Status.running, Status.paused}
+        return _RUNS.is_wanted(key, by_dask=task is not None and task.state in _WANTED)
 
-    return _remote_worker(worker).run_remotely(cache_url, digest, is_wanted)
+    def send(lines: Sequence[Line]) -> None:
+        worker.log_event(_RUNS.topic(key), {"key": key, "lines": [list(line) for line in lines]})
+
+    _RUNS.begin(key, topic)
+    # The scheduler adds the address of the worker.
+    worker.log_event(topic, {"key": key, "lines": []})
+    reply = _remote_worker(worker).run_remotely(cache_url, digest, is_wanted, LineBatches(send))
+    _RUNS.end(key, reply)
+    worker.loop.add_callback(worker.loop.call_later, LEASE_S + 1, _RUNS.remove_old)
+    return reply
+
+
+def join_action(key: str, topic: str) -> bytes | None:
+    """Return the reply of an action that this worker began for an earlier client: see `WorkerRuns.join`."""
+    return _RUNS.join(key, topic)
+
+
+def cancel_actions(keys: Sequence[str]) -> None:
+    """Kill the processes of actions of this worker. dask does not say whether a client was killed or has cancelled."""
+    _RUNS.cancel(keys)
 
 
 def _remote_worker(worker: Worker) -> RemoteWorker:

@@ -5,6 +5,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from orch23.model.digest import Digest
+from orch23.model.text import LineListener
 
 
 class EngineFault(Exception):  # noqa: N818 - not an error of a build: the action is submitted again
@@ -61,8 +62,10 @@ class Engine(Protocol):
 
         """
 
-    def submit(self, work: Work) -> Submission:
-        """Submit an action.
+    def submit(self, work: Work, hear: LineListener) -> Submission:
+        """Submit an action. `hear` may get lines that it prints while it runs, from any thread; it never waits.
+
+        The outcome has all of them, so an engine may leave lines out, but reports none twice.
 
         Raises:
             EngineFault: the engine cannot be reached.
@@ -71,6 +74,12 @@ class Engine(Protocol):
 
     def cancel(self, submission: Submission) -> None:
         """Stop an action; the worker kills its processes. Never raises."""
+
+    def release(self, submission: Submission) -> None:
+        """Forget an action whose result was fetched, or is of no use. Never raises.
+
+        If a build is killed before this or `cancel`, an engine may let the next one find the action.
+        """
 
     def slots(self) -> int:
         """Return how many actions the workers can run at once now: 0 without workers.

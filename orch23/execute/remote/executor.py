@@ -1,9 +1,9 @@
 """Run actions on the workers of an engine. Faults of machines are never failures of a stage."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,6 +18,7 @@ from orch23.execute.remote.engine import (
     Work,
     WorkerLost,
 )
+from orch23.execute.remote.live_lines import HeardLines
 from orch23.execute.remote.reply import Reply
 from orch23.execute.remote.transfers import Transfers
 from orch23.execute.remote.worker import digests_of, input_digests
@@ -29,6 +30,7 @@ from orch23.model.action import (
     Completed,
     EngineUnavailable,
     InputsChanged,
+    Output,
     StepLimits,
     TimedOut,
     outcome_from_bytes,
@@ -37,7 +39,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, MissingBytesError
 from orch23.model.ports import ContentStore, SharedCache
-from orch23.model.text import LineListener, LineSplitter
+from orch23.model.text import LineListener
 from orch23.store.turns import PAUSE
 
 _E_REMOTE = "E487"
@@ -58,7 +60,7 @@ class RemoteLimits(Struct, frozen=True, kw_only=True):
     faults: int = 4
     pauses_s: tuple[float, ...] = (0.5, 2.0, 5.0, 10.0)
     patience_s: float = 60.0
-    look_each_s: float = 0.5
+    look_each_s: float = 0.2
 
 
 USUAL_LIMITS = RemoteLimits()
@@ -118,17 +120,16 @@ class RemoteExecutor:
         self.submissions = 0
 
     def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
-        """See the port. `hear` gets the lines when the action has ended."""
+        """See the port. If an action has to start again, its lines are heard again."""
+        lines = HeardLines(hear)
         with PAUSE, self._slots:
             try:
-                outcome = self._run(action)
+                outcome = self._run(action, lines)
             except _GivenUpError as given_up:
                 outcome = _unavailable(str(given_up))
-            if hear is not None and isinstance(outcome, Completed | TimedOut):
+            if isinstance(outcome, Completed | TimedOut):
                 output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
-                lines = LineSplitter(hear)
-                lines.feed(output.text)
-                lines.flush()
+                lines.finish(self._chunks(output))
             return Cancelled() if self._stop.is_set() else outcome
 
     def cancel(self) -> None:
@@ -149,19 +150,28 @@ class RemoteExecutor:
         self._engine.close()
         self._cache.close()
 
-    def _run(self, action: Action) -> ActionOutcome:
+    def _chunks(self, output: Output) -> Iterator[bytes]:
+        """Yield all of an output."""
+        if output.log is None:
+            yield output.text.encode("utf-8", "replace")
+            return
+        # It was fetched just now; its lines are only shown.
+        with suppress(MissingBytesError, OSError):
+            yield from self._contents.get_chunks(output.log)
+
+    def _run(self, action: Action, lines: HeardLines) -> ActionOutcome:
         faults = _Faults()
         try:
             digest = self._contents.put(action.to_bytes())
         except ValueError as error:
             return EngineUnavailable(f"the action cannot be sent: {error}")
         while not self._stop.is_set():
-            outcome = self._tried_once(action, digest, faults)
+            outcome = self._tried_once(action, digest, faults, lines)
             if outcome is not None:
                 return outcome
         return Cancelled()
 
-    def _tried_once(self, action: Action, digest: Digest, faults: _Faults) -> ActionOutcome | None:
+    def _tried_once(self, action: Action, digest: Digest, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
         """Submit an action; return None if it has to be submitted again.
 
         Raises:
@@ -169,7 +179,7 @@ class RemoteExecutor:
 
         """
         try:
-            return self._outcome(action, digest, faults)
+            return self._outcome(action, digest, faults, lines)
         except MissingBytesError as lost:
             return InputsChanged(_paths_of(action, lost.sha256))
         except OSError as error:
@@ -181,41 +191,46 @@ class RemoteExecutor:
                 self._again(*_described(fault), faults)
             return None
 
-    def _outcome(self, action: Action, digest: Digest, faults: _Faults) -> ActionOutcome | None:
+    def _outcome(self, action: Action, digest: Digest, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
         self._engine.connect()
         self._transfers.upload((digest, *input_digests(action)))
-        reply = Reply.from_bytes(self._wait_for(digest))
-        if reply.fault:
-            self._again("faults", f"{reply.worker}: {reply.fault}", faults)
-        elif reply.missing:
-            self._upload_again(action, digest, reply, faults)
-        else:
-            return self._fetched(reply, action.limits, faults)
+        with self._submitted(digest, lines) as submission:
+            reply = Reply.from_bytes(self._reply(submission, lines))
+            if reply.fault:
+                self._again("faults", f"{reply.worker}: {reply.fault}", faults)
+            elif reply.missing:
+                self._upload_again(action, digest, reply, faults)
+            else:
+                return self._fetched(reply, action.limits, faults)
         return None
 
-    def _wait_for(self, digest: Digest) -> bytes:
-        """Submit an action, and return the reply of its worker."""
-        submission = self._engine.submit(Work(self._cache_url, digest))
+    @contextmanager
+    def _submitted(self, digest: Digest, lines: HeardLines) -> Iterator[Submission]:
+        """Submit an action, and yield it. Whatever happens, nothing goes on that no one waits for."""
+        submission = self._engine.submit(Work(self._cache_url, digest), lines.new_start())
         with self._lock:
             self._running.add(submission)
             self.submissions += 1
         try:
             if self._stop.is_set():
                 self._engine.cancel(submission)
-            return self._reply(submission)
+            yield submission
         except BaseException:
-            # Whatever happened: nothing must go on that no one waits for.
             self._engine.cancel(submission)
             raise
+        else:
+            self._engine.release(submission)
         finally:
             with self._lock:
                 self._running.discard(submission)
 
-    def _reply(self, submission: Submission) -> bytes:
+    def _reply(self, submission: Submission, lines: HeardLines) -> bytes:
+        """Wait for the reply of a worker."""
         seen_s = monotonic()
         while not self._stop.is_set():
             with suppress(TimeoutError):
                 return submission.result(self._limits.look_each_s)
+            lines.pass_on()
             if self._engine.slots():
                 seen_s = monotonic()
             elif monotonic() > seen_s + self._limits.patience_s:

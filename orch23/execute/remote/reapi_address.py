@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import NoReturn
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
@@ -24,6 +24,13 @@ class ReapiAddress(Struct, frozen=True, kw_only=True):
     url: str
     program: str
     properties: Mapping[str, str]
+
+    @property
+    def identity(self) -> str:
+        """The server and what its workers are, without a password."""
+        parts = urlsplit(self.url)
+        options = urlencode(sorted({**self.properties, _PROGRAM: self.program or NO_PROGRAM}.items()))
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=options))
 
 
 def reapi_address(scheduler: str) -> ReapiAddress:

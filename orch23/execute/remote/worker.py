@@ -15,6 +15,7 @@ from orch23.execute.interpreters import SYSTEM_PATH, matching_interpreter, tool_
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.engine import parse_digest
+from orch23.execute.remote.live_lines import LineSender
 from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.execute.remote.transfers import Transfers
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
@@ -129,14 +130,20 @@ class RemoteWorker:
         self._is_closed = False
         self.name = f"{os.uname().nodename}:{os.getpid()}"
 
-    def run_remotely(self, cache_url: str, digest: str, is_wanted: Callable[[], bool] = lambda: True) -> bytes:
+    def run_remotely(
+        self,
+        cache_url: str,
+        digest: str,
+        is_wanted: Callable[[], bool] = lambda: True,
+        lines: LineSender | None = None,
+    ) -> bytes:
         """Run an action to its end, and return the bytes of a `Reply`. Never raises.
 
         `digest` is that of the action's bytes. As soon as `is_wanted` returns False, the action is cancelled: its
-        processes are killed.
+        processes are killed. `lines` gets the lines that it prints.
         """
         try:
-            reply = self._reply(cache_url, digest, is_wanted)
+            reply = self._reply(cache_url, digest, is_wanted, lines)
         except CacheFault as fault:
             reply = Reply(fault=f"the cache cannot be used: {fault.message}")
         except ConfigurationError as error:
@@ -163,7 +170,9 @@ class RemoteWorker:
                 cache.close()
         self._stack.close()
 
-    def _reply(self, cache_url: str, digest_text: str, is_wanted: Callable[[], bool]) -> Reply:
+    def _reply(
+        self, cache_url: str, digest_text: str, is_wanted: Callable[[], bool], lines: LineSender | None
+    ) -> Reply:
         digest = parse_digest(digest_text)
         cache = self._cache(self._cache_url or cache_url)
         with self._generation() as generation:
@@ -180,7 +189,7 @@ class RemoteWorker:
             if (other := self._other_program(action)) is not None:
                 return Reply(outcome=outcome_to_bytes(EngineUnavailable(other.message, diagnostic=other)))
             with self._executor(generation) as executor:
-                outcome = _run_while(executor, action, is_wanted)
+                outcome = _run_while(executor, action, is_wanted, lines)
             if isinstance(outcome, InputsChanged):
                 # They were there a moment ago: the disk is damaged, or someone cleans up.
                 return Reply(fault=f"the worker lost the bytes of {', '.join(outcome.paths)}")
@@ -275,8 +284,10 @@ class RemoteWorker:
         )
 
 
-def _run_while(executor: LocalExecutor, action: Action, is_wanted: Callable[[], bool]) -> ActionOutcome:
-    """Run an action, and cancel it as soon as it is not wanted any more."""
+def _run_while(
+    executor: LocalExecutor, action: Action, is_wanted: Callable[[], bool], lines: LineSender | None
+) -> ActionOutcome:
+    """Run an action, send its lines, and cancel it as soon as it is not wanted any more."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -284,11 +295,13 @@ def _run_while(executor: LocalExecutor, action: Action, is_wanted: Callable[[], 
             if not is_wanted():
                 executor.cancel()
                 return
+            if lines is not None:
+                lines.send_waiting()
 
     watcher = threading.Thread(target=watch, name="orch23-wanted", daemon=True)
     watcher.start()
     try:
-        return executor.run(action) if is_wanted() else Cancelled()
+        return executor.run(action, lines) if is_wanted() else Cancelled()
     finally:
         ended.set()
         watcher.join()

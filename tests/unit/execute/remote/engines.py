@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,11 +16,13 @@ from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.engine import EngineFault, Work, digest_text
 from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
+from orch23.execute.remote.live_lines import Line, LineBatches
 from orch23.execute.remote.reapi_engine import make_executor
 from orch23.execute.remote.worker import RemoteWorker, StoredInputs
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.ports import Surroundings
+from orch23.model.text import LineListener
 from orch23.store.content_store import DiskContentStore
 
 ENVIRON = {"VIRTUAL_ENV": sys.prefix, "HOME": os.environ.get("HOME", "/"), "ACME_TOKEN": "a-secret-of-the-worker"}
@@ -44,14 +46,21 @@ class FakeEngine:
     def connect(self) -> None:
         """Do nothing: it is in this process."""
 
-    def submit(self, work: Work) -> Future[bytes]:
+    def submit(self, work: Work, hear: LineListener) -> Future[bytes]:
         self.submitted.append(work)
         if self.faults:
             raise self.faults.pop(0)
         unwanted = Event()
 
         def run() -> bytes:
-            reply = self.worker.run_remotely(work.cache_url, digest_text(work.action), lambda: not unwanted.is_set())
+            def send(lines: Sequence[Line]) -> None:
+                for line, cut in lines:
+                    hear(line, cut=cut)
+
+            batches = LineBatches(send)
+            reply = self.worker.run_remotely(
+                work.cache_url, digest_text(work.action), lambda: not unwanted.is_set(), batches
+            )
             if unwanted.is_set():
                 raise CancelledError
             return self.on_reply(reply)
@@ -63,6 +72,9 @@ class FakeEngine:
     def cancel(self, submission: Any) -> None:
         self._unwanted[submission].set()
         submission.cancel()
+
+    def release(self, submission: Any) -> None:
+        del self._unwanted[submission]
 
     def slots(self) -> int:
         return self.count
@@ -124,10 +136,14 @@ def fake_rig(folder: Path, *, worker: dict[str, Any] | None = None, **given: Any
 
 
 @contextmanager
-def reapi_rig(folder: Path, scheduler: str, *, limits: RemoteLimits = QUICK, workers: int = 2) -> Iterator[Rig]:
+def reapi_rig(
+    folder: Path, scheduler: str, *, limits: RemoteLimits = QUICK, workers: int = 2, **given: Any
+) -> Iterator[Rig]:
     """Yield an executor on a server of the Remote Execution API, as a build makes it."""
     contents = DiskContentStore(folder / "contents")
-    surroundings = Surroundings(contents=contents, workers=workers, environ={}, redact=str, scheduler=scheduler)
+    surroundings = Surroundings(
+        contents=contents, workers=workers, environ={}, redact=str, scheduler=scheduler, **given
+    )
     executor = make_executor(surroundings)
     executor._limits = limits
     try:

@@ -13,8 +13,9 @@ from orch23.execute.remote.executor import USUAL_LIMITS
 from orch23.execute.remote.reapi_address import reapi_address
 from orch23.execute.remote.reply import Reply
 from orch23.model.action import Action, ActionResult, Cancelled, Completed, EngineUnavailable, outcome_to_bytes
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ConfigurationError
+from orch23.store.running_actions import RunningActions
 from tests.reapi_oracle import oracle_of
 from tests.reapi_workers import ExecutionServer, ServerProcess, scheduler_of, serving_executions
 from tests.unit.execute.remote.engines import QUICK, Rig, reapi_rig
@@ -81,6 +82,24 @@ def test_after_a_cut_connection_the_same_execution_is_found_again(rig: Rig, serv
     assert output(rig, rig.executor.run(copying(rig))) == b"some bytes"
     assert executions(server) == ["Execute", *["WaitExecution"] * 4]
     assert rig.executor.submissions == 1
+
+
+@pytest.mark.parametrize("name", ["operations/unknown", "operations/cancelled"])
+def test_an_execution_of_an_earlier_build_that_has_no_result_is_replaced(
+    tmp_path: Path, server: ExecutionServer, name: str
+) -> None:
+    scheduler, folder = scheduler_of(server), tmp_path / "running"
+    if name == "operations/cancelled":
+        server.runs[name] = server.ended_run(name, 1)
+    with reapi_rig(tmp_path, scheduler, running=RunningActions(folder)) as rig:
+        action = copying(rig)
+        RunningActions(folder).note(reapi_address(scheduler).identity, digest_bytes(action.to_bytes()), name)
+        assert output(rig, rig.executor.run(action)) == b"some bytes"
+        assert executions(server) == ["WaitExecution", "Execute"]
+        assert rig.executor.submissions == 1
+        assert [*folder.iterdir()] == []
+        assert output(rig, rig.executor.run(action)) == b"some bytes"
+        assert executions(server) == ["WaitExecution", "Execute", "Execute"], "it is looked for once"
 
 
 def test_an_execution_that_the_server_does_not_know_any_more_is_a_lost_one(rig: Rig, server: ExecutionServer) -> None:
