@@ -40,15 +40,16 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     """Checks that every stage of a build can run in a sandbox, or is allowed to run without.
 
     `missing` returns the error that this machine has no sandbox, or None; it is called only if a stage needs one.
-    `refused` is the error of a stage with `sandbox: off`. With `is_elsewhere`, a plugin's executor isolates processes,
-    or not.
+    `refused` is the error of a stage with `sandbox: off`. `is_checked` returns whether it is orch23 that isolates the
+    processes of a stage, and not the executor of a plugin; `is_here` whether they run on this machine.
     """
 
     pipeline: Pipeline
     allowed: bool
     missing: Callable[[], Diagnostic | None]
     refused: Diagnostic
-    is_elsewhere: bool = False
+    is_checked: Callable[[Stage | ForeachStage], bool] = lambda _: True
+    is_here: Callable[[Stage | ForeachStage], bool] = lambda _: True
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
         """Refuse a build in which a stage that runs, or may run, must not run like that.
@@ -60,15 +61,19 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
             ConfigurationError: with every such stage.
 
         """
-        nodes = list(filter(may_have_process, plan.nodes.values()))
+        nodes = list(filter(self._is_concerned, plan.nodes.values()))
         # The preview decides every stage; a build that cannot be refused must not pay for that.
-        if self.allowed or self.is_elsewhere or not nodes:
+        if self.allowed or not nodes:
             return
-        missing = self.missing()
+        # A worker refuses an action that it has no sandbox for.
+        missing = self.missing() if any(map(self.is_here, nodes)) else None
         if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
         if found := [*self._errors(look(), missing)]:
             raise ConfigurationError(*_grouped(self.pipeline, found, self._place, "`{}` too"))
+
+    def _is_concerned(self, node: Stage | ForeachStage) -> bool:
+        return may_have_process(node) and self.is_checked(node)
 
     def _place(self, name: str, one: Diagnostic) -> Location | None:
         return self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ()))
@@ -76,10 +81,10 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     def _errors(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
         """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
         may_run = [name for name, one in seen.decisions.items() if isinstance(one, Run | VerifyOnly | Maybe | Expand)]
-        for node in filter(may_have_process, map(seen.plan.nodes.__getitem__, may_run)):
+        for node in filter(self._is_concerned, map(seen.plan.nodes.__getitem__, may_run)):
             if isinstance(node, Stage) and not node.sandbox:
                 yield node.family, self.refused
-            elif missing is not None:
+            elif missing is not None and self.is_here(node):
                 yield family_of(node.name), missing
 
 
