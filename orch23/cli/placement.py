@@ -35,8 +35,9 @@ _NOT_LIMITED = ""
 class Placement(Struct, frozen=True, kw_only=True):
     """The executors of a build, and how many stages run at once at each place.
 
-    `jobs` is the maximum of stages that the user or the pipeline states. Without it, each of `names`, the executors in
-    use, has its own.
+    `name_of` returns the executor of the processes of a stage; one without any is on this machine. `jobs` is the
+    maximum of stages that the user or the pipeline states. Without it, each of `names`, the executors in use, has its
+    own.
     """
 
     executors: PlacedExecutors
@@ -55,10 +56,11 @@ class Placement(Struct, frozen=True, kw_only=True):
         }
 
     def place_of(self, stage: Stage) -> str:
-        """Return the place at which a stage counts. One without processes runs on this machine."""
-        place = self.name_of(stage) if has_process(stage) else LOCAL_EXECUTOR
+        """Return the place at which a stage counts."""
         if self.jobs is not None:
-            return place if has_process(stage) else _NOT_LIMITED
+            return self.name_of(stage) if has_process(stage) else _NOT_LIMITED
+        # An item of a foreach may have no process although its foreach could have some.
+        place = self.name_of(stage)
         return place if place in self.names else next(iter(self.names))
 
 
@@ -87,19 +89,21 @@ def place_stages(
         at_end(made.close)
         return made
 
-    executors = PlacedExecutors({LOCAL_EXECUTOR: local}, make, name_of, partial(resources_of, pipeline=pipeline))
-    names = dict.fromkeys(name_of(node) if may_have_process(node) else LOCAL_EXECUTOR for node in nodes)
-    for name in names:
-        executors.named(name)
-    unheeded = {
-        name
-        for node in nodes
-        if (name := name_of(node)) not in {LOCAL_EXECUTOR, *EXECUTORS} and resources_of(node, pipeline)
-        if not isinstance(executors.named(name), TakesResources)
-    }
-    for name in sorted(unheeded):
-        surroundings(1).warn(f"the executor `{name}` takes no resources: those of its pools have no effect")
-    return Placement(executors=executors, name_of=name_of, names=tuple(names), jobs=jobs)
+    def name_of_processes(node: Stage | ForeachStage) -> str:
+        return name_of(node) if may_have_process(node) else LOCAL_EXECUTOR
+
+    executors = PlacedExecutors(
+        {LOCAL_EXECUTOR: local}, make, name_of_processes, partial(resources_of, pipeline=pipeline)
+    )
+    takes_resources: dict[str, bool] = {}
+    for node in nodes:
+        name = name_of_processes(node)
+        is_taking = name == LOCAL_EXECUTOR or isinstance(executors.named(name), TakesResources)
+        takes_resources[name] = takes_resources.get(name, True) and (is_taking or not resources_of(node, pipeline))
+    for name, is_taking in takes_resources.items():
+        if not is_taking:
+            surroundings(1).warn(f"the executor `{name}` takes no resources: those of its pools have no effect")
+    return Placement(executors=executors, name_of=name_of_processes, names=tuple(takes_resources), jobs=jobs)
 
 
 def check_offline(pipeline: Pipeline, name_of: NameOf, scheduler: str, cache: str, look: Callable[[], Preview]) -> None:
@@ -110,22 +114,29 @@ def check_offline(pipeline: Pipeline, name_of: NameOf, scheduler: str, cache: st
 
     """
     named = {"--scheduler": scheduler, "--cache": cache}
-    beyond = {option: url for option, url in named.items() if "://" in url and not is_loopback(url)}
-    beyond = {option: url for option, url in beyond.items() if urlsplit(url).scheme != "file"}
+    beyond = {option: url for option, url in named.items() if _is_beyond(url)}
     if not beyond:
         return
     seen = look()
     for name, decision in seen.decisions.items():
         node = seen.plan.nodes[name]
-        is_running = isinstance(decision, Run | VerifyOnly | Maybe | Expand) and may_have_process(node)
-        if is_running and name_of(node) != LOCAL_EXECUTOR:
-            option, url = next(iter(beyond.items()))
+        if not isinstance(decision, Run | VerifyOnly | Maybe | Expand) or not may_have_process(node):
+            continue
+        executor = name_of(node)
+        for option, url in beyond.items() if executor != LOCAL_EXECUTOR else ():
+            if option == "--cache" and executor == "reapi" and urlsplit(url).scheme not in {"grpc", "grpcs"}:
+                continue  # its files are on the server
             # Not the address itself: it may have a password.
             message = f"its steps would be sent to {urlsplit(url).hostname}, which is not this machine (`{option}`)"
             hint = f"build without `--offline`, or name a server on this machine with `{option}`"
             raise ConfigurationError(
                 Diagnostic(_E_OFFLINE, message, pipeline.locate("stages", name), hint, subject=name)
             )
+
+
+def _is_beyond(url: str) -> bool:
+    """Return whether an address, not the path of a directory, is of another machine."""
+    return "://" in url and urlsplit(url).scheme != "file" and not is_loopback(url)
 
 
 def check_scheduler_of(

@@ -67,7 +67,7 @@ class StagePools(Struct):
         """Whether no stage can be admitted."""
         # Without `jobs`, each stage has a place.
         limits = (_JOBS,) if self.jobs is not None else map(_place_pool, self.places)
-        return not any(map(self._has_room, (*limits, *({_CALLS} & self.sizes.keys()))))
+        return not any(map(self._has_place, (*limits, *({_CALLS} & self.sizes.keys()))))
 
     @property
     def recheck_s(self) -> float:
@@ -110,9 +110,9 @@ class StagePools(Struct):
         return tuple(sorted(named | {_JOBS} | ({_place_pool(place)} if place in self.places else set())))
 
     def _has_free_place(self, pools: tuple[str, ...]) -> bool:
-        return all(map(self._has_room, pools))
+        return all(map(self._has_place, pools))
 
-    def _has_room(self, pool: str) -> bool:
+    def _has_place(self, pool: str) -> bool:
         taken = self._taken.get(pool, 0)
         # One stage always has a place, so that a cluster is not asked before something runs on it.
         return not taken or taken < self._limit(pool)

@@ -96,6 +96,46 @@ def test_verification_runs_where_the_stage_does(project: Project, cluster: Clust
     assert Path(seen.read_text().strip()).relative_to(folder).parts[0] == "gpu"
 
 
+def test_a_model_is_called_here_and_its_result_verified_where_the_pool_says(
+    project: Project, cluster: Cluster, folder: Path
+) -> None:
+    seen = project.root.parent / "seen"
+    llm = {"provider": "scripted", "model": "m", "prompt": "p.md", "answers": "answers.yaml", "returns": "text"}
+    stage = {"llm": llm, "outputs": ["a"], "pools": ["gpu"], "verify": [{"shell": f"pwd > {seen}"}]}
+    write(project, {"gpu": GPU}, {"a": stage})
+    # The file with the responses is in the project, which no worker has.
+    project.write({"p.md": "Write a.", "answers.yaml": "a: ['hello']\n"})
+    done = build(project, cluster.address)
+    assert done.code == 0, done.err
+    assert Path(seen.read_text().strip()).relative_to(folder).parts[0] == "gpu"
+
+
+def test_a_stage_without_processes_does_not_need_the_executor_of_the_build(project: Project, cluster: Cluster) -> None:
+    page = {"render": "t.j2", "outputs": ["page"]}
+    write(project, {"gpu": GPU}, {"a": page, "b": where("b", "gpu")}, executor="reapi")
+    project.write({"t.j2": "hello\n"})
+    done = build(project, cluster.address)
+    assert done.code == 0, done.err
+
+
+def test_a_plan_file_is_built_with_the_executor_of_the_command_line(
+    project: Project, cluster: Cluster, folder: Path
+) -> None:
+    write(project, {}, {"a": where("a")})
+    options = ("--executor", "dask", "--scheduler", cluster.address, "--cache", str(project.root.parent / "cache"))
+    assert project.run("plan", *options, "--out", "plan.json").code == 0
+    done = project.build("--plan", "plan.json", *options, "--allow-unsandboxed")
+    assert done.code == 0, done.err
+    assert ran_in(project, folder, "a") in {"plain", "gpu"}
+
+
+def test_doctor_names_the_executors_of_pools(project: Project, cluster: Cluster) -> None:
+    write(project, {"gpu": GPU}, {"a": where("a", "gpu")})
+    env = {"ORCH23_BUILD_SCHEDULER": cluster.address, "ORCH23_BUILD_CACHE": "cache"}
+    shown = project.run("doctor", env=env).out
+    assert f"`dask`, with the scheduler {cluster.address}" in shown
+
+
 def meeting(folder: Path, name: str, *others: str) -> str:
     """Return a command that ends once all others have begun too, and notes when it ran."""
     waits = " ".join(f"[ -e {folder}/{other} ] &&" for other in others)
@@ -266,6 +306,7 @@ def test_a_plan_does_not_replace_the_executor_of_a_plugin_either(project: Projec
         (("--scheduler", "tls://10.0.0.1:8786", "--cache", "cache"), "--scheduler"),
         (("--scheduler", "tcp://127.0.0.1:1", "--cache", "https://cache.example.org"), "--cache"),
         (("--executor", "reapi", "--scheduler", "grpcs://u:pass@10.0.0.1:1"), "--scheduler"),
+        (("--executor", "reapi", "--scheduler", "grpc://127.0.0.1:1", "--cache", "grpcs://10.0.0.1:1"), "--cache"),
     ],
 )
 def test_an_offline_build_sends_no_step_to_another_machine(
