@@ -169,6 +169,11 @@ def test_without_jobs_all_slots_are_used_and_local_stages_run_beside_up_to_the_c
     assert done.code == 0, done.err
     assert most_at_once(tmp_path, *remote) == 6
     assert most_at_once(tmp_path, *local) == 1
+    # Not only their processes: a local stage does not start before it has a place.
+    places = [
+        event["role"] for event in project.events() if event["type"].startswith("attempt_") and event["role"][0] == "l"
+    ]
+    assert places[::2] == places[1::2]
 
 
 def test_resources_limit_what_runs_on_a_worker_at_once(project: Project, cluster: Cluster, tmp_path: Path) -> None:
@@ -244,6 +249,11 @@ def test_a_local_stage_of_a_build_elsewhere_needs_permission_to_run_without_a_sa
     options = ("--executor", "dask", "--scheduler", "tcp://127.0.0.1:1", "--cache", cache)
     refused = project.build(*options)
     assert (refused.code, "E484" in refused.err) == (78, True), refused.err
+    assert "attempt_started" not in journals(project), "it is refused before anything starts"
+
+
+def journals(project: Project) -> str:
+    return "".join(path.read_text() for path in project.root.glob("logs/*.jsonl"))
 
 
 def test_an_edit_is_accepted_on_this_machine(project: Project, cluster: Cluster) -> None:
