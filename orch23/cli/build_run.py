@@ -17,17 +17,18 @@ from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas
-from orch23.cli.build_parts import BuildParts, BuildRequest, executor_of
+from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
-from orch23.cli.project_loading import Project, open_build_session, open_read_session
+from orch23.cli.project_loading import Project, open_build_session, open_read_session, usual_executor
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.build import Build
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.ledger import run_limits
-from orch23.engine.preflight import may_call_program, may_use_sandbox
+from orch23.engine.preflight import may_call_program, may_have_process, may_use_sandbox
 from orch23.engine.session import Session, lock_path
+from orch23.engine.worker_threads import executor_of
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
@@ -45,7 +46,7 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
-from orch23.model.pipeline import LOCAL_EXECUTOR, PathInput, SliceInput, Stage
+from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, PathInput, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.providers.prices import decimal_text
 from orch23.report.observers import Fanout, RedactingObserver
@@ -56,6 +57,7 @@ from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
 
 if TYPE_CHECKING:
+    from orch23.cli.placement import NameOf
     from orch23.cli.shared_cache import OpenedCache
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -180,8 +182,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         if project.last_build is not None:
             project.last_build.check_current(store)
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
-        is_here = executor_of(request, pipeline) == LOCAL_EXECUTOR
-        needs_sandbox = may_use_sandbox if is_here else may_call_program
+        name_of = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, request.executor))
+        needs_sandbox = partial(_needs_sandbox, name_of)
         # The self-test of the sandbox starts processes: it runs in parallel with the steps below.
         if any(map(needs_sandbox, pipeline.stages)):
             sandbox.choose_in_background()
@@ -208,13 +210,17 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
         fanout = Fanout(journal, StateFile(folder / "state.json", settings.clock), screen)
-        jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
+        selected = request.selection.nodes(session.state.plan)
+        elsewhere = _elsewhere([session.state.plan.nodes[name] for name in selected], name_of)
+        jobs, workers = _limits(request.jobs or pipeline.jobs, is_mixed=bool(elsewhere))
         parts = BuildParts(
             project=project,
             request=request,
             session=session,
             sandbox=sandbox,
             jobs=jobs,
+            name_of=name_of,
+            elsewhere=elsewhere,
             secrets=secrets,
             consent=consent,
             observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
@@ -227,7 +233,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         local = LocalExecutor(
             sandbox_dirs=sandbox_dirs,
             contents=store.contents,
-            workers=jobs,
+            workers=workers,
             interpreters=project.facts.path_of,
             redact=secrets.redact,
             launcher=sandbox,
@@ -239,9 +245,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         build = parts.checked_build(local, lambda: preview(open_again(), request.selection))
         uses_sandbox = any(map(needs_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "unused"
-        selected = request.selection.nodes(session.state.plan)
         at_rest = build.unaffected.intersection(selected)
-        began = _run_started(project, session, journal.run_id, jobs, tier, at_rest)
+        began = _run_started(project, session, journal.run_id, jobs or workers, tier, at_rest)
         build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits), **_machine())))
         _report_plan(session.state.plan, selected - at_rest, build.observer)
         if _warn_about_sandbox(build, tier) and tier == LANDLOCK_TIER:
@@ -251,6 +256,25 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # Last entered, first left: the index is saved while the journal and the executor are still open.
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         yield build
+
+
+def _needs_sandbox(name_of: "NameOf", node: Stage | ForeachStage) -> bool:
+    """Return whether a stage may use the sandbox of this machine."""
+    return (may_use_sandbox if name_of(node) == LOCAL_EXECUTOR else may_call_program)(node)
+
+
+def _elsewhere(nodes: Sequence[Stage | ForeachStage], name_of: "NameOf") -> frozenset[str]:
+    """Return the names of the executors, other than the local one, that processes of some stages need."""
+    return frozenset(name for node in nodes if (name := name_of(node)) != LOCAL_EXECUTOR and may_have_process(node))
+
+
+def _limits(jobs: int | None, *, is_mixed: bool) -> tuple[int | None, int]:
+    """Return how many stages run at once, None for as many as there are places, and how many processes on this machine.
+
+    Beside a cluster, `jobs` is the number of its slots.
+    """
+    cores = os.cpu_count() or 1
+    return (jobs, min(jobs or cores, cores)) if is_mixed else (jobs or cores, jobs or cores)
 
 
 def _open_cache(
@@ -267,7 +291,7 @@ def _open_cache(
         write=request.cache_write,
         consent=consent,
         secrets=secrets,
-        executor=executor_of(request, project.pipeline),
+        executor=request.executor,
         offline=request.offline,
     )
     if opened.results is not None:

@@ -186,10 +186,21 @@ def _executor(
     *,
     online: bool,
 ) -> Iterator[DoctorFinding]:
-    own = LOCAL_EXECUTOR if pipeline is None else pipeline.executor
-    name = environ.get(_EXECUTOR_OPTION) or own
-    if name == LOCAL_EXECUTOR:
-        return
+    own, of_pools = (LOCAL_EXECUTOR, ()) if pipeline is None else (pipeline.executor, pipeline.pool_executors.values())
+    for name in dict.fromkeys((environ.get(_EXECUTOR_OPTION) or own, *of_pools)):
+        if name != LOCAL_EXECUTOR:
+            yield from _one_executor(name, declared, options, root, environ, online=online)
+
+
+def _one_executor(
+    name: str,
+    declared: DeclaredCache,
+    options: CacheOptions,
+    root: Path,
+    environ: Mapping[str, str],
+    *,
+    online: bool,
+) -> Iterator[DoctorFinding]:
     if name == "reapi":
         yield from _server(root, environ.get(_SCHEDULER_OPTION, ""), online=online)
         return

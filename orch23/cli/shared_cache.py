@@ -15,16 +15,17 @@ from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project
+from orch23.cli.project_loading import Project, usual_executor
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.shared_results import IdentityOf, SharedResults
 from orch23.engine.shared_signatures import Signatures
+from orch23.engine.worker_threads import executor_of
 from orch23.execute.credential_helper import credential_helper
 from orch23.execute.environment import Environments
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.event import Event, Observer, Warned
-from orch23.model.pipeline import DeclaredCache
+from orch23.model.pipeline import DeclaredCache, Pipeline
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.step import Grant
 from orch23.model.text import join_first
@@ -80,13 +81,13 @@ def open_cache(
     write: bool,
     consent: Consent,
     secrets: Secrets,
-    executor: str,
+    executor: str | None,
     offline: bool = False,
     downloads: bool = True,
 ) -> OpenedCache:
     """Return the shared cache that the user or the pipeline names. It is not called yet.
 
-    `url` and `write` are options of the command line, `executor` runs the steps. A plan has `downloads=False`.
+    `url`, `write` and `executor` are options of the command line. A plan has `downloads=False`.
     `offline` allows only a directory.
 
     Raises:
@@ -125,7 +126,7 @@ def open_cache(
         client,
         project.store.contents,
         events,
-        identity_of=_identities(settings.platform, executor),
+        identity_of=_identities(settings.platform, project.pipeline, executor),
         secrets=secrets,
         clock=monotonic,
         downloads=downloads,
@@ -163,8 +164,10 @@ def granted_settings(
     return cache_settings(declared, environ, options, is_trusted=is_trusted), None if is_trusted else grant
 
 
-def _identities(platform: str | None, executor: str) -> IdentityOf:
-    environments = Environments(platform=platform, executor=executor)
+def _identities(platform: str | None, pipeline: Pipeline, named: str | None) -> IdentityOf:
+    """Return what finds the environment in which a stage runs: that of the executor of its pools."""
+    of_stage = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, named))
+    environments = Environments(platform=platform, executor_of=of_stage)
     return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
 
 
@@ -225,7 +228,7 @@ def open_cache_for_plan(console: Console, project: Project, args: PipelineArgume
         write=args.cache_write,
         consent=Consent.of(project.settings.root, environ),
         secrets=secrets_from(environ),
-        executor=project.pipeline.executor,
+        executor=args.executor,
         downloads=False,
     )
 

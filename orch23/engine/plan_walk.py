@@ -38,13 +38,20 @@ def unknown_check_error(pipeline: Pipeline, stage: str, place: tuple[str | int, 
 
 
 def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
-    """Return an error if the executor of a pipeline does not exist."""
-    if pipeline.executor == LOCAL_EXECUTOR or pipeline.executor in executors_of(pipeline.plugins):
+    """Return an error for each executor of a pipeline and its pools that does not exist."""
+    named: dict[tuple[str, ...], str] = {("executor",): pipeline.executor}
+    named |= {("pools", pool, "executor"): name for pool, name in pipeline.pool_executors.items()}
+    if set(named.values()) == {LOCAL_EXECUTOR}:
         return []
-    known = ", ".join((LOCAL_EXECUTOR, *executors_of(pipeline.plugins)))
-    hint = f"the executors are: {known}; a plugin that `plugins` names may have others"
-    message = f"no executor is named `{pipeline.executor}`"
-    return [Diagnostic("E846", message, pipeline.locate("executor"), hint)]
+    known = (LOCAL_EXECUTOR, *executors_of(pipeline.plugins))
+    found: list[Diagnostic] = []
+    for place, name in named.items():
+        if name not in known:
+            close = nearest_names(name, known)
+            hint = f"the executors are: {', '.join(known)}; a plugin that `plugins` names may have others"
+            hint = f"did you mean `{close[0]}`?" if close else hint
+            found.append(Diagnostic("E846", f"no executor is named `{name}`", pipeline.locate(*place), hint))
+    return found
 
 
 TextOf: TypeAlias = Callable[[Plan, ForeachStage], str | None]

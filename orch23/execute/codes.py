@@ -140,4 +140,9 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
         "the working directory of the sandbox was replaced",
         "The process removed or replaced its working directory. Change only the files in it.",
     ),
+    "E489": (
+        "an offline build would send steps to another machine",
+        "With `--offline` nothing is sent to another machine, and the scheduler or the cache of the workers is on one. "
+        "Build without `--offline`, or name a scheduler and a cache on this machine.",
+    ),
 }

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -91,11 +91,11 @@ def _libc() -> str:
 class Environments(Struct, kw_only=True):
     """Finds the environments of the stages of one build; each fact is looked up once.
 
-    `executor` is that of the pipeline. `files` may be kept for the next build of the same process.
+    `executor_of` returns the executor of a stage. `files` may be kept for the next build of the same process.
     """
 
     platform: str | None = None
-    executor: str = LOCAL_EXECUTOR
+    executor_of: Callable[[Stage], str] = lambda _: LOCAL_EXECUTOR
     machine: MachineFacts = field(default_factory=machine_facts)
     files: StampedFiles = field(default_factory=StampedFiles)
     system_path: tuple[str, ...] = SYSTEM_PATH
@@ -108,28 +108,28 @@ class Environments(Struct, kw_only=True):
         It is empty for a stage without processes and without checks that depend on Python.
         """
         steps: tuple[Step | VerifyStep, ...] = (stage.step, *stage.verify.steps)
-        found = list(self._of_steps(steps, stage.env, interpreter))
+        found = list(self._of_steps(steps, stage, interpreter))
         if found and self.platform is not None:
             return EnvironmentIdentity(parts={"platform": self.platform})
         return _joined(found)
 
     def _of_steps(
-        self, steps: Iterable[Step | VerifyStep], env: Mapping[str, str], interpreter: Path
+        self, steps: Iterable[Step | VerifyStep], stage: Stage, interpreter: Path
     ) -> Iterator[EnvironmentIdentity]:
         for step in steps:
             if isinstance(step, CommandsStep):
-                yield from self._of_steps(command_steps(step), env, interpreter)
+                yield from self._of_steps(command_steps(step), stage, interpreter)
             elif isinstance(step, CheckStep):
                 if step.name not in _PORTABLE_CHECKS:
                     version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
                     yield EnvironmentIdentity(parts={"checks": version})
             elif isinstance(step, ProcessStep):
-                yield self._of_machine()
-                yield self._of_process(step, env, interpreter)
+                yield self._of_machine(self.executor_of(stage))
+                yield self._of_process(step, stage.env, interpreter)
 
-    def _of_machine(self) -> EnvironmentIdentity:
-        if self.executor != LOCAL_EXECUTOR:
-            return _unknown(f"the executor `{self.executor}` runs its processes on other machines")
+    def _of_machine(self, executor: str) -> EnvironmentIdentity:
+        if executor != LOCAL_EXECUTOR:
+            return _unknown(f"the executor `{executor}` runs its processes on other machines")
         machine = self.machine
         return EnvironmentIdentity(
             parts={"system": machine.release, "architecture": machine.machine, "libc": machine.libc}

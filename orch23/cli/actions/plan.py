@@ -18,7 +18,7 @@ from orch23.cli.opening import (
     texts_of,
 )
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.project_loading import Project, open_read_session, usual_executor
 from orch23.decide.secrets import secrets_from
 from orch23.engine.conversation import RecordedResponses, RequestBuilder, find_recorded
 from orch23.engine.decisions import DecidedStage
@@ -275,9 +275,14 @@ def _whole_preview(
     stale_snapshot: StaleSnapshot | None = None,
 ) -> tuple[Project, Preview]:
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
+    usual_executor(project.pipeline, args.executor)
     shared = _shared_results(console, project, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
     check_forced(session.state.plan, forced)
+    if args.scheduler:
+        from orch23.cli.placement import check_scheduler_of  # noqa: PLC0415 - few plans name a scheduler
+
+        check_scheduler_of(project.pipeline, session.state.plan.nodes.values(), args.executor, args.scheduler)
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     selection = selection_of(args, stages)
     seen = preview(session, selection)

@@ -3,6 +3,7 @@
 import logging
 import threading
 import warnings
+from collections.abc import Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from queue import SimpleQueue
@@ -13,7 +14,14 @@ from uuid import uuid4
 from orch23.cache.registry import open_shared_cache
 from orch23.execute.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
 from orch23.execute.remote.dask_submission import DaskSubmission, FoundSubmission, Place
-from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, digest_text
+from orch23.execute.remote.engine import (
+    EngineFault,
+    Submission,
+    UnreachableEngineError,
+    Work,
+    digest_text,
+    resource_text,
+)
 from orch23.execute.remote.executor import RemoteExecutor
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
@@ -66,6 +74,20 @@ def count_slots(address: str) -> int:
         engine.close()
 
 
+def lacking_text(resources: Mapping[str, float], declared: Iterable[Mapping[str, float]]) -> str:
+    """Return which resources none of some workers has; empty if one of them has all. `declared` are those of each."""
+
+    def missing(worker: Mapping[str, float]) -> frozenset[str]:
+        return frozenset(name for name, amount in resources.items() if worker.get(name, 0) < amount)
+
+    of_each = [missing(worker) for worker in declared]
+    if not all(of_each):
+        return ""
+    of_all = frozenset(resources).intersection(*of_each)
+    named = ", ".join(resource_text(name, resources[name]) for name in resources if name in (of_all or resources))
+    return f"the resource{'' if len(of_all) == 1 else 's'} {named}" + ("" if of_all else " together")
+
+
 def silence_dask() -> None:
     """Keep dask from writing its log to stderr, between the lines of a build."""
     log = logging.getLogger("distributed")
@@ -87,6 +109,7 @@ class DaskEngine:
         self._submitted: dict[str, DaskSubmission | FoundSubmission] = {}
         self._unwanted: SimpleQueue[str] = SimpleQueue()
         self._canceller: threading.Thread | None = None
+        self._listed_s, self._declared = -_COUNT_EACH_S, tuple[Mapping[str, float], ...]()
 
     def connect(self) -> None:
         """See the port: the first submission connects."""
@@ -125,7 +148,10 @@ class DaskEngine:
         key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
         self._listeners[key] = hear
         try:
-            future = client.submit(run_remotely, work.cache_url, digest, client.id, key=key, pure=False)
+            resources = dict(work.resources) or None
+            future = client.submit(
+                run_remotely, work.cache_url, digest, client.id, key=key, pure=False, resources=resources
+            )
         except Exception as error:
             self._listeners.pop(key, None)
             raise EngineFault(exception_text(error)) from error
@@ -193,6 +219,20 @@ class DaskEngine:
                     raise EngineFault(exception_text(error)) from error
                 self._counted_s = monotonic()
             return self._count
+
+    def lacking(self, resources: Mapping[str, float]) -> str:
+        """See the port. Resources in use count: an action waits for them. Asked as often as `slots`."""
+        client = self._client()
+        with self._lock:
+            if monotonic() > self._listed_s + _COUNT_EACH_S:
+                try:
+                    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+                    self._declared = tuple(worker["resources"] for worker in workers)
+                except Exception as error:
+                    raise EngineFault(exception_text(error)) from error
+                self._listed_s = monotonic()
+            declared = self._declared
+        return lacking_text(resources, declared)
 
     def close(self) -> None:
         """See the port."""

@@ -127,6 +127,7 @@ async def run_worker(settings: WorkerSettings) -> bool:
         nthreads=settings.slots,
         plugins=(ActionSlots(folder=settings.folder, cache_url=settings.cache_url, allowed=settings.allowed),),
         local_directory=settings.folder,
+        resources=dict(settings.resources),
         # Each action has its own limits; dask would pause the worker with all of its actions.
         memory_limit=0,
         death_timeout=_CONNECT_WITHIN_S,

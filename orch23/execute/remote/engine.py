@@ -1,8 +1,9 @@
 """The port to an engine that runs functions on other machines, and its faults."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orch23.model.digest import Digest
 from orch23.model.text import LineListener
@@ -26,10 +27,15 @@ class UnreachableEngineError(EngineFault):
 
 
 class Work(Struct, frozen=True):
-    """What an engine sends to a worker: the URL of the cache, and the digest of the action's bytes."""
+    """What an engine sends to a worker: the URL of the cache, and the digest of the action's bytes.
+
+    `resources` are what it takes of the resources that workers declare, by name: sizes in bytes. Only a worker that
+    has them gets it.
+    """
 
     cache_url: str
     action: Digest
+    resources: Mapping[str, float] = field(default_factory=dict)
 
 
 class Submission(Protocol):
@@ -89,8 +95,26 @@ class Engine(Protocol):
 
         """
 
+    def lacking(self, resources: Mapping[str, float]) -> str:
+        """Return which of some resources no worker has now, as a text; empty if a worker has all, or no one knows.
+
+        Raises:
+            EngineFault: the engine cannot be reached.
+
+        """
+
     def close(self) -> None:
         """Release all resources; the workers cancel what they run for this engine."""
+
+
+def resource_text(name: str, amount: float) -> str:
+    """Return a resource as a message shows it and a worker declares it: `gpu=1`."""
+    return f"{name}={amount_text(amount)}"
+
+
+def amount_text(amount: float) -> str:
+    """Return an amount, without a fraction if it is whole."""
+    return str(int(amount)) if amount == int(amount) else repr(amount)
 
 
 def digest_text(digest: Digest) -> str:

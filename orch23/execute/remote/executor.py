@@ -1,7 +1,7 @@
 """Run actions on the workers of an engine. Faults of machines are never failures of a stage."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from time import monotonic
@@ -20,6 +20,7 @@ from orch23.execute.remote.engine import (
 )
 from orch23.execute.remote.live_lines import HeardLines
 from orch23.execute.remote.reply import Reply
+from orch23.execute.remote.slot_count import SlotCount
 from orch23.execute.remote.transfers import Transfers
 from orch23.execute.remote.worker import digests_of, input_digests
 from orch23.model.action import (
@@ -52,7 +53,8 @@ class RemoteLimits(Struct, frozen=True, kw_only=True):
     """How often an action is submitted again after a fault of each kind, and the waits, in seconds.
 
     `lost` counts workers that ended, `missing` inputs or outputs that the cache has lost, `faults` an engine, a cache
-    or a worker that cannot be used. `patience_s` is how long an action waits while there is no worker.
+    or a worker that cannot be used. `patience_s` is how long an action waits while there is no worker. `slots` is the
+    number of slots of an engine that cannot be asked.
     """
 
     lost: int = 10
@@ -61,6 +63,7 @@ class RemoteLimits(Struct, frozen=True, kw_only=True):
     pauses_s: tuple[float, ...] = (0.5, 2.0, 5.0, 10.0)
     patience_s: float = 60.0
     look_each_s: float = 0.2
+    slots: int | None = None
 
 
 USUAL_LIMITS = RemoteLimits()
@@ -114,6 +117,7 @@ class RemoteExecutor:
         self._stop = threading.Event()
         self._transfers = Transfers(cache, contents, self._stop.wait)
         self._slots = threading.Semaphore(workers)
+        self._slot_count = SlotCount(engine.slots, self._stop.wait, EngineFault)
         self._lock = threading.Lock()
         self._running: set[Submission] = set()
         self._is_closed = False
@@ -121,16 +125,35 @@ class RemoteExecutor:
 
     def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
         """See the port. If an action has to start again, its lines are heard again."""
+        return self.run_with({}, action, hear)
+
+    def with_resources(self, resources: Mapping[str, float]) -> "ResourceExecutor":
+        """Return an executor whose actions run on workers with these resources, and share all else with this one."""
+        return ResourceExecutor(self, resources)
+
+    def run_with(
+        self, resources: Mapping[str, float], action: Action, hear: LineListener | None = None
+    ) -> ActionOutcome:
+        """Run an action on a worker with these resources."""
         lines = HeardLines(hear)
         with PAUSE, self._slots:
             try:
-                outcome = self._run(action, lines)
+                outcome = self._run(action, resources, lines)
             except _GivenUpError as given_up:
                 outcome = _unavailable(str(given_up))
             if isinstance(outcome, Completed | TimedOut):
                 output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
                 lines.finish(self._chunks(output))
             return Cancelled() if self._stop.is_set() else outcome
+
+    def slots(self) -> int:
+        """Return how many actions the workers can run at once: 1 until that is known.
+
+        The engine is asked in a thread, and not before the first action was submitted.
+        """
+        if self._limits.slots is not None:
+            return self._limits.slots
+        return self._slot_count.now() if self.submissions else 1
 
     def cancel(self) -> None:
         """See the port: the workers kill the processes of all actions."""
@@ -159,19 +182,19 @@ class RemoteExecutor:
         with suppress(MissingBytesError, OSError):
             yield from self._contents.get_chunks(output.log)
 
-    def _run(self, action: Action, lines: HeardLines) -> ActionOutcome:
+    def _run(self, action: Action, resources: Mapping[str, float], lines: HeardLines) -> ActionOutcome:
         faults = _Faults()
         try:
-            digest = self._contents.put(action.to_bytes())
+            work = Work(self._cache_url, self._contents.put(action.to_bytes()), resources)
         except ValueError as error:
             return EngineUnavailable(f"the action cannot be sent: {error}")
         while not self._stop.is_set():
-            outcome = self._tried_once(action, digest, faults, lines)
+            outcome = self._tried_once(action, work, faults, lines)
             if outcome is not None:
                 return outcome
         return Cancelled()
 
-    def _tried_once(self, action: Action, digest: Digest, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
+    def _tried_once(self, action: Action, work: Work, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
         """Submit an action; return None if it has to be submitted again.
 
         Raises:
@@ -179,7 +202,7 @@ class RemoteExecutor:
 
         """
         try:
-            return self._outcome(action, digest, faults, lines)
+            return self._outcome(action, work, faults, lines)
         except MissingBytesError as lost:
             return InputsChanged(_paths_of(action, lost.sha256))
         except OSError as error:
@@ -191,23 +214,23 @@ class RemoteExecutor:
                 self._again(*_described(fault), faults)
             return None
 
-    def _outcome(self, action: Action, digest: Digest, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
+    def _outcome(self, action: Action, work: Work, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
         self._engine.connect()
-        self._transfers.upload((digest, *input_digests(action)))
-        with self._submitted(digest, lines) as submission:
-            reply = Reply.from_bytes(self._reply(submission, lines))
+        self._transfers.upload((work.action, *input_digests(action)))
+        with self._submitted(work, lines) as submission:
+            reply = Reply.from_bytes(self._reply(submission, work.resources, lines))
             if reply.fault:
                 self._again("faults", f"{reply.worker}: {reply.fault}", faults)
             elif reply.missing:
-                self._upload_again(action, digest, reply, faults)
+                self._upload_again(action, work.action, reply, faults)
             else:
                 return self._fetched(reply, action.limits, faults)
         return None
 
     @contextmanager
-    def _submitted(self, digest: Digest, lines: HeardLines) -> Iterator[Submission]:
+    def _submitted(self, work: Work, lines: HeardLines) -> Iterator[Submission]:
         """Submit an action, and yield it. Whatever happens, nothing goes on that no one waits for."""
-        submission = self._engine.submit(Work(self._cache_url, digest), lines.new_start())
+        submission = self._engine.submit(work, lines.new_start())
         with self._lock:
             self._running.add(submission)
             self.submissions += 1
@@ -224,17 +247,19 @@ class RemoteExecutor:
             with self._lock:
                 self._running.discard(submission)
 
-    def _reply(self, submission: Submission, lines: HeardLines) -> bytes:
+    def _reply(self, submission: Submission, resources: Mapping[str, float], lines: HeardLines) -> bytes:
         """Wait for the reply of a worker."""
         seen_s = monotonic()
         while not self._stop.is_set():
             with suppress(TimeoutError):
                 return submission.result(self._limits.look_each_s)
             lines.pass_on()
-            if self._engine.slots():
+            lacking = self._engine.lacking(resources) if resources else ""
+            if self._engine.slots() and not lacking:
                 seen_s = monotonic()
             elif monotonic() > seen_s + self._limits.patience_s:
-                message = f"there has been no worker for {self._limits.patience_s:g} s"
+                none = f"no worker with {lacking}" if lacking else "no worker"
+                message = f"there has been {none} for {self._limits.patience_s:g} s"
                 raise _GivenUpError(message)
         raise CancelledError
 
@@ -298,6 +323,25 @@ class RemoteExecutor:
         self._on_fault(reason)
         if kind == "faults":
             self._stop.wait(self._limits.pauses_s[min(count, len(self._limits.pauses_s)) - 1])
+
+
+class ResourceExecutor(Struct, frozen=True):
+    """Runs actions with an executor, on workers that have some resources."""
+
+    executor: RemoteExecutor
+    resources: Mapping[str, float]
+
+    def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
+        """See the port."""
+        return self.executor.run_with(self.resources, action, hear)
+
+    def cancel(self) -> None:
+        """See the port: it cancels all actions of the executor."""
+        self.executor.cancel()
+
+    def close(self) -> None:
+        """See the port."""
+        self.executor.close()
 
 
 def _described(fault: Exception) -> tuple[str, str]:

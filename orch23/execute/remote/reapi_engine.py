@@ -13,7 +13,7 @@ from orch23.cache.grpc_cache import GrpcCache
 from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
 from orch23.cache.registry import open_shared_cache, shown_url
 from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, WorkerLost
-from orch23.execute.remote.executor import RemoteExecutor
+from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
 from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
 from orch23.execute.remote.reapi_address import ReapiAddress, reapi_address
 from orch23.execute.remote.reapi_execution import Execution
@@ -50,6 +50,8 @@ _CANCEL = "/google.longrunning.Operations/CancelOperation"
 _STREAM_S = 60.0
 """The deadline of one call that waits for an execution; then the next one waits."""
 _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_SLOTS = 32
+"""How many actions are sent at once if neither the user nor the pipeline says: a server cannot be asked."""
 _CLOSE_WITHIN_S = 5.0
 _NO_PROGRAM = frozenset({126, 127})
 """The exit codes of a shell for a program that cannot be started."""
@@ -81,6 +83,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         workers=surroundings.workers,
         redact=surroundings.redact,
         on_fault=lambda reason: surroundings.warn(f"a step is sent to the server again: {reason}"),
+        limits=RemoteLimits(slots=_SLOTS),
     )
 
 
@@ -147,15 +150,16 @@ class ReapiEngine:
     def submit(self, work: Work, hear: LineListener) -> Submission:
         """See the port. The URL is not used: the server stages the files of an action for its worker."""
         action = Action.from_bytes(self._contents.get(work.action))
-        if self._address.program:
-            request = single_action(work.action, action, self._address)
-        elif (fault := plain_fault(action, self._address)) is not None:
+        address = self._address.with_resources(work.resources)
+        if address.program:
+            request = single_action(work.action, action, address)
+        elif (fault := plain_fault(action, address)) is not None:
             refused: Future[bytes] = Future()
             outcome = EngineUnavailable(fault.message, "sandbox", fault)
             refused.set_result(Reply(outcome=outcome_to_bytes(outcome)).to_bytes())
             return refused
         else:
-            request = plain_action(action, self._address)
+            request = plain_action(action, address)
         self._upload(request.blobs)
         name = self._running.take(self._place, work.action)
         execution = Execution(work.action, action, request, OutputStreams(self._server, hear, self._stream_s), name)
@@ -181,6 +185,10 @@ class ReapiEngine:
     def slots(self) -> int:
         """See the port. A server does not say how many workers it has: 0 while it cannot be reached."""
         return 0 if self._is_down else 1
+
+    def lacking(self, resources: Mapping[str, float]) -> str:  # noqa: ARG002 - of the port
+        """See the port. A server does not say what its workers have: one that knows that it has none refuses."""
+        return ""
 
     def close(self) -> None:
         """See the port."""

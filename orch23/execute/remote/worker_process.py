@@ -4,10 +4,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from types import FrameType
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 NO_SCHEDULER = 69
 """The exit status of a worker that could not reach its scheduler: EX_UNAVAILABLE of sysexits.h."""
@@ -18,13 +19,14 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """The options of `orch23 worker`. `folder` is an absolute path."""
+    """The options of `orch23 worker`. `folder` is an absolute path. `resources` are what actions share, by name."""
 
     scheduler: str
     slots: int
     folder: str
     cache_url: str = ""
     allowed: bool = False
+    resources: Mapping[str, float] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the settings as one line of JSON."""

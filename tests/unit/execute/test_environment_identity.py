@@ -58,7 +58,7 @@ FETCH = FetchStep(sha256="0" * 64, url="https://example.org/a")
 def test_a_stage_without_processes_does_not_depend_on_the_machine(machine: Machine, step: Step) -> None:
     checks = (CheckStep("json_schema"), EnsuresStep(()))
     for platform, executor in ((None, "local"), ("p", "local"), (None, "other")):
-        found = machine.of(step, *checks, platform=platform, executor=executor)
+        found = machine.of(step, *checks, platform=platform, executor_of=lambda _, name=executor: name)
         assert found == EnvironmentIdentity()
         assert found.digest() == EnvironmentIdentity().digest()
     assert EnvironmentIdentity().describe() == "does not depend on the machine"
@@ -270,8 +270,8 @@ def test_steps_that_run_elsewhere_or_in_an_unknown_way_are_not_shared(machine: M
         declared = ("sort",)
 
     assert "`odd`" in machine.of(Odd()).describe()
-    assert "`slurm`" in machine.of(TESTS, executor="slurm").describe()
-    assert machine.of(TESTS, executor="slurm", platform="p").is_shareable
+    assert "`slurm`" in machine.of(TESTS, executor_of=lambda _: "slurm").describe()
+    assert machine.of(TESTS, executor_of=lambda _: "slurm", platform="p").is_shareable
 
 
 # ---- the machine ------------------------------------------------------------------------------------

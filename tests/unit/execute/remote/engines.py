@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,6 +14,7 @@ from orch23.cache.disk import DiskCache
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.remote.dask_engine import lacking_text
 from orch23.execute.remote.engine import EngineFault, Work, digest_text
 from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
 from orch23.execute.remote.live_lines import Line, LineBatches
@@ -37,6 +38,7 @@ class FakeEngine:
 
     def __init__(self, worker: RemoteWorker, slots: int = 2) -> None:
         self.worker, self.count = worker, slots
+        self.resources: dict[str, float] = {}
         self.threads = ThreadPoolExecutor(slots)
         self.submitted: list[Work] = []
         self.faults: list[EngineFault] = []
@@ -78,6 +80,9 @@ class FakeEngine:
 
     def slots(self) -> int:
         return self.count
+
+    def lacking(self, resources: Mapping[str, float]) -> str:
+        return lacking_text(resources, [self.resources])
 
     def close(self) -> None:
         self.threads.shutdown()

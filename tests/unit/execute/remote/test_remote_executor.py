@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from orch23.execute.interpreters import SYSTEM_PATH, tool_digest
+from orch23.execute.remote.dask_engine import lacking_text
 from orch23.execute.remote.engine import (
     EngineFault,
     UnreachableEngineError,
@@ -32,6 +33,7 @@ from orch23.model.action import (
 )
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from tests.unit.execute.remote.engines import ENVIRON, QUICK, Rig, fake_rig
+from tests.unit.execute.remote.test_conformance import wait_until
 
 COPY = "cat in.txt > out.txt; echo done"
 
@@ -335,3 +337,93 @@ def test_a_digest_is_one_string() -> None:
 def forget_blobs(worker: RemoteWorker) -> None:
     """Let a worker begin with no blob, as a new one does."""
     worker._generations[-1].scratch.contents.added_bytes = 1 << 60
+
+
+# ---- resources and slots ---------------------------------------------------------------------------
+
+
+def test_resources_are_sent_with_an_action_and_are_no_part_of_it(rig: Rig) -> None:
+    rig.engine.resources = {"gpu": 2.0}
+    passed(rig.executor.with_resources({"gpu": 1.0}).run(copying(rig)))
+    passed(rig.executor.run(copying(rig)))
+    assert [work.resources for work in rig.engine.submitted] == [{"gpu": 1.0}, {}]
+    assert len({work.action for work in rig.engine.submitted}) == 1
+
+
+def test_an_action_waits_only_for_a_while_for_a_resource_that_no_worker_has(rig: Rig) -> None:
+    rig.engine.resources = {"gpu": 2.0}
+    # It would run if a worker came: this engine does not look at resources.
+    rig.engine.threads.shutdown()
+    rig.engine.submit = lambda _: Waiting()
+    rig.engine.cancel = lambda _: None
+    outcome = rig.executor.with_resources({"gpu": 2.0, "fpga": 1.0}).run(copying(rig))
+    assert isinstance(outcome, EngineUnavailable)
+    assert outcome.diagnostic is not None
+    assert (outcome.diagnostic.code, "no worker with the resource fpga=1 for 0.3 s" in outcome.reason) == ("E487", True)
+
+
+class Waiting:
+    """An action that no worker takes."""
+
+    def result(self, timeout: float) -> bytes:
+        threading.Event().wait(timeout)
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([], "the resources gpu=2, memory=8589934592"),
+        ([{"gpu": 2, "memory": 2**33}], ""),
+        ([{"gpu": 2}, {"gpu": 2, "memory": 2**34}], ""),
+        ([{"gpu": 1, "memory": 2**33}], "the resource gpu=2"),
+        ([{"gpu": 2}, {"gpu": 4}], "the resource memory=8589934592"),
+        ([{"gpu": 2}, {"memory": 2**33}], "the resources gpu=2, memory=8589934592 together"),
+        ([{}], "the resources gpu=2, memory=8589934592"),
+    ],
+)
+def test_the_resources_are_named_that_no_worker_has(workers: list[dict[str, float]], expected: str) -> None:
+    assert lacking_text({"gpu": 2.0, "memory": float(2**33)}, workers) == expected
+
+
+def test_slots_are_asked_in_a_thread_after_the_first_action_and_followed(rig: Rig) -> None:
+    asked: list[str] = []
+
+    def slots() -> int:
+        asked.append(threading.current_thread().name)
+        return int(rig.engine.count)
+
+    rig.executor._slot_count._ask = slots
+    assert (rig.executor.slots(), asked) == (1, [])
+    passed(rig.executor.run(copying(rig)))
+    wait_until(lambda: rig.executor.slots() == 2)
+    rig.engine.count = 5
+    wait_until(lambda: rig.executor.slots() == 5)
+    assert {*asked} == {"orch23-slots"}
+
+
+def test_without_workers_one_action_is_sent_and_reports_that(rig: Rig) -> None:
+    counts = iter([3, 0, 4])
+    rig.executor._slot_count._ask = lambda: next(counts)
+    rig.executor._slot_count._wait = lambda _: rig.executor._slot_count._count == 0
+    rig.executor.submissions = 1
+    wait_until(lambda: rig.executor.slots() == 1 and not slot_threads())
+    assert next(counts) == 4
+
+
+def slot_threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "orch23-slots"]
+
+
+def test_a_fault_of_the_engine_keeps_the_last_count(rig: Rig) -> None:
+    def fail() -> int:
+        failed.set()
+        message = "the scheduler is away"
+        raise EngineFault(message)
+
+    failed = threading.Event()
+    passed(rig.executor.run(copying(rig)))
+    wait_until(lambda: rig.executor.slots() == 2)
+    rig.executor._slot_count._ask = fail
+    assert failed.wait(30)
+    assert rig.executor.slots() == 2
