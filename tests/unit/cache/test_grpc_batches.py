@@ -405,6 +405,16 @@ def test_a_reply_to_an_upload_with_other_blobs_is_refused(server: ReapiServer, r
     assert "BatchUpdateBlobs makes no sense" in warning
 
 
+def test_digests_that_could_be_paths_are_refused(server: ReapiServer, rig: Rig) -> None:
+    assert isinstance(rig.cache, GrpcCache)
+    forged = Digest("../../secret", 3)
+    with pytest.raises(CacheFault, match="is not a SHA-256"):
+        rig.cache.read_batch([*SMALL, forged])
+    with pytest.raises(CacheFault, match="is not a SHA-256"):
+        rig.cache.put_batch({**SMALL, forged: b"abc"})
+    assert server.calls == []
+
+
 # ---- the inputs and outputs of remote actions ----
 
 
