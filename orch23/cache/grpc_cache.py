@@ -180,11 +180,15 @@ class GrpcCache:
 
     def read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | None]:
         """See the port."""
+        for digest in digests:
+            checked_sha256(digest)
         found = self._read_batch(digests) or {}
         return {digest: one for digest, one in found.items() if not isinstance(one, CacheFault)}
 
     def put_batch(self, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:
         """See the port."""
+        for digest in blobs:
+            checked_sha256(digest)
         if self._takes_entries:
             self._check_writable()
         faults = self._put_batch(blobs)

@@ -354,7 +354,7 @@ def test_an_action_waits_only_for_a_while_for_a_resource_that_no_worker_has(rig:
     rig.engine.resources = {"gpu": 2.0}
     # It would run if a worker came: this engine does not look at resources.
     rig.engine.threads.shutdown()
-    rig.engine.submit = lambda _: Waiting()
+    rig.engine.submit = lambda *_: Waiting()
     rig.engine.cancel = lambda _: None
     outcome = rig.executor.with_resources({"gpu": 2.0, "fpga": 1.0}).run(copying(rig))
     assert isinstance(outcome, EngineUnavailable)
