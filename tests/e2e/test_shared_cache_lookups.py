@@ -227,3 +227,27 @@ def test_a_limit_of_the_run_ends_the_wait_for_a_lookup(backend: MemoryCache, tmp
     end.set()
     assert "max_wall" in done.err
     assert project.ran() == []
+
+
+def test_files_that_are_on_disk_already_are_not_downloaded(backend: MemoryCache, tmp_path: Path) -> None:
+    stored(backend, tmp_path / "one", CHAIN)
+    committed = {path: Project(tmp_path / "one").read(path) for path in FILES}
+    untrusted = {"ORCH23_TRUST": ""}
+    backend.asked.clear()
+    two = checkout(tmp_path / "two", CHAIN, **committed)
+    assert set(two.plan("--cache", "/shared").values()) == {"fresh"}
+    done = two.build("--cache", "/shared", env=untrusted)
+    green(done)
+    assert "shared cache: 4 confirmed\n" in done.err
+    assert (two.ran(), set(backend.asked)) == ([], {"entry"})
+    (used,) = two.events_of("shared_cache")
+    assert (used["data"]["confirmed"], used["data"]["restored"]) == (4, 0)
+    assert two.build(env=untrusted).err.endswith("up to date (4 stages)\n")
+    # Only what differs is downloaded.
+    three = checkout(tmp_path / "three", CHAIN, **{**committed, "c.txt": "another\n"})
+    (three.root / "d.txt").unlink()
+    done = three.build("--cache", "/shared", "--overwrite-edited", env=untrusted)
+    green(done)
+    assert (three.ran(), backend.asked.count("blob")) == ([], 2)
+    assert "shared cache: 2 restored (" in done.err
+    assert [three.read(path) for path in FILES] == [*committed.values()]
