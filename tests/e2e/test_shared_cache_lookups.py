@@ -11,10 +11,11 @@ import pytest
 
 from orch23.cli import shared_cache
 from orch23.engine.shared_entries import RECORD
+from orch23.engine.worker import Worker
 from orch23.model.digest import Digest
 from orch23.reapi.entries import decode_result
 from tests.doubles import MemoryCache
-from tests.e2e.pipelines import green, shell
+from tests.e2e.pipelines import green, pipeline, prompt, shell
 from tests.project import Project
 
 pytestmark = pytest.mark.slow
@@ -227,6 +228,19 @@ def test_a_limit_of_the_run_ends_the_wait_for_a_lookup(backend: MemoryCache, tmp
     end.set()
     assert "max_wall" in done.err
     assert project.ran() == []
+
+
+def test_a_build_that_restores_everything_loads_nothing_for_model_calls(
+    backend: MemoryCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = "  write: {inputs: [in.txt], outputs: [a.txt], llm: {prompt: write.j2, returns: text}}\n"
+    files = {"in.txt": "in", "write.j2": prompt("write", "a draft")}
+    one, two = (Project(tmp_path / name).write(pipeline(stages, files)) for name in ("one", "two"))
+    green(one.build("--cache", "/shared"))
+    prepared: list[object] = []
+    monkeypatch.setattr(Worker, "prepare", lambda *stages: prepared.append(stages))
+    green(two.build("--cache", "/shared"))
+    assert (two.ran(), prepared) == ([], [])
 
 
 def test_files_that_are_on_disk_already_are_not_downloaded(backend: MemoryCache, tmp_path: Path) -> None:
