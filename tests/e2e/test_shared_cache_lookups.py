@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orch23.cli import shared_cache
+from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.shared_entries import RECORD
 from orch23.engine.worker import Worker
 from orch23.model.digest import Digest
@@ -77,6 +78,11 @@ class Held:
 def stored(backend: MemoryCache, root: Path, stages: str) -> dict[str, Digest]:
     """Store the results of some stages, and return their entries by stage, in plan order."""
     green(checkout(root, stages).build("--cache", "/shared"))
+    return entries(backend)
+
+
+def entries(backend: MemoryCache) -> dict[str, Digest]:
+    """Return the entries of a backend by stage, in plan order."""
     records = {entry: decode_result(data)[RECORD].contents for entry, data in backend.entries.items()}
     return dict(sorted((json.loads(text or b"")["stage"], entry) for entry, text in records.items()))
 
@@ -228,6 +234,47 @@ def test_a_limit_of_the_run_ends_the_wait_for_a_lookup(backend: MemoryCache, tmp
     end.set()
     assert "max_wall" in done.err
     assert project.ran() == []
+
+
+def test_a_file_that_many_items_edit_is_restored_without_deciding_them_again_and_again(
+    backend: MemoryCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = """
+  edit:
+    foreach: {from: items.json, as: item, order: sequential}
+    inputs: [notes.md]
+    outputs: [notes.md]
+    llm: {prompt: edit.j2, returns: text}
+"""
+    items = [f"i{number:02}" for number in range(12)]
+    files = {"notes.md": "notes", "items.json": json.dumps(items), "edit.j2": prompt("edit", "{{ item }}")}
+    one, two = (Project(tmp_path / name).write(pipeline(stages, files)) for name in ("one", "two"))
+    green(one.build("--cache", "/shared"))
+    names = {entry: name for name, entry in entries(backend).items()}
+    decided: list[str] = []
+    turn = threading.Condition()
+    decide = StageDecider.decide
+
+    def counted(decider: StageDecider, name: str, *, need_intermediate: bool = False) -> DecidedStage:
+        try:
+            return decide(decider, name, need_intermediate=need_intermediate)
+        finally:
+            with turn:
+                decided.append(name)
+                turn.notify_all()
+
+    def before(kind: str, digest: Digest | None) -> None:
+        """Reply once a decision has needed the entry, except the first one, which is waited for before."""
+        if kind == "entry" and digest in names and names[digest] != "edit@i00":
+            with turn:
+                assert turn.wait_for(lambda: names[digest] in decided, _LONG_S)
+
+    monkeypatch.setattr(StageDecider, "decide", counted)
+    backend.before = before
+    green(two.build("--cache", "/shared"))
+    assert (two.ran(), two.read("notes.md")) == ([], one.read("notes.md"))
+    # Once to find out that it is not known yet, once for the items before it, and once for itself.
+    assert max(decided.count(name) for name in names.values()) <= 3
 
 
 def test_a_build_that_restores_everything_loads_nothing_for_model_calls(
