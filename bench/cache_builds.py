@@ -1,8 +1,8 @@
 """Builds with a shared cache against the same builds without one, for `bench.shared_cache`.
 
-The project has chains of ten stages. In each round, it is built in new checkouts: without a cache, then for each cache
-one build that stores all results, and one that restores them. Between rounds, the caches are emptied. The order of the
-stages matters: a stage that is ready is decided before those that are later in the file.
+The projects have chains of ten stages, listed in two orders, or one chain. In each round, each of them is built in new
+checkouts: without a cache, then for each cache one build that stores all results, and one that restores them. Between
+rounds, the caches are emptied.
 """
 
 import math
@@ -26,7 +26,7 @@ _CHAIN = 10
 _WORK_S = 0.1
 _LIMIT_S = 1_800.0
 _PROGRAM = "from orch23.entry import run; run()"
-PROJECTS = (("by chain", 0.0), ("by layer", 0.0), ("by chain", _WORK_S))
+PROJECTS = (("by chain", 0.0), ("by layer", 0.0), ("one chain", 0.0), ("by chain", _WORK_S))
 """The order of the stages, and the time in seconds that each waits."""
 HEAD = ("stages", "build", "wall s", "ratio", "CPU s", "ratio", "requests", "per stage", "load")
 
@@ -45,7 +45,8 @@ class Build:
 def write_project(folder: Path, stages: int, order: str, work_s: float) -> None:
     """Write a project with chains of ten stages, each of which waits and writes another file.
 
-    They are listed `by chain`, so that each is after the one that it needs, or `by layer`, all first ones first.
+    They are listed `by chain`, so that each is after the one that it needs, or `by layer`, all first ones first. `one
+    chain` has all stages in one.
     """
     folder.mkdir(parents=True)
     (folder / "in.txt").write_text("in\n")
@@ -53,10 +54,12 @@ def write_project(folder: Path, stages: int, order: str, work_s: float) -> None:
     wait = f"sleep {work_s:g} && " if work_s else ""
     chains = math.ceil(stages / _CHAIN)
     for number in range(stages):
-        is_first, needed = (
-            (number % _CHAIN == 0, number - 1) if order == "by chain" else (number < chains, number - chains)
-        )
-        source = "in.txt" if is_first else f"out/{needed:05}.txt"
+        needed = {
+            "by chain": number - 1 if number % _CHAIN else -1,
+            "by layer": number - chains,
+            "one chain": number - 1,
+        }[order]
+        source = "in.txt" if needed < 0 else f"out/{needed:05}.txt"
         out = f"out/{number:05}.txt"
         command = f"{wait}cp {source} {out} && echo {number} >> {out}"
         lines += [f"  s{number:05}:", f"    inputs: [{source}]", f"    outputs: [{out}]", f"    shell: {command}"]
@@ -122,7 +125,7 @@ def measure_builds(stages: int, rounds: int, delay_s: float, say: Callable[[str]
                 root.mkdir()
                 found += builds(stages, project, delay_s, root, stopwatch)
                 shutil.rmtree(root)
-    say(f"\n{stages} stages in chains of {_CHAIN}, {rounds} rounds\n")
+    say(f"\n{stages} stages, chains of {_CHAIN} or one chain, {rounds} rounds\n")
     say(markdown(HEAD, list(rows(found, stages))))
 
 

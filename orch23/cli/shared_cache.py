@@ -126,6 +126,7 @@ def open_cache(
         client,
         project.store.contents,
         events,
+        on_disk=project.store.workspace.entry,
         identity_of=_identities(settings.platform, project.pipeline, executor),
         secrets=secrets,
         clock=monotonic,

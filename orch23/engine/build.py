@@ -205,7 +205,9 @@ class Build(Struct, kw_only=True, dict=True):
             if settled:
                 continue
             if self._is_busy:
-                self._prepare_calls()
+                # While stages are looked up, it is not known whether a model is called at all.
+                if self._running or self._is_looking:
+                    self._prepare_calls()
                 waits_s = min(until - self.clock(), self._results.may_wait_s, self._pools.recheck_s)
             elif (delay_s := self._delay_s()) is None:
                 break

@@ -276,7 +276,7 @@ def _whole_preview(
 ) -> tuple[Project, Preview]:
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     usual_executor(project.pipeline, args.executor)
-    shared = _shared_results(console, project, args)
+    shared = shared_results(console, project, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
     check_forced(session.state.plan, forced)
     if args.scheduler:
@@ -297,8 +297,8 @@ def _whole_preview(
     return project, seen
 
 
-def _shared_results(console: Console, project: Project, args: PipelineArguments) -> "SharedResults | None":
-    """Return the results in the shared cache, closed when the command ends; None if the plan uses no cache."""
+def shared_results(console: Console, project: Project, args: PipelineArguments) -> "SharedResults | None":
+    """Return the results in the shared cache, closed when the command ends; None if no cache is used."""
     if not (args.cache or args.cache_write or project.names_cache):
         return None
     from orch23.cli.shared_cache import open_cache_for_plan  # noqa: PLC0415 - few plans use a shared cache
@@ -424,7 +424,7 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         return None
     project, selection = found
     try:
-        session = open_read_session(project, shared=_shared_results(console, project, args))
+        session = open_read_session(project, shared=shared_results(console, project, args))
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)
