@@ -1,9 +1,10 @@
 """The engine of a dask cluster, and the executor that uses it."""
 
 import logging
+import math
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ from uuid import uuid4
 from orch23.cache.registry import open_shared_cache
 from orch23.execute.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
 from orch23.execute.remote.dask_submission import DaskSubmission, FoundSubmission, Place
+from orch23.execute.remote.dask_watch import WorkerWatch
 from orch23.execute.remote.engine import (
     EngineFault,
     Submission,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 10
 _CANCEL_WITHIN_S = 5.0
-_COUNT_EACH_S = 2.0
 
 
 def make_executor(surroundings: Surroundings) -> RemoteExecutor:
@@ -49,7 +50,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         message = "workers get files through a shared cache, and none is named"
         raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
     return RemoteExecutor(
-        DaskEngine(surroundings.scheduler, surroundings.running),
+        DaskEngine(surroundings.scheduler, surroundings.running, surroundings.warn),
         open_shared_cache(surroundings.cache),
         cache_url=surroundings.cache,
         contents=surroundings.contents,
@@ -98,13 +99,20 @@ def silence_dask() -> None:
 class DaskEngine:
     """The workers of a dask cluster. It connects with the first action, in the thread of the caller."""
 
-    def __init__(self, address: str, running: RunningActions = NOTHING_RUNS) -> None:
-        """Use the scheduler at an address. `running` keeps where actions run."""
-        self._address, self._running = address, running
+    def __init__(
+        self,
+        address: str,
+        running: RunningActions = NOTHING_RUNS,
+        warn: Callable[[str], object] = str,
+        watch: WorkerWatch | None = None,
+    ) -> None:
+        """Use the scheduler at an address. `running` keeps where actions run. `warn` shows a text to the user."""
+        self._address, self._running, self._warn = address, running, warn
+        self._watch = watch or WorkerWatch()
         self._lock = threading.Lock()
         self._connected: Client | None = None
         self._is_closed = False
-        self._counted_s, self._count = -_COUNT_EACH_S, 0
+        self._counted_s, self._count = -math.inf, 0
         self._listeners: dict[str, LineListener] = {}
         self._submitted: dict[str, DaskSubmission | FoundSubmission] = {}
         self._unwanted: SimpleQueue[str] = SimpleQueue()
@@ -184,7 +192,10 @@ class DaskEngine:
     def release(self, submission: Submission) -> None:
         """See the port."""
         assert isinstance(submission, DaskSubmission | FoundSubmission)
-        if isinstance(submission, FoundSubmission) and submission.again is not None:
+        if isinstance(submission, DaskSubmission):
+            with suppress(Exception):
+                submission.future.release()
+        elif submission.again is not None:
             self.release(submission.again)
         self._forget(submission)
 
@@ -209,12 +220,15 @@ class DaskEngine:
                 return
 
     def slots(self) -> int:
-        """See the port. The scheduler is asked every two seconds at most."""
+        """See the port. The scheduler is asked every few seconds at most. Frozen workers are removed."""
         client = self._client()
         with self._lock:
-            if monotonic() > self._counted_s + _COUNT_EACH_S:
+            if monotonic() > self._counted_s + self._watch.each_s:
                 try:
-                    self._count = int(client.scheduler_info(n_workers=0)["total_threads"])
+                    info = client.scheduler_info(n_workers=-1)
+                    self._count = int(info["total_threads"])
+                    workers = info["workers"]
+                    self._remove(client, self._watch.frozen({one: workers[one]["last_seen"] for one in workers}))
                 except Exception as error:
                     raise EngineFault(exception_text(error)) from error
                 self._counted_s = monotonic()
@@ -233,6 +247,23 @@ class DaskEngine:
                 self._listed_s = monotonic()
             declared = self._declared
         return lacking_text(resources, declared)
+
+    def _remove(self, client: "Client", frozen: Collection[str]) -> None:
+        """Remove frozen workers from the scheduler if they have actions of this build; dask runs these elsewhere.
+
+        Not only our actions: the scheduler takes a frozen worker as idle, and would give it the next ones. If such a
+        worker goes on, it closes, and kills what it ran.
+        """
+        processing = client.processing() if frozen else {}
+        for address in frozen:
+            found = [one for one in [*self._submitted.values()] if one.worker == address]
+            if not found and self._submitted.keys().isdisjoint(map(str, processing.get(address, ()))):
+                continue
+            client.sync(client.scheduler.unregister, address=address, stimulus_id="orch23-frozen-worker")
+            self._warn(f"the worker {address} is frozen, and was removed from the cluster: its steps run elsewhere")
+            for one in found:
+                if isinstance(one, FoundSubmission):
+                    one.lose()
 
     def close(self) -> None:
         """See the port."""

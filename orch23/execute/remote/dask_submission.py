@@ -46,13 +46,7 @@ class DaskSubmission:
         self.future, self.key, self._on_start = future, str(future.key), on_start
         self.worker = self._reported = ""
         self._ended = threading.Event()
-        self._lost = ""
         future.add_done_callback(lambda _: self._ended.set())
-
-    def lose(self, reason: str) -> None:
-        """Wait no more: the worker is lost."""
-        self._lost = reason
-        self._ended.set()
 
     def result(self, timeout: float) -> bytes:
         """See the port."""
@@ -65,8 +59,6 @@ class DaskSubmission:
             self._on_start(Place(self._reported, self.key), Place(earlier, self.key))
         if not has_ended:
             raise TimeoutError
-        if self._lost:
-            raise WorkerLost(self._lost)
         try:
             found: bytes = self.future.result(_RESULT_S)
         except (TimeoutError, CancelledError):
@@ -94,7 +86,7 @@ class FoundSubmission:
         self.again: Submission | None = None
         threading.Thread(target=self._follow, name="orch23-found", daemon=True).start()
 
-    def lose(self, _reason: str) -> None:
+    def lose(self) -> None:
         """Wait no more: the worker is lost."""
         self._ended.set()
 

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker
@@ -18,13 +19,14 @@ from orch23.execute.remote.dask_runs import LEASE_S, WorkerRuns
 from orch23.execute.remote.dask_scheduler import security_of
 from orch23.execute.remote.live_lines import Line, LineBatches
 from orch23.execute.remote.worker import RemoteWorker
-from orch23.execute.remote.worker_process import NO_SCHEDULER, WorkerSettings
+from orch23.execute.remote.worker_process import NO_SCHEDULER, WAS_FROZEN, WorkerSettings
 from orch23.model.plugins import exception_text
 from orch23.model.server_url import is_loopback
 
 _SCRATCH = "dask-scratch-space"
 _READ_BYTES = 1 << 16
 _CONNECT_WITHIN_S = 30
+_TICK_S, _STANDS_STILL_S = 0.5, 5.0
 _WANTED = frozenset({"executing", "long-running", "resumed"})
 _RUNS = WorkerRuns()
 _LOCK = threading.Lock()
@@ -118,8 +120,8 @@ class ActionSlots(WorkerPlugin):
             remote.close()
 
 
-async def run_worker(settings: WorkerSettings) -> bool:
-    """Run actions in this process until SIGTERM, or the end of the scheduler. Return False if there was none at all."""
+async def run_worker(settings: WorkerSettings) -> int:
+    """Run actions in this process until SIGTERM, or the end of the scheduler. Return the exit status."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     worker = Worker(
@@ -135,15 +137,31 @@ async def run_worker(settings: WorkerSettings) -> bool:
         host="127.0.0.1" if is_loopback(settings.scheduler) else None,
         dashboard_address="127.0.0.1:0",
     )
+    clock = _LoopClock()
     try:
         await _first(worker.start(), stop.wait())
-        await _first(worker.finished(), stop.wait())
+        await _first(worker.finished(), stop.wait(), clock.watch())
     except (OSError, TimeoutError) as error:
         sys.stderr.write(f"{exception_text(error)}\n")
-        return False
+        return NO_SCHEDULER
     finally:
         await worker.close()
-    return True
+    # The scheduler, or a build, has removed it as frozen. It is not, any more.
+    return WAS_FROZEN if clock.has_stood_still and not stop.is_set() else 0
+
+
+class _LoopClock:
+    """Notices that this process was stopped for some time, for example with its machine."""
+
+    def __init__(self) -> None:
+        self.has_stood_still = False
+
+    async def watch(self) -> None:
+        """Look at the time again and again, for ever."""
+        while True:
+            before_s = monotonic()
+            await asyncio.sleep(_TICK_S)
+            self.has_stood_still = self.has_stood_still or monotonic() > before_s + _STANDS_STILL_S
 
 
 async def _first(*some: Coroutine[Any, Any, object]) -> None:
@@ -174,4 +192,4 @@ def main() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    sys.exit(0 if asyncio.run(run_worker(settings)) else NO_SCHEDULER)
+    sys.exit(asyncio.run(run_worker(settings)))
