@@ -246,7 +246,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         uses_sandbox = any(map(needs_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "unused"
         at_rest = build.unaffected.intersection(selected)
-        began = _run_started(project, session, journal.run_id, jobs or workers, tier, at_rest)
+        began = _run_started(project, session, journal.run_id, jobs or 0, tier, at_rest)
         build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits), **_machine())))
         _report_plan(session.state.plan, selected - at_rest, build.observer)
         if _warn_about_sandbox(build, tier) and tier == LANDLOCK_TIER:

@@ -39,7 +39,8 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     """A build starts.
 
     `stages` is the number of stages. If the build processes only the stages that an edit affects, `at_rest` counts the
-    others by status. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
+    others by status. `jobs` is the maximum of stages that run at once, 0 if only the places of a cluster and of this
+    machine limit them. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
     `version`, `python` and `platform` are those of orch23, of Python and of the system.
     """
 

@@ -167,6 +167,7 @@ def test_without_jobs_all_slots_are_used_and_local_stages_run_beside_up_to_the_c
     write(project, {"here": HERE}, stages, executor="dask")
     done = build(project, cluster.address)
     assert done.code == 0, done.err
+    assert [event["data"]["jobs"] for event in project.events_of("run_started")] == [0]
     assert most_at_once(tmp_path, *remote) == 6
     assert most_at_once(tmp_path, *local) == 1
     # Not only their processes: a local stage does not start before it has a place.
