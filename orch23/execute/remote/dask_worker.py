@@ -45,7 +45,10 @@ def run_remotely(cache_url: str, digest: str) -> bytes:
 def _remote_worker(worker: Worker) -> RemoteWorker:
     with _LOCK:
         if worker.id not in _WORKERS:
-            _open(worker, ActionSlots(folder=str(_top(worker))))
+            slots = ActionSlots(folder=str(_top(worker)))
+            _open(worker, slots)
+            # The worker tears it down when it closes, which need not be the end of the process.
+            worker.loop.add_callback(worker.plugins.__setitem__, slots.name, slots)
         return _WORKERS[worker.id]
 
 
