@@ -13,9 +13,10 @@ from orch23.cache.registry import no_credentials, open_shared_cache, shown_url
 from orch23.cli.consent import Consent
 from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import cache_address
-from orch23.cli.shared_cache import credentials_of, granted_settings, signatures_of
+from orch23.cli.shared_cache import granted_settings, signatures_of
 from orch23.decide.secrets import secrets_from
 from orch23.execute.credential_helper import credential_helper
+from orch23.execute.server_login import cache_opener, credentials_of
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, DeclaredCache, Pipeline
@@ -191,7 +192,7 @@ def _executor(
     if name == LOCAL_EXECUTOR:
         return
     if name == "reapi":
-        yield from _server(root, environ.get(_SCHEDULER_OPTION, ""), online=online)
+        yield from _server(root, environ, online=online)
         return
     if name != "dask":
         yield DoctorFinding("executor", f"`{name}`, of a plugin")
@@ -220,7 +221,7 @@ def _executor(
     yield DoctorFinding("executor", value, ok=bool(slots), hint=hint)
 
 
-def _server(root: Path, address: str, *, online: bool) -> Iterator[DoctorFinding]:
+def _server(root: Path, environ: Mapping[str, str], *, online: bool) -> Iterator[DoctorFinding]:
     """Give whether a server of the Remote Execution API is named, and with `online` whether it runs actions."""
     from orch23.execute.remote.engine import EngineFault  # noqa: PLC0415 - few builds run elsewhere
     from orch23.execute.remote.reapi_address import reapi_address  # noqa: PLC0415 - likewise
@@ -228,12 +229,13 @@ def _server(root: Path, address: str, *, online: bool) -> Iterator[DoctorFinding
     from orch23.store.content_store import DiskContentStore  # noqa: PLC0415 - likewise
     from orch23.store.project_store import STORE_NAME  # noqa: PLC0415 - likewise
 
-    url = reapi_address(address).url
+    address = environ.get(_SCHEDULER_OPTION, "")
+    url = shown_url(reapi_address(address).url)
     if not online:
         yield DoctorFinding("executor", f"`reapi`, with the server {url}, which was not asked (`--online`)")
         return
     try:
-        check_server(address, DiskContentStore(root / STORE_NAME / "cas"))
+        check_server(address, DiskContentStore(root / STORE_NAME / "cas"), cache_opener(root, environ))
     except EngineFault as fault:
         hint = "check its address, its instance, and that it runs"
         yield DoctorFinding("executor", fault.reason, ok=False, hint=hint)

@@ -7,6 +7,7 @@ from pathlib import Path
 from orch23.cache.registry import open_shared_cache
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
+from orch23.execute.credential_helper import credential_helper
 from orch23.execute.remote.dask_scheduler import check_scheduler, security_of, unreachable_error
 from orch23.execute.remote.single_action import run_single_action
 from orch23.execute.remote.worker_process import WorkerProcess, WorkerSettings
@@ -40,14 +41,17 @@ def serve_worker(
         return
     address = scheduler or ""
     check_scheduler(address)
+    folder_path = (top or Path(tempfile.gettempdir())).absolute()
     url = cache_address(console.here, cache_url) or ""
     if url:
+        if (helper := credential_helper(url, folder_path, console.environ)) is not None:
+            helper.headers_for(url)
         open_shared_cache(url).close()
     settings = WorkerSettings(
         scheduler=address,
         cache_url=url,
         slots=slots or os.cpu_count() or 1,
-        folder=str((top or Path(tempfile.gettempdir())).absolute()),
+        folder=str(folder_path),
         allowed=allow_unsandboxed,
     )
     security_of(address, "worker")

@@ -9,7 +9,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from orch23.cache.registry import open_shared_cache
 from orch23.execute.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
 from orch23.execute.remote.engine import (
     EngineFault,
@@ -46,7 +45,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
     return RemoteExecutor(
         DaskEngine(surroundings.scheduler),
-        open_shared_cache(surroundings.cache),
+        surroundings.open_cache(surroundings.cache),
         cache_url=surroundings.cache,
         contents=surroundings.contents,
         workers=surroundings.workers,

@@ -17,6 +17,7 @@ from distributed.core import Status
 from orch23.execute.remote.dask_scheduler import security_of
 from orch23.execute.remote.worker import RemoteWorker
 from orch23.execute.remote.worker_process import NO_SCHEDULER, WorkerSettings
+from orch23.execute.server_login import worker_cache_opener
 from orch23.model.plugins import exception_text
 from orch23.model.server_url import is_loopback
 
@@ -66,6 +67,7 @@ def _open(worker: Worker, slots: "ActionSlots") -> None:
         environ=dict(os.environ),
         cache_url=slots.cache_url,
         allowed=slots.allowed,
+        open_cache=worker_cache_opener(slots.cache_url, Path(slots.folder), os.environ),
     )
     _WORKERS[worker.id] = remote
     # Python runs no functions of `atexit` in a process of multiprocessing.

@@ -10,7 +10,7 @@ from typing import TypeVar
 from orch23.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verified
 from orch23.cache.grpc_cache import GrpcCache
 from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
-from orch23.cache.registry import open_shared_cache, shown_url
+from orch23.cache.registry import shown_url
 from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, WorkerLost
 from orch23.execute.remote.executor import RemoteExecutor
 from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
@@ -61,11 +61,11 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
 
     """
     address = reapi_address(surroundings.scheduler)
-    server = open_shared_cache(address.url)
+    server = surroundings.open_cache(address.url)
     assert isinstance(server, GrpcCache)
     # Some installations have their blobs behind another address.
     is_separate = surroundings.cache.partition("://")[0] in {"grpc", "grpcs"}
-    opened = open_shared_cache(surroundings.cache) if is_separate else server
+    opened = surroundings.open_cache(surroundings.cache) if is_separate else server
     assert isinstance(opened, GrpcCache)
     # Many servers take results of actions from their own workers only.
     blobs = GrpcCache(opened.calls, opened.instance, opened.headers, takes_entries=False)
@@ -80,8 +80,8 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     )
 
 
-def check_server(scheduler: str, contents: ContentStore) -> None:
-    """Ask a server once whether it runs actions.
+def check_server(scheduler: str, contents: ContentStore, open_cache: Callable[[str], SharedCache]) -> None:
+    """Ask a server once whether it runs actions. `open_cache` opens it with the credentials of the user.
 
     Raises:
         ConfigurationError: the server is not named, or must not be used, or a library is missing.
@@ -89,7 +89,7 @@ def check_server(scheduler: str, contents: ContentStore) -> None:
 
     """
     address = reapi_address(scheduler)
-    server = open_shared_cache(address.url)
+    server = open_cache(address.url)
     assert isinstance(server, GrpcCache)
     engine = ReapiEngine(address, server, server, contents)
     try:

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 from orch23.cache.disk import DiskCache
+from orch23.cache.registry import open_shared_cache
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
@@ -127,7 +128,9 @@ def fake_rig(folder: Path, *, worker: dict[str, Any] | None = None, **given: Any
 def reapi_rig(folder: Path, scheduler: str, *, limits: RemoteLimits = QUICK, workers: int = 2) -> Iterator[Rig]:
     """Yield an executor on a server of the Remote Execution API, as a build makes it."""
     contents = DiskContentStore(folder / "contents")
-    surroundings = Surroundings(contents=contents, workers=workers, environ={}, redact=str, scheduler=scheduler)
+    surroundings = Surroundings(
+        contents=contents, workers=workers, environ={}, redact=str, open_cache=open_shared_cache, scheduler=scheduler
+    )
     executor = make_executor(surroundings)
     executor._limits = limits
     try:
