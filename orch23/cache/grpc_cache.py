@@ -47,6 +47,8 @@ from orch23.reapi.wire import DecodeError, Message, decode
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from orch23.cache.client_certificate import ClientCertificate
+
     Credentials: TypeAlias = Callable[[str], Mapping[str, str]]
 
 M = TypeVar("M", bound=Message)
@@ -72,13 +74,14 @@ _OK, _NOT_FOUND = 0, 5
 _CODES = {3: "INVALID_ARGUMENT", 7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 13: "INTERNAL", 14: "UNAVAILABLE"}
 
 
-def open_grpc(url: str, credentials: "Credentials") -> "GrpcCache":
-    """Return the cache at a URL with `grpc` or `grpcs`; no connection is opened yet."""
+def open_grpc(url: str, credentials: "Credentials", certificate: "ClientCertificate | None" = None) -> "GrpcCache":
+    """Return the cache at a URL with `grpc` or `grpcs`; no connection is opened yet. `certificate` is for `grpcs`."""
     import grpc  # noqa: F401, PLC0415 - an extra: it must be there
 
     parts = urlsplit(url)
     trusted = None if parts.scheme.lower() == "grpc" else _root_certificates
-    calls = GrpcCalls(f"dns:///{parts.netloc}", trusted)
+    files = None if certificate is None else certificate.read_valid()
+    calls = GrpcCalls(f"dns:///{parts.netloc}", trusted, files)
     return GrpcCache(calls, unquote(parts.path).strip("/"), lambda: credentials(url))
 
 

@@ -281,14 +281,14 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         if name == LOCAL_EXECUTOR:
             return local
         from orch23.cli.shared_cache import cache_of_workers  # noqa: PLC0415 - few builds run elsewhere
-        from orch23.execute.server_login import cache_opener  # noqa: PLC0415 - likewise
+        from orch23.execute.server_login import engine_opener  # noqa: PLC0415 - likewise
 
         surroundings = Surroundings(
             contents=self.project.store.contents,
             workers=self.jobs,
             environ=self.project.settings.environ,
             redact=self.secrets.redact,
-            open_cache=cache_opener(self.project.settings.root, self.project.settings.environ),
+            open_cache=engine_opener(self.project.settings.root, self.project.settings.environ),
             scheduler=request.scheduler,
             cache=cache_of_workers(self.project, request.cache, self.consent),
             warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),

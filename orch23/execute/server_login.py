@@ -1,11 +1,13 @@
-"""Open a server that the user names, with the credentials that the user set in the environment."""
+"""Open a server that the user names, with the credentials and the certificate that the environment names."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from orch23.cache.registry import open_shared_cache
+from orch23.cache.client_certificate import client_certificate
+from orch23.cache.registry import open_shared_cache, shown_url
 from orch23.execute.credential_helper import credential_helper
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.ports import SharedCache
 
@@ -16,7 +18,30 @@ def cache_opener(root: Path, environ: Mapping[str, str]) -> Callable[[str], Shar
     Only a URL that the user has named or allowed may be opened with it. It raises as `open_shared_cache`, and
     CacheFault if the program that has the credentials fails. `root` is the folder whose programs do not count.
     """
-    return lambda url: open_shared_cache(url, credentials_of(url, root, environ))
+
+    def opened(url: str) -> SharedCache:
+        certificate = client_certificate(environ) if url.lower().startswith("grpcs://") else None
+        return open_shared_cache(url, credentials_of(url, root, environ), certificate)
+
+    return opened
+
+
+def engine_opener(root: Path, environ: Mapping[str, str]) -> Callable[[str], SharedCache]:
+    """Return `cache_opener` for an executor, which cannot go on without the server.
+
+    Its function raises a ConfigurationError in place of each CacheFault.
+    """
+    opener = cache_opener(root, environ)
+
+    def opened(url: str) -> SharedCache:
+        try:
+            return opener(url)
+        except CacheFault as fault:
+            message = f"the server {shown_url(url)} cannot be used: {fault.message}"
+            hint = "check its address and your credentials (`orch23 help remote`)"
+            raise ConfigurationError(Diagnostic("E488", message, hint=hint)) from fault
+
+    return opened
 
 
 def worker_cache_opener(own_url: str, folder: Path, environ: Mapping[str, str]) -> Callable[[str], SharedCache]:

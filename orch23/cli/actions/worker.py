@@ -4,13 +4,12 @@ import os
 import tempfile
 from pathlib import Path
 
-from orch23.cache.registry import open_shared_cache
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
-from orch23.execute.credential_helper import credential_helper
 from orch23.execute.remote.dask_scheduler import check_scheduler, security_of, unreachable_error
 from orch23.execute.remote.single_action import run_single_action
 from orch23.execute.remote.worker_process import WorkerProcess, WorkerSettings
+from orch23.execute.server_login import engine_opener
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
 
@@ -44,9 +43,7 @@ def serve_worker(
     folder_path = (top or Path(tempfile.gettempdir())).absolute()
     url = cache_address(console.here, cache_url) or ""
     if url:
-        if (helper := credential_helper(url, folder_path, console.environ)) is not None:
-            helper.headers_for(url)
-        open_shared_cache(url).close()
+        engine_opener(folder_path, console.environ)(url).close()
     settings = WorkerSettings(
         scheduler=address,
         cache_url=url,
