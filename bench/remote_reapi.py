@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from orch23.cache.registry import open_shared_cache
 from orch23.execute.remote.reapi_engine import make_executor
 from orch23.model.action import Action, ActionOutcome, Completed
 from orch23.model.digest import FileEntry
@@ -59,7 +60,14 @@ def remote(folder: Path, count: int, *, plain: bool, restarts: bool) -> tuple[li
     contents, server = DiskContentStore(folder / "contents"), ServerProcess(folder / "server")
     ended, kills = threading.Event(), [0]
     address = server.plain if plain else server.scheduler
-    surroundings = Surroundings(contents=contents, workers=AT_ONCE, environ={}, redact=str, scheduler=address)
+    surroundings = Surroundings(
+        contents=contents,
+        workers=AT_ONCE,
+        environ={},
+        redact=str,
+        open_cache=open_shared_cache,
+        scheduler=address,
+    )
     executor = make_executor(surroundings)
     killer = threading.Thread(target=kill_again, args=(server, ended, kills))
     try:

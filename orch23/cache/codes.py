@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 E_CACHE_URL = "E721"
+E_CERTIFICATE = "E722"
 
 CACHE_CODES: Mapping[str, tuple[str, str]] = {
     E_CACHE_URL: (
@@ -10,5 +11,11 @@ CACHE_CODES: Mapping[str, tuple[str, str]] = {
         "A shared cache is a directory (a path or file://), or a server with one of Bazel's protocols: http:// or "
         "https:// (such as bazel-remote or nginx), grpc:// or grpcs://, or a bucket: s3://, gs:// or az://. A name "
         "and a password go only to https, or to this machine, since they can be read on the way otherwise.",
+    ),
+    E_CERTIFICATE: (
+        "a certificate cannot be used",
+        "ORCH23_TLS_CLIENT_CERTIFICATE and ORCH23_TLS_CLIENT_KEY name the files of a certificate for servers with "
+        "grpcs:// that demand one; the settings of dask name those for a scheduler. A file is missing, cannot be "
+        "read, is not in the format PEM, or the key has a password or belongs to another certificate.",
     ),
 }

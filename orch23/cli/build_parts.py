@@ -273,6 +273,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         """Return the executors of the stages, for a build some of whose stages run elsewhere."""
         from orch23.cli.placement import check_offline, place_stages  # noqa: PLC0415 - few builds run elsewhere
         from orch23.cli.shared_cache import cache_of_workers  # noqa: PLC0415 - as above
+        from orch23.execute.server_login import engine_opener  # noqa: PLC0415 - as above
         from orch23.store.running_actions import RunningActions  # noqa: PLC0415 - as above
 
         pipeline, request = self.project.pipeline, self.request
@@ -286,6 +287,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 workers=workers,
                 environ=self.project.settings.environ,
                 redact=self.secrets.redact,
+                open_cache=engine_opener(self.project.settings.root, self.project.settings.environ),
                 scheduler=request.scheduler,
                 cache=cache,
                 running=RunningActions(self.project.store.folder / "running-actions"),

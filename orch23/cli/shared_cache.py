@@ -1,7 +1,7 @@
 """Open the shared cache of a build or a plan, and report at the end what was done with it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +10,6 @@ from time import monotonic
 from msgspec import Struct
 
 from orch23.cache.client import CacheClient
-from orch23.cache.registry import open_shared_cache
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
@@ -20,8 +19,8 @@ from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.shared_results import IdentityOf, SharedResults
 from orch23.engine.shared_signatures import Signatures
 from orch23.engine.worker_threads import executor_of
-from orch23.execute.credential_helper import credential_helper
 from orch23.execute.environment import Environments
+from orch23.execute.server_login import cache_opener
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.event import Event, Observer, Warned
@@ -109,9 +108,7 @@ def open_cache(
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     writes = settings.writes and signatures.can_sign
     try:
-        backend = open_shared_cache(
-            settings.url, credentials_of(settings.url, project.settings.root, project.settings.environ)
-        )
+        backend = cache_opener(project.settings.root, project.settings.environ)(settings.url)
     except CacheFault as fault:
         _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
         return OpenedCache(None, events)
@@ -195,26 +192,6 @@ def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str
         message = f"`cache.signed_by` needs the library `{LIBRARY}`, which is not installed"
         raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(LIBRARY))) from error
     return Signatures(known)
-
-
-def credentials_of(url: str, root: Path, environ: Mapping[str, str]) -> Callable[[str], Mapping[str, str]]:
-    """Return a function that returns the headers of a request, from the program that the user names.
-
-    It raises CacheFault if the program fails.
-
-    Raises:
-        ConfigurationError: there is no such program.
-
-    """
-    helper = credential_helper(url, root, environ)
-
-    def headers(address: str) -> Mapping[str, str]:
-        try:
-            return {} if helper is None else dict(helper.headers_for(address))
-        except ConfigurationError as error:
-            raise CacheFault(error.diagnostics[0].message) from None
-
-    return headers
 
 
 def open_cache_for_plan(console: Console, project: Project, args: PipelineArguments) -> SharedResults | None:

@@ -86,7 +86,7 @@ class CredentialHelper(Struct, kw_only=True):
             ConfigurationError: the helper fails. It is called again only after `forget`.
 
         """
-        if url_fault(url) is not None or url_origin(url) != url_origin(self.url):
+        if url_fault(_web(url)) is not None or url_origin(_web(url)) != url_origin(self.url):
             return ()
         with self._lock:
             if self._failed is not None:
@@ -158,7 +158,7 @@ def credential_helper(url: str, root: Path, environ: Mapping[str, str]) -> Crede
 
     """
     named = environ.get(HELPER_VARIABLE)
-    if not named or url_fault(url) is not None:
+    if not named or url_fault(_web(url)) is not None:
         return None
     if "/" in named:
         path = Path(named) if named.startswith("/") else None
@@ -173,7 +173,14 @@ def credential_helper(url: str, root: Path, environ: Mapping[str, str]) -> Crede
         message = f"the credential helper `{named}` in {HELPER_VARIABLE} is not a program"
         hint = "set it to the absolute path of a program, or to the name of one on PATH outside of the project"
         raise ConfigurationError(Diagnostic("E733", message, hint=hint))
-    return CredentialHelper(url=url, program=found, environ=environ)
+    return CredentialHelper(url=_web(url), program=found, environ=environ)
+
+
+def _web(url: str) -> str:
+    """Return the URL of a server with the scheme of the web: helpers of Bazel get https also for gRPC."""
+    scheme, separator, rest = url.partition("://")
+    web = {"grpc": "http", "grpcs": "https"}.get(scheme.lower(), scheme)
+    return f"{web}{separator}{rest}"
 
 
 def _fail(program: Path, why: str) -> NoReturn:

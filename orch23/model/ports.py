@@ -209,14 +209,15 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     `contents` has the inputs of actions and gets their outputs; `workers` is the maximum of parallel stages; `redact`
     returns a text without secrets, and must be used on the output of a process before it is shown. `scheduler` and
-    `cache` are the addresses of `--scheduler` and `--cache`, or empty. `warn` shows a text to the user. `running` keeps
-    where actions run.
+    `cache` are the addresses of `--scheduler` and `--cache`, or empty; `open_cache` opens the servers of both with the
+    credentials of the user. `warn` shows a text to the user. `running` keeps where actions run.
     """
 
     contents: ContentStore
     workers: int
     environ: Mapping[str, str]
     redact: Callable[[str], str]
+    open_cache: Callable[[str], SharedCache]
     scheduler: str = ""
     cache: str = ""
     warn: Callable[[str], object] = str

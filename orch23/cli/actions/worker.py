@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from orch23.cache.registry import open_shared_cache
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
 from orch23.execute.remote.dask_scheduler import check_scheduler, security_of, unreachable_error
 from orch23.execute.remote.single_action import run_single_action
 from orch23.execute.remote.worker_process import WorkerProcess, WorkerSettings
+from orch23.execute.server_login import engine_opener
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
 from orch23.model.fields import Problems
@@ -47,14 +47,15 @@ def serve_worker(
     offered = parse_resources(resources)
     address = address or ""
     check_scheduler(address)
+    folder_path = (top or Path(tempfile.gettempdir())).absolute()
     url = cache_address(console.here, cache_url) or ""
     if url:
-        open_shared_cache(url).close()
+        engine_opener(folder_path, console.environ)(url).close()
     settings = WorkerSettings(
         scheduler=address,
         cache_url=url,
         slots=slots or os.cpu_count() or 1,
-        folder=str((top or Path(tempfile.gettempdir())).absolute()),
+        folder=str(folder_path),
         allowed=allow_unsandboxed,
         resources=offered,
     )

@@ -12,7 +12,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from orch23.cache.registry import open_shared_cache
+from msgspec import Struct
+
 from orch23.execute.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
 from orch23.execute.remote.dask_submission import DaskSubmission, FoundSubmission, Place
 from orch23.execute.remote.dask_watch import WorkerWatch
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _CONNECT_S = 10
+_LOOK_EACH_S = 2.0
 _CANCEL_WITHIN_S = 5.0
 
 
@@ -51,7 +53,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
     return RemoteExecutor(
         DaskEngine(surroundings.scheduler, surroundings.running, surroundings.warn),
-        open_shared_cache(surroundings.cache),
+        surroundings.open_cache(surroundings.cache),
         cache_url=surroundings.cache,
         contents=surroundings.contents,
         workers=surroundings.workers,
@@ -96,6 +98,13 @@ def silence_dask() -> None:
     log.propagate = False
 
 
+class _Workers(Struct, frozen=True):
+    """The threads of all workers of a cluster, and the resources that each has declared."""
+
+    threads: int = 0
+    declared: tuple[Mapping[str, float], ...] = ()
+
+
 class DaskEngine:
     """The workers of a dask cluster. It connects with the first action, in the thread of the caller."""
 
@@ -112,12 +121,11 @@ class DaskEngine:
         self._lock = threading.Lock()
         self._connected: Client | None = None
         self._is_closed = False
-        self._counted_s, self._count = -math.inf, 0
+        self._looked_s, self._workers = -math.inf, _Workers()
         self._listeners: dict[str, LineListener] = {}
         self._submitted: dict[str, DaskSubmission | FoundSubmission] = {}
         self._unwanted: SimpleQueue[str] = SimpleQueue()
         self._canceller: threading.Thread | None = None
-        self._listed_s, self._declared = -_COUNT_EACH_S, tuple[Mapping[str, float], ...]()
 
     def connect(self) -> None:
         """See the port: the first submission connects."""
@@ -220,33 +228,28 @@ class DaskEngine:
                 return
 
     def slots(self) -> int:
-        """See the port. The scheduler is asked every few seconds at most. Frozen workers are removed."""
+        """See the port. Frozen workers are removed."""
+        return self._look().threads
+
+    def lacking(self, resources: Mapping[str, float]) -> str:
+        """See the port. Resources in use count: an action waits for them."""
+        return lacking_text(resources, self._look().declared)
+
+    def _look(self) -> "_Workers":
+        """Return what the scheduler says of its workers. It is asked every two seconds at most."""
         client = self._client()
         with self._lock:
-            if monotonic() > self._counted_s + self._watch.each_s:
+            if monotonic() > self._looked_s + min(_LOOK_EACH_S, self._watch.each_s):
                 try:
                     info = client.scheduler_info(n_workers=-1)
-                    self._count = int(info["total_threads"])
                     workers = info["workers"]
+                    declared = tuple(worker["resources"] for worker in workers.values())
+                    self._workers = _Workers(int(info["total_threads"]), declared)
                     self._remove(client, self._watch.frozen({one: workers[one]["last_seen"] for one in workers}))
                 except Exception as error:
                     raise EngineFault(exception_text(error)) from error
-                self._counted_s = monotonic()
-            return self._count
-
-    def lacking(self, resources: Mapping[str, float]) -> str:
-        """See the port. Resources in use count: an action waits for them. Asked as often as `slots`."""
-        client = self._client()
-        with self._lock:
-            if monotonic() > self._listed_s + _COUNT_EACH_S:
-                try:
-                    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-                    self._declared = tuple(worker["resources"] for worker in workers)
-                except Exception as error:
-                    raise EngineFault(exception_text(error)) from error
-                self._listed_s = monotonic()
-            declared = self._declared
-        return lacking_text(resources, declared)
+                self._looked_s = monotonic()
+            return self._workers
 
     def _remove(self, client: "Client", frozen: Collection[str]) -> None:
         """Remove frozen workers from the scheduler if they have actions of this build; dask runs these elsewhere.

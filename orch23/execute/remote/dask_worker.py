@@ -20,6 +20,7 @@ from orch23.execute.remote.dask_scheduler import security_of
 from orch23.execute.remote.live_lines import Line, LineBatches
 from orch23.execute.remote.worker import RemoteWorker
 from orch23.execute.remote.worker_process import NO_SCHEDULER, WAS_FROZEN, WorkerSettings
+from orch23.execute.server_login import worker_cache_opener
 from orch23.model.plugins import exception_text
 from orch23.model.server_url import is_loopback
 
@@ -74,7 +75,10 @@ def cancel_actions(keys: Sequence[str]) -> None:
 def _remote_worker(worker: Worker) -> RemoteWorker:
     with _LOCK:
         if worker.id not in _WORKERS:
-            _open(worker, ActionSlots(folder=str(_top(worker))))
+            slots = ActionSlots(folder=str(_top(worker)))
+            _open(worker, slots)
+            # The worker tears it down when it closes, which need not be the end of the process.
+            worker.loop.add_callback(worker.plugins.__setitem__, slots.name, slots)
         return _WORKERS[worker.id]
 
 
@@ -92,6 +96,7 @@ def _open(worker: Worker, slots: "ActionSlots") -> None:
         environ=dict(os.environ),
         cache_url=slots.cache_url,
         allowed=slots.allowed,
+        open_cache=worker_cache_opener(slots.cache_url, Path(slots.folder), os.environ),
     )
     _WORKERS[worker.id] = remote
     # Python runs no functions of `atexit` in a process of multiprocessing.

@@ -1,7 +1,7 @@
 """The engine of a server of the Remote Execution API, and the executor that uses it."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from time import monotonic
@@ -11,7 +11,7 @@ from orch23.cache.batches import batches_of, put_together
 from orch23.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verified
 from orch23.cache.grpc_cache import GrpcCache
 from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
-from orch23.cache.registry import open_shared_cache, shown_url
+from orch23.cache.registry import shown_url
 from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, WorkerLost
 from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
 from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
@@ -67,11 +67,11 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
 
     """
     address = reapi_address(surroundings.scheduler)
-    server = open_shared_cache(address.url)
+    server = surroundings.open_cache(address.url)
     assert isinstance(server, GrpcCache)
     # Some installations have their blobs behind another address.
     is_separate = surroundings.cache.partition("://")[0] in {"grpc", "grpcs"}
-    opened = open_shared_cache(surroundings.cache) if is_separate else server
+    opened = surroundings.open_cache(surroundings.cache) if is_separate else server
     assert isinstance(opened, GrpcCache)
     # Many servers take results of actions from their own workers only.
     blobs = GrpcCache(opened.calls, opened.instance, opened.headers, takes_entries=False)
@@ -87,8 +87,8 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     )
 
 
-def check_server(scheduler: str, contents: ContentStore) -> None:
-    """Ask a server once whether it runs actions.
+def check_server(scheduler: str, contents: ContentStore, open_cache: Callable[[str], SharedCache]) -> None:
+    """Ask a server once whether it runs actions. `open_cache` opens it with the credentials of the user.
 
     Raises:
         ConfigurationError: the server is not named, or must not be used, or a library is missing.
@@ -96,7 +96,7 @@ def check_server(scheduler: str, contents: ContentStore) -> None:
 
     """
     address = reapi_address(scheduler)
-    server = open_shared_cache(address.url)
+    server = open_cache(address.url)
     assert isinstance(server, GrpcCache)
     engine = ReapiEngine(address, server, server, contents)
     try:

@@ -91,6 +91,15 @@ def test_every_reply_of_the_protocol_is_understood(helper: Helper, reply, header
     assert helper.prints(reply).made().headers_for(URL) == headers
 
 
+def test_for_grpc_it_gets_the_address_with_https(helper: Helper, tmp_path: Path) -> None:
+    helper.prints(TOKEN, before=f"cat > {helper.folder}/request")
+    made = credential_helper("grpcs://build.lan:8980/main", tmp_path / "root", {HELPER_VARIABLE: str(helper.program)})
+    assert made is not None
+    assert made.headers_for("grpcs://build.lan:8980/main") == (("Authorization", f"Bearer {SECRET}"),)
+    assert json.loads((helper.folder / "request").read_text()) == {"uri": "https://build.lan:8980/main"}
+    assert made.headers_for("grpcs://other.lan:8980/main") == ()
+
+
 def test_a_helper_need_not_read_its_input(helper: Helper) -> None:
     assert helper.prints(TOKEN, before="exec <&-").made().headers_for(URL)
 

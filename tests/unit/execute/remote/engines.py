@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 from orch23.cache.disk import DiskCache
+from orch23.cache.registry import open_shared_cache
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
@@ -147,7 +148,13 @@ def reapi_rig(
     """Yield an executor on a server of the Remote Execution API, as a build makes it."""
     contents = DiskContentStore(folder / "contents")
     surroundings = Surroundings(
-        contents=contents, workers=workers, environ={}, redact=str, scheduler=scheduler, **given
+        contents=contents,
+        workers=workers,
+        environ={},
+        redact=str,
+        open_cache=open_shared_cache,
+        scheduler=scheduler,
+        **given,
     )
     executor = make_executor(surroundings)
     executor._limits = limits

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from orch23.cache.registry import open_shared_cache
 from orch23.execute.remote.executor import USUAL_LIMITS
 from orch23.execute.remote.reapi_address import reapi_address
 from orch23.execute.remote.reapi_engine import make_executor
@@ -352,7 +353,12 @@ def test_an_address_names_the_workers() -> None:
 def test_a_server_has_a_fixed_number_of_slots_and_is_not_asked(tmp_path: Path) -> None:
     executor = make_executor(
         Surroundings(
-            contents=DiskContentStore(tmp_path), workers=1, environ={}, redact=str, scheduler="grpc://127.0.0.1:1"
+            contents=DiskContentStore(tmp_path),
+            workers=1,
+            environ={},
+            redact=str,
+            open_cache=open_shared_cache,
+            scheduler="grpc://127.0.0.1:1",
         )
     )
     assert executor.slots() == 32
