@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from orch23.cli.actions.plan import first_request, replay_first_request
-from orch23.cli.actions.show_restored import nothing_kept, read_shared_responses
 from orch23.cli.console import Console
 from orch23.cli.opening import open_one_stage, select_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.shared_responses import nothing_kept, read_shared_responses
 from orch23.decide.secrets import secrets_from
 from orch23.engine.dry_run import Preview, preview
 from orch23.engine.session import Session

@@ -62,16 +62,17 @@ def test_a_worker_that_is_gone_is_forgotten() -> None:
 
 
 def freeze_and_replace(rig: Rig, cluster: Cluster, action: Action, folder: Path, seconds: str) -> None:
-    """Freeze the only worker while it runs an action, start another one, and let the first go on afterwards."""
+    """Freeze a worker while it runs an action, with another one beside it, and let the first go on afterwards."""
     outcomes: list[Any] = []
     thread = threading.Thread(target=lambda: outcomes.append(rig.executor.run(action)))
     thread.start()
     wait_until(lambda: processes_with(seconds))
     wait_until(lambda: any(one.worker for one in [*rig.engine._submitted.values()]))
     (frozen,) = cluster.worker_pids()
+    cluster.start_worker(folder, "--slots", "2", "--allow-unsandboxed")
+    wait_until(lambda: len(cluster.local.scheduler.workers) == 2)
     os.kill(frozen, signal.SIGSTOP)
     try:
-        cluster.start_worker(folder, "--slots", "2", "--allow-unsandboxed")
         thread.join(40)
         (outcome,) = outcomes
         assert isinstance(outcome, Completed), outcome
