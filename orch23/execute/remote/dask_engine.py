@@ -21,7 +21,8 @@ from orch23.execute.remote.executor import RemoteExecutor
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
-from orch23.model.ports import NOTHING_RUNS, RunningActions, Surroundings
+from orch23.model.ports import Surroundings
+from orch23.model.running_actions import NOTHING_RUNS, RunningActions
 from orch23.model.text import LineListener
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         message = "workers get files through a shared cache, and none is named"
         raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
     return RemoteExecutor(
-        DaskEngine(surroundings.scheduler, surroundings.running, surroundings.warn),
+        DaskEngine(surroundings.scheduler, surroundings.running or NOTHING_RUNS, surroundings.warn),
         open_shared_cache(surroundings.cache),
         cache_url=surroundings.cache,
         contents=surroundings.contents,

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.execute.remote.dask_engine import DaskEngine
 from orch23.execute.remote.dask_watch import FROZEN_S, WorkerWatch
 from orch23.model.action import Action, Completed
 from orch23.store.running_actions import RunningActions
 from tests.unit.execute.remote.clusters import Cluster, dask_cluster
-from tests.unit.execute.remote.engines import Rig, remote_rig
+from tests.unit.execute.remote.engines import QUICK, Rig, remote_rig
 from tests.unit.execute.remote.test_conformance import processes_with, wait_until
 
 
@@ -63,6 +64,7 @@ def test_a_worker_that_is_gone_is_forgotten() -> None:
 
 def freeze_and_replace(rig: Rig, cluster: Cluster, action: Action, folder: Path, seconds: str) -> None:
     """Freeze the only worker while it runs an action, start another one, and let the first go on afterwards."""
+    rig.executor._limits = replace(QUICK, patience_s=30.0)
     outcomes: list[Any] = []
     thread = threading.Thread(target=lambda: outcomes.append(rig.executor.run(action)))
     thread.start()
