@@ -76,6 +76,10 @@ def silence_dask() -> None:
     log.propagate = False
 
 
+def _ignore(line: str, *, cut: bool = False) -> None:
+    """Listen to nothing."""
+
+
 class DaskEngine:
     """The workers of a dask cluster. It connects with the first action, in the thread of the caller."""
 
@@ -101,7 +105,7 @@ class DaskEngine:
     def connect(self) -> None:
         """See the port: the first submission connects."""
 
-    def submit(self, work: Work, hear: LineListener) -> Submission:
+    def submit(self, work: Work, hear: LineListener | None) -> Submission:
         """See the port. An action that a worker runs for an earlier build is waited for."""
         place = Place.from_text(self._running.take(self._address, work.action))
         if place is None:
@@ -122,20 +126,22 @@ class DaskEngine:
             self._forget(found)
             return self._submit(work, hear)
 
-        self._listeners[place.key] = hear
+        self._listeners[place.key] = hear or _ignore
         found = FoundSubmission(place, ask, submit_again)
         self._submitted[place.key] = found
         return found
 
-    def _submit(self, work: Work, hear: LineListener) -> Submission:
+    def _submit(self, work: Work, hear: LineListener | None) -> Submission:
         from orch23.execute.remote.dask_worker import run_remotely  # noqa: PLC0415 - loads dask
 
         client = self._client()
         # A key of its own: dask would give the result of an earlier submission, also one with a fault.
         key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
-        self._listeners[key] = hear
+        self._listeners[key] = hear or _ignore
         try:
-            future = client.submit(run_remotely, work.cache_url, digest, client.id, key=key, pure=False)
+            future = client.submit(
+                run_remotely, work.cache_url, digest, client.id, has_listener=hear is not None, key=key, pure=False
+            )
         except Exception as error:
             self._listeners.pop(key, None)
             raise EngineFault(exception_text(error)) from error

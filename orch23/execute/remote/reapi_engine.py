@@ -144,7 +144,7 @@ class ReapiEngine:
                 raise UnreachableEngineError(message)
             self._is_checked = True
 
-    def submit(self, work: Work, hear: LineListener) -> Submission:
+    def submit(self, work: Work, hear: LineListener | None) -> Submission:
         """See the port. The URL is not used: the server stages the files of an action for its worker."""
         action = Action.from_bytes(self._contents.get(work.action))
         if self._address.program:

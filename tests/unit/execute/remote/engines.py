@@ -46,7 +46,7 @@ class FakeEngine:
     def connect(self) -> None:
         """Do nothing: it is in this process."""
 
-    def submit(self, work: Work, hear: LineListener) -> Future[bytes]:
+    def submit(self, work: Work, hear: LineListener | None) -> Future[bytes]:
         self.submitted.append(work)
         if self.faults:
             raise self.faults.pop(0)
@@ -55,7 +55,8 @@ class FakeEngine:
         def run() -> bytes:
             def send(lines: Sequence[Line]) -> None:
                 for line, cut in lines:
-                    hear(line, cut=cut)
+                    if hear is not None:
+                        hear(line, cut=cut)
 
             batches = LineBatches(send)
             reply = self.worker.run_remotely(
