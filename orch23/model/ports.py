@@ -4,7 +4,7 @@ They contain no path of this machine, so that a remote cache and a remote worker
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -12,6 +12,9 @@ from orch23.model.action import Action, ActionOutcome
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.record import Record
 from orch23.model.text import LineListener
+
+if TYPE_CHECKING:
+    from orch23.model.running_actions import RunningActions  # few builds run elsewhere
 
 
 class ContentStore(Protocol):
@@ -171,46 +174,13 @@ class SharedCache(Protocol):
         """Release all resources. A second call has no effect."""
 
 
-class RunningActions(Protocol):
-    """Where actions run on other machines, so that the build after a killed one finds them. Never raises.
-
-    Safe for calls from several threads. `engine` names the engine with its address, `place` the execution there.
-    """
-
-    def take(self, engine: str, action: Digest) -> str:
-        """Return the place of an action that an earlier build left running, only once; empty if there is none."""
-
-    def note(self, engine: str, action: Digest, place: str) -> None:
-        """Keep a place until it is forgotten."""
-
-    def forget(self, engine: str, place: str) -> None:
-        """Remove a place: its result was fetched, or it was cancelled or lost."""
-
-
-class NothingRuns:
-    """Keeps nothing: for an executor without a project."""
-
-    def take(self, _engine: str, _action: Digest) -> str:
-        """Return that there is none."""
-        return ""
-
-    def note(self, _engine: str, _action: Digest, _place: str) -> None:
-        """Do nothing."""
-
-    def forget(self, _engine: str, _place: str) -> None:
-        """Do nothing."""
-
-
-NOTHING_RUNS = NothingRuns()
-
-
 class Surroundings(Struct, frozen=True, kw_only=True):
     """The arguments for an executor of a plugin.
 
     `contents` has the inputs of actions and gets their outputs; `workers` is the maximum of parallel stages; `redact`
     returns a text without secrets, and must be used on the output of a process before it is shown. `scheduler` and
     `cache` are the addresses of `--scheduler` and `--cache`, or empty; `open_cache` opens the servers of both with the
-    credentials of the user. `warn` shows a text to the user. `running` keeps where actions run.
+    credentials of the user. `warn` shows a text to the user. `running` keeps where actions run, if that is to be kept.
     """
 
     contents: ContentStore
@@ -221,7 +191,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     scheduler: str = ""
     cache: str = ""
     warn: Callable[[str], object] = str
-    running: RunningActions = NOTHING_RUNS
+    running: "RunningActions | None" = None
 
 
 class Executor(Protocol):

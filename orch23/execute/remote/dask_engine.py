@@ -29,7 +29,8 @@ from orch23.execute.remote.executor import RemoteExecutor
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
-from orch23.model.ports import NOTHING_RUNS, RunningActions, Surroundings
+from orch23.model.ports import Surroundings
+from orch23.model.running_actions import NOTHING_RUNS, RunningActions
 from orch23.model.text import LineListener
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
         message = "workers get files through a shared cache, and none is named"
         raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
     return RemoteExecutor(
-        DaskEngine(surroundings.scheduler, surroundings.running, surroundings.warn),
+        DaskEngine(surroundings.scheduler, surroundings.running or NOTHING_RUNS, surroundings.warn),
         surroundings.open_cache(surroundings.cache),
         cache_url=surroundings.cache,
         contents=surroundings.contents,
@@ -105,6 +106,10 @@ class _Workers(Struct, frozen=True):
     declared: tuple[Mapping[str, float], ...] = ()
 
 
+def _ignore(line: str, *, cut: bool = False) -> None:
+    """Listen to nothing."""
+
+
 class DaskEngine:
     """The workers of a dask cluster. It connects with the first action, in the thread of the caller."""
 
@@ -130,7 +135,7 @@ class DaskEngine:
     def connect(self) -> None:
         """See the port: the first submission connects."""
 
-    def submit(self, work: Work, hear: LineListener) -> Submission:
+    def submit(self, work: Work, hear: LineListener | None) -> Submission:
         """See the port. An action that a worker runs for an earlier build is waited for."""
         place = Place.from_text(self._running.take(self._address, work.action))
         if place is None:
@@ -151,22 +156,28 @@ class DaskEngine:
             self._forget(found)
             return self._submit(work, hear)
 
-        self._listeners[place.key] = hear
+        self._listeners[place.key] = hear or _ignore
         found = FoundSubmission(place, ask, submit_again)
         self._submitted[place.key] = found
         return found
 
-    def _submit(self, work: Work, hear: LineListener) -> Submission:
+    def _submit(self, work: Work, hear: LineListener | None) -> Submission:
         from orch23.execute.remote.dask_worker import run_remotely  # noqa: PLC0415 - loads dask
 
         client = self._client()
         # A key of its own: dask would give the result of an earlier submission, also one with a fault.
         key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
-        self._listeners[key] = hear
+        self._listeners[key] = hear or _ignore
         try:
-            resources = dict(work.resources) or None
             future = client.submit(
-                run_remotely, work.cache_url, digest, client.id, key=key, pure=False, resources=resources
+                run_remotely,
+                work.cache_url,
+                digest,
+                client.id,
+                has_listener=hear is not None,
+                key=key,
+                pure=False,
+                resources=dict(work.resources) or None,
             )
         except Exception as error:
             self._listeners.pop(key, None)

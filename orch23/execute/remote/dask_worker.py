@@ -35,10 +35,10 @@ _LOCK = threading.Lock()
 _WORKERS: dict[str, RemoteWorker] = {}
 
 
-def run_remotely(cache_url: str, digest: str, topic: str) -> bytes:
+def run_remotely(cache_url: str, digest: str, topic: str, *, has_listener: bool) -> bytes:
     """Run an action in a thread of a dask worker, and return the bytes of its `Reply`.
 
-    Its start and the lines that it prints are events of a topic.
+    Its start is an event of a topic, and so are the lines that it prints, if they have a listener.
     """
     worker = get_worker()
     key = str(worker.get_current_task())
@@ -56,7 +56,8 @@ def run_remotely(cache_url: str, digest: str, topic: str) -> bytes:
     _RUNS.begin(key, topic)
     # The scheduler adds the address of the worker.
     worker.log_event(topic, {"key": key, "lines": []})
-    reply = _remote_worker(worker).run_remotely(cache_url, digest, is_wanted, LineBatches(send))
+    lines = LineBatches(send) if has_listener else None
+    reply = _remote_worker(worker).run_remotely(cache_url, digest, is_wanted, lines)
     _RUNS.end(key, reply)
     worker.loop.add_callback(worker.loop.call_later, LEASE_S + 1, _RUNS.remove_old)
     return reply

@@ -55,7 +55,8 @@ class Submission(Protocol):
 class Engine(Protocol):
     """Runs `worker.RemoteWorker.run` on other machines. Safe for calls from several threads.
 
-    A worker gets two strings: the URL of the cache, and the digest of the action's bytes, as `digest_text` writes it.
+    A worker gets the URL of the cache and the digest of the action's bytes, as `digest_text` writes it, and perhaps
+    where its lines are sent.
     """
 
     def connect(self) -> None:
@@ -68,7 +69,7 @@ class Engine(Protocol):
 
         """
 
-    def submit(self, work: Work, hear: LineListener) -> Submission:
+    def submit(self, work: Work, hear: LineListener | None) -> Submission:
         """Submit an action. `hear` may get lines that it prints while it runs, from any thread; it never waits.
 
         The outcome has all of them, so an engine may leave lines out, but reports none twice.

@@ -124,11 +124,13 @@ class HeardLines:
         self._heard: Counter[str] = Counter()
         self._characters = self._starts = 0
 
-    def new_start(self) -> LineListener:
-        """Return the listener for a start of the action, which never waits. Those of earlier starts have no effect.
+    def new_start(self) -> LineListener | None:
+        """Return the listener for a start of the action, which never waits; None if no one listens.
 
-        Lines beyond the maximum are dropped: they come with the outcome.
+        Those of earlier starts have no effect. Lines beyond the maximum are dropped: they come with the outcome.
         """
+        if self._hear is None:
+            return None
         with self._lock:
             self._starts += 1
             self._waiting.clear()
@@ -139,7 +141,7 @@ class HeardLines:
             # The other side may be another program than ours.
             line, cut = line[:_LONGEST_LINE], cut or len(line) > _LONGEST_LINE
             with self._lock:
-                if self._hear is not None and start == self._starts and self._characters <= MAX_CHARACTERS:
+                if start == self._starts and self._characters <= MAX_CHARACTERS:
                     self._characters += len(line) + 1
                     self._waiting.append((line, cut))
 

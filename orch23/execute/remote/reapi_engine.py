@@ -25,7 +25,8 @@ from orch23.model.action import Action, EngineUnavailable, outcome_to_bytes
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.plugins import exception_text
-from orch23.model.ports import NOTHING_RUNS, ContentStore, RunningActions, SharedCache, Surroundings
+from orch23.model.ports import ContentStore, SharedCache, Surroundings
+from orch23.model.running_actions import NOTHING_RUNS, RunningActions
 from orch23.model.text import LineListener
 from orch23.reapi.messages import (
     SHA256,
@@ -76,7 +77,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     # Many servers take results of actions from their own workers only.
     blobs = GrpcCache(opened.calls, opened.instance, opened.headers, takes_entries=False)
     return RemoteExecutor(
-        ReapiEngine(address, server, blobs, surroundings.contents, running=surroundings.running),
+        ReapiEngine(address, server, blobs, surroundings.contents, running=surroundings.running or NOTHING_RUNS),
         blobs,
         cache_url=shown_url(address.url),
         contents=surroundings.contents,
@@ -147,7 +148,7 @@ class ReapiEngine:
                 raise UnreachableEngineError(message)
             self._is_checked = True
 
-    def submit(self, work: Work, hear: LineListener) -> Submission:
+    def submit(self, work: Work, hear: LineListener | None) -> Submission:
         """See the port. The URL is not used: the server stages the files of an action for its worker."""
         action = Action.from_bytes(self._contents.get(work.action))
         address = self._address.with_resources(work.resources)

@@ -31,8 +31,11 @@ def stream_names(operation: Operation) -> tuple[str, str]:
 class OutputStreams:
     """The streams of one execution, each with a thread that reads it until the execution ends."""
 
-    def __init__(self, server: GrpcCache, hear: LineListener, call_s: float) -> None:
-        """Set the server, the listener, and the deadline of one call; then the next one goes on."""
+    def __init__(self, server: GrpcCache, hear: LineListener | None, call_s: float) -> None:
+        """Set the server, the listener, and the deadline of one call; then the next one goes on.
+
+        Without a listener, nothing is read.
+        """
         self._server, self._hear, self._call_s = server, hear, call_s
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -42,10 +45,10 @@ class OutputStreams:
     def read(self, name: str) -> None:
         """Read a stream, if it has a name and is not read yet. This does not wait."""
         with self._lock:
-            if not name or name in self._names or self._ended.is_set():
+            if self._hear is None or not name or name in self._names or self._ended.is_set():
                 return
             self._names.add(name)
-        threading.Thread(target=self._follow, args=(name,), name="orch23-lines", daemon=True).start()
+        threading.Thread(target=self._follow, args=(name, self._hear), name="orch23-lines", daemon=True).start()
 
     def end(self) -> None:
         """Read no more: the outcome has the rest."""
@@ -55,8 +58,8 @@ class OutputStreams:
         for end_call in end_calls:
             end_call()
 
-    def _follow(self, name: str) -> None:
-        lines, decoder = LineSplitter(self._hear), codecs.getincrementaldecoder("utf-8")("replace")
+    def _follow(self, name: str, hear: LineListener) -> None:
+        lines, decoder = LineSplitter(hear), codecs.getincrementaldecoder("utf-8")("replace")
         offset, tries = 0, 0
         while tries < _TRIES and offset < MAX_CHARACTERS and not self._ended.is_set():
             tries += 1

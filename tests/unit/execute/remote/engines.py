@@ -49,7 +49,7 @@ class FakeEngine:
     def connect(self) -> None:
         """Do nothing: it is in this process."""
 
-    def submit(self, work: Work, hear: LineListener) -> Future[bytes]:
+    def submit(self, work: Work, hear: LineListener | None) -> Future[bytes]:
         self.submitted.append(work)
         if self.faults:
             raise self.faults.pop(0)
@@ -58,7 +58,8 @@ class FakeEngine:
         def run() -> bytes:
             def send(lines: Sequence[Line]) -> None:
                 for line, cut in lines:
-                    hear(line, cut=cut)
+                    if hear is not None:
+                        hear(line, cut=cut)
 
             batches = LineBatches(send)
             reply = self.worker.run_remotely(

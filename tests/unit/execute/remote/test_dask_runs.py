@@ -13,7 +13,6 @@ from orch23.execute.remote.dask_runs import LEASE_S, RUNNING, WorkerRuns
 from orch23.execute.remote.dask_submission import Place
 from orch23.execute.remote.dask_worker import ActionSlots
 from orch23.execute.remote.engine import Work
-from orch23.execute.remote.live_lines import HeardLines
 from orch23.model.action import Action, Completed
 from orch23.model.digest import digest_bytes
 from orch23.store.running_actions import RunningActions
@@ -112,7 +111,7 @@ def test_without_a_client_the_processes_are_killed_after_the_lease(
     with remote_rig(tmp_path, DaskEngine(cluster.scheduler_address)) as rig:
         digest = rig.contents.put(Action(argv=("sleep", seconds), inputs={}, sandbox=False).to_bytes())
         rig.executor._transfers.upload([digest])
-        rig.engine.submit(Work(str(rig.cache), digest), HeardLines(None).new_start())
+        rig.engine.submit(Work(str(rig.cache), digest), None)
         wait_until(lambda: processes_with(seconds))
         # As after the kill of a build: its connection ends, and it has cancelled nothing.
         rig.engine._client().close()

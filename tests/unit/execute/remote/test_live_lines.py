@@ -21,6 +21,7 @@ from orch23.execute.remote.live_lines import (
     PrintedLines,
 )
 from orch23.model.action import Action, Completed
+from orch23.model.text import LineListener
 from tests.reapi_workers import scheduler_of, serving_executions
 from tests.unit.execute.remote.clusters import dask_cluster
 from tests.unit.execute.remote.engines import Rig, fake_rig, reapi_rig, remote_rig
@@ -51,6 +52,7 @@ def rig_of(kind: str, folder: Path) -> Iterator[Rig]:
         with serving_executions(folder / "server") as server:
             scheduler = scheduler_of(server) if kind == "server" else f"{server.url}?orch23=none"
             with reapi_rig(folder, scheduler) as rig:
+                rig.engine.server = server
                 yield rig
 
 
@@ -58,6 +60,12 @@ def rig_of(kind: str, folder: Path) -> Iterator[Rig]:
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with rig_of(request.param, tmp_path_factory.mktemp(request.param)) as made:
         yield made
+
+
+def started(heard: HeardLines) -> LineListener:
+    listener = heard.new_start()
+    assert listener is not None
+    return listener
 
 
 def bash(text: str, *words: str, **given: Any) -> Action:
@@ -124,10 +132,10 @@ def test_a_flood_stays_bounded(tmp_path: Path, kind: str) -> None:
 def test_lines_of_a_second_start_are_heard_again_and_late_ones_of_the_first_are_not() -> None:
     listener = Listener()
     heard = HeardLines(listener)
-    first = heard.new_start()
+    first = started(heard)
     first("one")
     heard.pass_on()
-    second = heard.new_start()
+    second = started(heard)
     first("late")
     second("one")
     heard.finish([b"one\ntwo\n"])
@@ -154,24 +162,33 @@ def test_after_a_fault_the_lines_of_the_next_start_are_heard(tmp_path: Path) -> 
 def test_lines_that_did_not_arrive_come_from_the_output() -> None:
     listener = Listener()
     heard = HeardLines(listener)
-    add = heard.new_start()
+    add = started(heard)
     add("b")
     add("a")
     heard.finish([b"a\r\na\nb\n\xc3", b"\xa9"])
     assert listener.lines == ["b", "a", "a", "é"]
 
 
-def test_no_listener_keeps_nothing() -> None:
-    heard = HeardLines(None)
-    heard.new_start()("one")
-    heard.finish([b"one\n"])
-    assert not heard._waiting
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dask", "server"])
+def test_without_a_listener_no_line_is_sent(tmp_path: Path, kind: str) -> None:
+    with rig_of(kind, tmp_path) as rig:
+        outcome = rig.executor.run(bash("echo one"))
+        assert isinstance(outcome, Completed), outcome
+        assert outcome.result.output.text == "one\n"
+        if kind == "dask":
+            topics = rig.engine.cluster.local.scheduler._broker._topics
+            assert [event["lines"] for topic in topics.values() for _, event in topic.events if "lines" in event] == [
+                []
+            ]
+        else:
+            assert rig.engine.server.calls.count("Read") == 0
 
 
 def test_a_line_that_another_program_sends_is_limited() -> None:
     listener = Listener()
     heard = HeardLines(listener)
-    add = heard.new_start()
+    add = started(heard)
     for _ in range(2000):
         add("x" * 100_000)
     heard.pass_on()
