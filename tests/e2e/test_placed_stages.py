@@ -202,18 +202,30 @@ def test_a_resource_that_no_worker_has_ends_the_build_and_costs_no_attempt(
 
 @pytest.mark.parametrize(
     ("head", "option"),
-    [("executor: dask\n", ()), ("", ("--executor", "dask")), ("pools: {gpu: {executor: dask}}\n", ())],
+    [("executor: dask\n", None), ("", ("--executor", "dask")), ("pools: {gpu: {executor: dask}}\n", ())],
 )
 def test_watch_builds_on_a_cluster_again_and_again(
-    head: str, option: tuple[str, ...], tmp_path: Path, cluster: Cluster, folder: Path
+    head: str,
+    option: tuple[str, ...] | None,
+    tmp_path: Path,
+    cluster: Cluster,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    cache = str(tmp_path / "cache")
+    options = ("--scheduler", cluster.address, "--cache", cache, *(option or ()))
+    if option is None:
+        # The variables of `build` hold for it, too.
+        monkeypatch.setenv("ORCH23_BUILD_SCHEDULER", cluster.address)
+        monkeypatch.setenv("ORCH23_BUILD_CACHE", cache)
+        options = ()
     pool = ", pools: [gpu]" if "gpu" in head else ""
     stage = f"  a: {{inputs: [q.md], outputs: [a], sandbox: off, shell: 'pwd > a; cat q.md >> a'{pool}}}\n"
     watching = Watching(tmp_path / "project")
     watching.write("pipeline.yaml", f"version: 1\n{head}stages:\n{stage}")
     watching.write("q.md", "one\n")
     try:
-        watching.start("--scheduler", cluster.address, "--cache", str(tmp_path / "cache"), *option)
+        watching.start(*options)
         for text in ("one", "two", "three"):
             watching.write("q.md", f"{text}\n")
             watching.wait(lambda: watching.read("a").endswith(f"{text}\n"))  # noqa: B023 - called here
@@ -302,6 +314,10 @@ def test_a_plan_refuses_a_scheduler_that_the_build_refuses(project: Project, wor
     built = project.build("--cache", str(project.root.parent / "cache"), "--allow-unsandboxed", *words)
     assert (planned.code, planned.err) == (built.code, built.err)
     assert "E488" in planned.err
+    # Of stages that run here, neither looks at it.
+    write(project, {"here": HERE, "gpu": GPU}, {"a": where("a", "here"), "b": where("b", "gpu")})
+    assert project.run("plan", "a", *words).code == 0
+    assert project.build("a", "--allow-unsandboxed", *words).code == 0
 
 
 def test_a_plan_does_not_replace_the_executor_of_a_plugin_either(project: Project) -> None:

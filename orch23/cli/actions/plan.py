@@ -279,12 +279,13 @@ def _whole_preview(
     shared = shared_results(console, project, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
     check_forced(session.state.plan, forced)
+    check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
+    selection = selection_of(args, stages)
     if args.scheduler:
         from orch23.cli.placement import check_scheduler_of  # noqa: PLC0415 - few plans name a scheduler
 
-        check_scheduler_of(project.pipeline, session.state.plan.nodes.values(), args.executor, args.scheduler)
-    check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
-    selection = selection_of(args, stages)
+        nodes = map(session.state.plan.nodes.__getitem__, selection.nodes(session.state.plan))
+        check_scheduler_of(project.pipeline, nodes, args.executor, args.scheduler)
     seen = preview(session, selection)
     try:
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
