@@ -63,7 +63,8 @@ class ClientCertificate(Struct, frozen=True):
             begins, ends = _validity(ssl.PEM_cert_to_DER_cert(first[0].decode()))
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
-                _fail(f"the key {self.key} is not that of the certificate {self.certificate}")
+                message = f"the key {self.key} is not that of the certificate {self.certificate}"
+                _fail(message, "name the two files that were made together")
             _fail(f"the certificate {self.certificate} and the key {self.key} cannot be used: {error.reason}")
         except (OSError, ValueError, IndexError):
             _fail(f"the certificate {self.certificate} cannot be decoded")
