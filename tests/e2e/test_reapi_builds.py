@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.test_remote_builds import (
     builds_as_here,
+    cancels_a_found_step,
     cancels_steps_by_ctrl_c,
     finds_a_step_of_a_killed_build,
     shows_lines_live_and_redacted,
@@ -96,6 +97,10 @@ def test_a_step_of_a_killed_build_is_found_by_the_next_one(
     project: Project, server: ExecutionServer, kind: str
 ) -> None:
     finds_a_step_of_a_killed_build(project, *options_of(server, kind))
+
+
+def test_ctrl_c_kills_a_step_of_an_earlier_build_too(project: Project, server: ExecutionServer) -> None:
+    cancels_a_found_step(project, *options_of(server, "orch23"))
 
 
 def test_the_options_of_a_worker_must_fit(project: Project) -> None:

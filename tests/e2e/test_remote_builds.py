@@ -172,7 +172,7 @@ def finds_a_step_of_a_killed_build(project: Project, *options: str) -> None:
     with started(project.root, *words) as build:
         # It is killed too, while it waits for the same step.
         wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 2)
-        wait_until(lambda: "stage_started" in newest_journal(project) or "attempt_started" in newest_journal(project))
+        wait_until(lambda: "attempt_started" in newest_journal(project))
         build.kill()
         build.wait(20)
     with started(project.root, *words) as build:
@@ -182,6 +182,30 @@ def finds_a_step_of_a_killed_build(project: Project, *options: str) -> None:
     assert (beside / "starts").read_text() == "started\n"
     assert (project.root / "a").read_text() == "a\n"
     assert '"line":"the end"' in newest_journal(project)
+    assert noted_actions(project) == []
+
+
+def cancels_a_found_step(project: Project, *options: str) -> None:
+    """Kill a build while its step runs, build again, and send SIGINT: no process of the step is left."""
+    seconds = f"700.{os.getpid()}{len(options)}9"
+    text = f"setsid sleep {seconds} & sleep {seconds} & while true; do echo tick; sleep 0.2; done; touch a"
+    stages = {"a": {"shell": text, "outputs": ["a"]}}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
+    words = ("build", "--live", *options)
+    with started(project.root, *words) as build:
+        wait_until(lambda: len(processes_with(seconds)) >= 2)
+        wait_until(lambda: noted_actions(project))
+        build.kill()
+        build.wait(20)
+    before = processes_with(seconds)
+    with started(project.root, *words) as build:
+        wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 2)
+        # It hears the lines of the step that it has found.
+        wait_until(lambda: '"line":"tick"' in newest_journal(project))
+        assert processes_with(seconds) == before
+        build.send_signal(signal.SIGINT)
+        build.wait(20)
+    wait_until(lambda: not processes_with(seconds))
     assert noted_actions(project) == []
 
 
@@ -207,6 +231,10 @@ def test_ctrl_c_kills_the_steps_on_the_workers(project: Project, permissive: tup
 
 def test_a_step_of_a_killed_build_is_found_by_the_next_one(project: Project, permissive: tuple[str, ...]) -> None:
     finds_a_step_of_a_killed_build(project, *permissive)
+
+
+def test_ctrl_c_kills_a_step_of_an_earlier_build_too(project: Project, permissive: tuple[str, ...]) -> None:
+    cancels_a_found_step(project, *permissive)
 
 
 def started(folder: Path, *words: str, env: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
@@ -362,3 +390,14 @@ def certificates(folder: Path) -> dict[str, str]:
     form = serialization.PrivateFormat.PKCS8
     paths["key"].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
     return {"ca": str(paths["cert"]), **{name: str(path) for name, path in paths.items()}}
+
+
+def test_a_worker_with_another_cache_fails_no_stage_while_there_are_others(project: Project, tmp_path: Path) -> None:
+    stages = {f"s{n}": {"shell": f"sleep 0.2; echo {n} > s{n}", "outputs": [f"s{n}"]} for n in range(8)}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
+    with dask_cluster(tmp_path / "workers") as cluster:
+        cluster.start_worker(tmp_path / "workers", "--slots", "2", "--cache", str(tmp_path / "another"))
+        cluster.local.wait_for_workers(2, timeout=60)
+        done = project.build("--executor", "dask", "--scheduler", cluster.address, "--cache", "cache", "-j", "4")
+    assert done.code == 0, done.err
+    assert "8 built" in done.err

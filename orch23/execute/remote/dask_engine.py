@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orch23.execute.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
 from orch23.execute.remote.dask_submission import DaskSubmission, FoundSubmission, Place
@@ -100,10 +100,10 @@ def silence_dask() -> None:
 
 
 class _Workers(Struct, frozen=True):
-    """The threads of all workers of a cluster, and the resources that each has declared."""
+    """The threads of all workers of a cluster, and the resources that each has declared, by its address."""
 
     threads: int = 0
-    declared: tuple[Mapping[str, float], ...] = ()
+    declared: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def _ignore(line: str, *, cut: bool = False) -> None:
@@ -168,6 +168,7 @@ class DaskEngine:
         # A key of its own: dask would give the result of an earlier submission, also one with a fault.
         key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
         self._listeners[key] = hear or _ignore
+        allowed = self._others(work)
         try:
             future = client.submit(
                 run_remotely,
@@ -178,6 +179,7 @@ class DaskEngine:
                 key=key,
                 pure=False,
                 resources=dict(work.resources) or None,
+                workers=sorted(allowed) or None,
             )
         except Exception as error:
             self._listeners.pop(key, None)
@@ -188,6 +190,7 @@ class DaskEngine:
             self._running.note(self._address, work.action, place.to_text())
 
         made = DaskSubmission(future, on_start)
+        made.allowed = allowed
         self._submitted[key] = made
         return made
 
@@ -244,7 +247,7 @@ class DaskEngine:
 
     def lacking(self, resources: Mapping[str, float]) -> str:
         """See the port. Resources in use count: an action waits for them."""
-        return lacking_text(resources, self._look().declared)
+        return lacking_text(resources, self._look().declared.values())
 
     def _look(self) -> "_Workers":
         """Return what the scheduler says of its workers. It is asked every two seconds at most."""
@@ -254,13 +257,22 @@ class DaskEngine:
                 try:
                     info = client.scheduler_info(n_workers=-1)
                     workers = info["workers"]
-                    declared = tuple(worker["resources"] for worker in workers.values())
+                    declared = {address: worker["resources"] for address, worker in workers.items()}
                     self._workers = _Workers(int(info["total_threads"]), declared)
+                    for one in [*self._submitted.values()]:
+                        if isinstance(one, DaskSubmission) and one.allowed and one.allowed.isdisjoint(workers):
+                            one.lose()
                     self._remove(client, self._watch.frozen({one: workers[one]["last_seen"] for one in workers}))
                 except Exception as error:
                     raise EngineFault(exception_text(error)) from error
                 self._looked_s = monotonic()
             return self._workers
+
+    def _others(self, work: Work) -> frozenset[str]:
+        """Return the workers that are not avoided and may run an action; none if all may."""
+        declared = self._look().declared if work.avoided else {}
+        able = [one for one, amounts in declared.items() if not lacking_text(work.resources, [amounts])]
+        return frozenset(able) - work.avoided
 
     def _remove(self, client: "Client", frozen: Collection[str]) -> None:
         """Remove frozen workers from the scheduler if they have actions of this build; dask runs these elsewhere.

@@ -36,7 +36,11 @@ class Place(Struct, frozen=True):
 
 
 class DaskSubmission:
-    """A future of dask, with the exceptions of the port. `worker` is the one that runs it, once that is known."""
+    """A future of dask, with the exceptions of the port.
+
+    `worker` is the one that runs it, once that is known. Only those of `allowed` may, or all if
+    it is empty.
+    """
 
     def __init__(self, future: Any, on_start: Callable[[Place, Place], object]) -> None:
         """Set the future, and what is called with the new place and the earlier one if a worker starts the action.
@@ -45,8 +49,15 @@ class DaskSubmission:
         """
         self.future, self.key, self._on_start = future, str(future.key), on_start
         self.worker = self._reported = ""
+        self.allowed: frozenset[str] = frozenset()
+        self._is_lost = False
         self._ended = threading.Event()
         future.add_done_callback(lambda _: self._ended.set())
+
+    def lose(self) -> None:
+        """Wait no more: no worker is left that may run it."""
+        self._is_lost = True
+        self._ended.set()
 
     def result(self, timeout: float) -> bytes:
         """See the port."""
@@ -59,6 +70,9 @@ class DaskSubmission:
             self._on_start(Place(self._reported, self.key), Place(earlier, self.key))
         if not has_ended:
             raise TimeoutError
+        if self._is_lost:
+            message = "all workers that may run it are gone"
+            raise WorkerLost(message)
         try:
             found: bytes = self.future.result(_RESULT_S)
         except (TimeoutError, CancelledError):

@@ -57,7 +57,7 @@ def run_remotely(cache_url: str, digest: str, topic: str, *, has_listener: bool)
     # The scheduler adds the address of the worker.
     worker.log_event(topic, {"key": key, "lines": []})
     lines = LineBatches(send) if has_listener else None
-    reply = _remote_worker(worker).run_remotely(cache_url, digest, is_wanted, lines)
+    reply = _remote_worker(worker).run_remotely(cache_url, digest, is_wanted, lines, worker.address)
     _RUNS.end(key, reply)
     worker.loop.add_callback(worker.loop.call_later, LEASE_S + 1, _RUNS.remove_old)
     return reply

@@ -30,12 +30,13 @@ class Work(Struct, frozen=True):
     """What an engine sends to a worker: the URL of the cache, and the digest of the action's bytes.
 
     `resources` are what it takes of the resources that workers declare, by name: sizes in bytes. Only a worker that
-    has them gets it.
+    has them gets it. `avoided` are the places of workers that get it only if there are no others.
     """
 
     cache_url: str
     action: Digest
     resources: Mapping[str, float] = field(default_factory=dict)
+    avoided: frozenset[str] = frozenset()
 
 
 class Submission(Protocol):

@@ -1,23 +1,25 @@
 """Run actions on the workers of an engine. Faults of machines are never failures of a stage."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from time import monotonic
 from urllib.parse import urlsplit, urlunsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23 import __version__
 from orch23.execute.remote.engine import (
     Engine,
     EngineFault,
     Submission,
     UnreachableEngineError,
     Work,
-    WorkerLost,
 )
+from orch23.execute.remote.faults import USUAL_LIMITS, Faults, GivenUpError, RemoteLimits, described
 from orch23.execute.remote.live_lines import HeardLines
 from orch23.execute.remote.reply import Reply
 from orch23.execute.remote.slot_count import SlotCount
@@ -44,46 +46,11 @@ from orch23.model.text import LineListener
 from orch23.store.turns import PAUSE
 
 _E_REMOTE = "E487"
+_MOST_FAILED = 3
+"""So many actions may fail on a worker for a reason of its machine, before others are preferred."""
 _MOST_OUTCOME_BYTES = 64 << 20
 _MOST_TEXT_BYTES = 1 << 30
 """For the log and the report of a step, beside its outputs. Nothing larger is read: a reply can name any sizes."""
-
-
-class RemoteLimits(Struct, frozen=True, kw_only=True):
-    """How often an action is submitted again after a fault of each kind, and the waits, in seconds.
-
-    `lost` counts workers that ended, `missing` inputs or outputs that the cache has lost, `faults` an engine, a cache
-    or a worker that cannot be used. `patience_s` is how long an action waits while there is no worker. `slots` is the
-    number of slots of an engine that cannot be asked.
-    """
-
-    lost: int = 10
-    missing: int = 3
-    faults: int = 4
-    pauses_s: tuple[float, ...] = (0.5, 2.0, 5.0, 10.0)
-    patience_s: float = 60.0
-    look_each_s: float = 0.2
-    slots: int | None = None
-
-
-USUAL_LIMITS = RemoteLimits()
-
-
-class _Faults(Struct):
-    """What went wrong with one action so far, by kind."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    last: str = ""
-
-    def note(self, kind: str, reason: str) -> int:
-        """Count a fault, and return how many of its kind there were."""
-        self.last = reason
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        return self.counts[kind]
-
-
-class _GivenUpError(Exception):
-    """The budget of an action for faults is used up."""
 
 
 class RemoteExecutor:
@@ -120,6 +87,8 @@ class RemoteExecutor:
         self._slot_count = SlotCount(engine.slots, self._stop.wait, EngineFault)
         self._lock = threading.Lock()
         self._running: set[Submission] = set()
+        self._avoided: set[str] = set()
+        self._failed: Counter[str] = Counter()
         self._is_closed = False
         self.submissions = 0
 
@@ -139,7 +108,7 @@ class RemoteExecutor:
         with PAUSE, self._slots:
             try:
                 outcome = self._run(action, resources, lines)
-            except _GivenUpError as given_up:
+            except GivenUpError as given_up:
                 outcome = _unavailable(str(given_up))
             if isinstance(outcome, Completed | TimedOut):
                 output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
@@ -183,22 +152,23 @@ class RemoteExecutor:
             yield from self._contents.get_chunks(output.log)
 
     def _run(self, action: Action, resources: Mapping[str, float], lines: HeardLines) -> ActionOutcome:
-        faults = _Faults()
+        faults = Faults()
         try:
             work = Work(self._cache_url, self._contents.put(action.to_bytes()), resources)
         except ValueError as error:
             return EngineUnavailable(f"the action cannot be sent: {error}")
         while not self._stop.is_set():
+            work = replace(work, avoided=frozenset(faults.places | self._avoided))
             outcome = self._tried_once(action, work, faults, lines)
             if outcome is not None:
                 return outcome
         return Cancelled()
 
-    def _tried_once(self, action: Action, work: Work, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
+    def _tried_once(self, action: Action, work: Work, faults: Faults, lines: HeardLines) -> ActionOutcome | None:
         """Submit an action; return None if it has to be submitted again.
 
         Raises:
-            _GivenUpError: there were too many faults.
+            GivenUpError: there were too many faults.
 
         """
         try:
@@ -208,19 +178,21 @@ class RemoteExecutor:
         except OSError as error:
             return EngineUnavailable(f"the outputs could not be stored: {error}", "room")
         except UnreachableEngineError as fault:
-            raise _GivenUpError(fault.reason) from fault
+            raise GivenUpError(fault.reason) from fault
         except (EngineFault, CacheFault, CancelledError, ValueError) as fault:
             if not self._stop.is_set():
-                self._again(*_described(fault), faults)
+                self._again(*described(fault), faults)
             return None
 
-    def _outcome(self, action: Action, work: Work, faults: _Faults, lines: HeardLines) -> ActionOutcome | None:
+    def _outcome(self, action: Action, work: Work, faults: Faults, lines: HeardLines) -> ActionOutcome | None:
         self._engine.connect()
         self._transfers.upload((work.action, *input_digests(action)))
         with self._submitted(work, lines) as submission:
             reply = Reply.from_bytes(self._reply(submission, work.resources, lines))
-            if reply.fault:
-                self._again("faults", f"{reply.worker}: {reply.fault}", faults)
+            if reply.version not in {"", __version__}:
+                self._refuse(f"{reply.worker} has orch23 {reply.version}, and this is {__version__}", reply, faults)
+            elif reply.fault:
+                self._again("faults", f"{reply.worker}: {reply.fault}", faults, reply.place)
             elif reply.missing:
                 self._upload_again(action, work.action, reply, faults)
             else:
@@ -260,17 +232,17 @@ class RemoteExecutor:
             elif monotonic() > seen_s + self._limits.patience_s:
                 none = f"no worker with {lacking}" if lacking else "no worker"
                 message = f"there has been {none} for {self._limits.patience_s:g} s"
-                raise _GivenUpError(message)
+                raise GivenUpError(message)
         raise CancelledError
 
-    def _upload_again(self, action: Action, digest: Digest, reply: Reply, faults: _Faults) -> None:
+    def _upload_again(self, action: Action, digest: Digest, reply: Reply, faults: Faults) -> None:
         """Upload inputs that a worker did not find: the cache has removed them, or has wrong bytes."""
         asked = {digest, *input_digests(action)}.intersection(reply.missing)
         reason = f"{reply.worker} does not find {len(reply.missing)} files in the cache that were uploaded to it"
-        self._again("missing", reason, faults)
+        self._again("missing", reason, faults, reply.place)
         self._transfers.upload_again(asked)
 
-    def _fetched(self, reply: Reply, limits: StepLimits, faults: _Faults) -> ActionOutcome | None:
+    def _fetched(self, reply: Reply, limits: StepLimits, faults: Faults) -> ActionOutcome | None:
         """Fetch what an outcome names; return None if the cache has lost some of it: then it is run again."""
         if reply.blob is not None and reply.blob.size_bytes > _MOST_OUTCOME_BYTES:
             message = "it is too large"
@@ -289,7 +261,7 @@ class RemoteExecutor:
             return None
         if isinstance(outcome, EngineUnavailable) and outcome.kind == "room":
             # The disk of the worker is full, for example: it says nothing about the stage.
-            self._again("faults", f"{reply.worker}: {outcome.reason}", faults)
+            self._again("faults", f"{reply.worker}: {outcome.reason}", faults, reply.place)
             return None
         if sum(digest.size_bytes for digest in digests_of(outcome)) > limits.disk + _MOST_TEXT_BYTES:
             message = "its outputs are larger than the limit of the step"
@@ -310,16 +282,37 @@ class RemoteExecutor:
         result: ActionResult = replace(outcome.result, report=self._contents.put(redacted))
         return Completed(result)
 
-    def _again(self, kind: str, reason: str, faults: _Faults) -> None:
-        """Count a fault, and wait before the action is submitted again.
+    def _refuse(self, reason: str, reply: Reply, faults: Faults) -> None:
+        """Send nothing more to the worker of a reply.
 
         Raises:
-            _GivenUpError: there were too many of this kind.
+            GivenUpError: the engine cannot choose another one, or there were too many such workers.
 
         """
+        if not reply.place:
+            raise GivenUpError(reason)
+        with self._lock:
+            self._avoided.add(reply.place)
+        self._again("lost", reason, faults)
+
+    def _again(self, kind: str, reason: str, faults: Faults, place: str = "") -> None:
+        """Count a fault, and wait before the action is submitted again: to another worker, if there is one.
+
+        A worker that fails for several actions gets none any more while there are others.
+
+        Raises:
+            GivenUpError: there were too many of this kind.
+
+        """
+        if place:
+            faults.places.add(place)
+            with self._lock:
+                self._failed[place] += 1
+                if self._failed[place] == _MOST_FAILED:
+                    self._avoided.add(place)
         count = faults.note(kind, reason)
         if count > getattr(self._limits, kind):
-            raise _GivenUpError(reason)
+            raise GivenUpError(reason)
         self._on_fault(reason)
         if kind == "faults":
             self._stop.wait(self._limits.pauses_s[min(count, len(self._limits.pauses_s)) - 1])
@@ -342,22 +335,6 @@ class ResourceExecutor(Struct, frozen=True):
     def close(self) -> None:
         """See the port."""
         self.executor.close()
-
-
-def _described(fault: Exception) -> tuple[str, str]:
-    """Return the kind of a fault, and what happened."""
-    match fault:
-        case WorkerLost(reason=reason):
-            return "lost", reason
-        case EngineFault(reason=reason):
-            return "faults", reason
-        case CacheFault(message=message):
-            return "faults", f"the cache cannot be used: {message}"
-        case CancelledError():
-            # The scheduler was restarted, or the connection to it was lost.
-            return "faults", "the engine has cancelled the action"
-        case _:
-            return "faults", f"the reply of a worker cannot be read: {fault}"
 
 
 def without_login(url: str) -> str:

@@ -18,11 +18,13 @@ Line: TypeAlias = tuple[str, bool]
 SEND_EACH_S = 0.2
 BATCH_CHARACTERS = 4096
 """Of one message. An engine may keep some messages of a build in memory; dask keeps 1000."""
-MAX_CHARACTERS = 4 << 20
+MAX_CHARACTERS = 1 << 20
 """Of one start of an action. The lines after that are heard when it has ended."""
 _WAITING_CHARACTERS = 64 << 10
 _LONGEST_LINE = 2 * MAX_LINE_LENGTH
 _KEY_CHARACTERS = 1000
+_LINE_COST = 50
+"""What a short line costs in memory beside its characters: they are kept, to be counted."""
 
 
 class LineSender(Protocol):
@@ -142,7 +144,7 @@ class HeardLines:
             line, cut = line[:_LONGEST_LINE], cut or len(line) > _LONGEST_LINE
             with self._lock:
                 if start == self._starts and self._characters <= MAX_CHARACTERS:
-                    self._characters += len(line) + 1
+                    self._characters += len(line) + _LINE_COST
                     self._waiting.append((line, cut))
 
         return add

@@ -13,7 +13,8 @@ from orch23.cache.grpc_cache import GrpcCache
 from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
 from orch23.cache.registry import shown_url
 from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, WorkerLost
-from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
+from orch23.execute.remote.executor import RemoteExecutor
+from orch23.execute.remote.faults import RemoteLimits
 from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
 from orch23.execute.remote.reapi_address import ReapiAddress, reapi_address
 from orch23.execute.remote.reapi_execution import Execution

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cache.registry import open_shared_cache
@@ -136,11 +137,12 @@ class RemoteWorker:
         digest: str,
         is_wanted: Callable[[], bool] = lambda: True,
         lines: LineSender | None = None,
+        place: str = "",
     ) -> bytes:
         """Run an action to its end, and return the bytes of a `Reply`. Never raises.
 
         `digest` is that of the action's bytes. As soon as `is_wanted` returns False, the action is cancelled: its
-        processes are killed. `lines` gets the lines that it prints.
+        processes are killed. `lines` gets the lines that it prints. `place` is what the engine knows this worker by.
         """
         try:
             reply = self._reply(cache_url, digest, is_wanted, lines)
@@ -150,9 +152,7 @@ class RemoteWorker:
             reply = Reply(fault=error.diagnostics[0].message)
         except Exception as error:  # noqa: BLE001 - the engine would send it as a pickle of this machine's classes
             reply = Reply(fault=f"{type(error).__name__}: {error}")
-        return Reply(
-            outcome=reply.outcome, blob=reply.blob, missing=reply.missing, fault=reply.fault, worker=self.name
-        ).to_bytes()
+        return replace(reply, worker=self.name, version=__version__, place=place).to_bytes()
 
     def close(self) -> None:
         """Cancel all actions, wait for their end, and remove the folder. A second call has no effect."""

@@ -17,7 +17,8 @@ from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.dask_engine import lacking_text
 from orch23.execute.remote.engine import EngineFault, Work, digest_text
-from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
+from orch23.execute.remote.executor import RemoteExecutor
+from orch23.execute.remote.faults import RemoteLimits
 from orch23.execute.remote.live_lines import Line, LineBatches
 from orch23.execute.remote.reapi_engine import make_executor
 from orch23.execute.remote.worker import RemoteWorker, StoredInputs

@@ -97,6 +97,7 @@ def cluster(tmp_path: Path) -> Iterator[Any]:
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         silence_logs=False,
+        local_directory=str(tmp_path),
         plugins=(ActionSlots(folder=str(tmp_path / "worker"), allowed=True),),
     ) as made:
         yield made

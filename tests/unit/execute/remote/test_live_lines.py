@@ -129,6 +129,37 @@ def test_a_flood_stays_bounded(tmp_path: Path, kind: str) -> None:
             }
 
 
+@pytest.mark.slow
+def test_a_stream_is_read_on_after_a_cut_and_lines_are_heard_once(tmp_path: Path) -> None:
+    go_on, heard = tmp_path / "go-on", Listener()
+    with rig_of("server", tmp_path) as rig:
+        faults = ["UNAVAILABLE", "NOT_FOUND"]
+        rig.engine.server.fault = lambda method: faults.pop() if method == "Read" and faults else ""
+        # Each call ends after a while, and the next one goes on.
+        rig.engine._stream_s = 0.5
+
+        def hear(line: str, *, cut: bool = False) -> None:
+            heard(line, cut=cut)
+            if line == "two":
+                go_on.touch()
+
+        text = 'echo one; sleep 0.8; echo two; while [ ! -e "$0" ]; do sleep 0.02; done; echo three'
+        outcome = rig.executor.run(bash(text, str(go_on), timeout_s=60), hear)
+        assert isinstance(outcome, Completed), outcome
+        assert outcome.result.exit_code == 0
+        assert heard.lines == ["one", "two", "three"]
+        assert faults == []
+
+
+@pytest.mark.slow
+def test_a_server_whose_streams_cannot_be_read_costs_no_line(tmp_path: Path) -> None:
+    heard = Listener()
+    with rig_of("server", tmp_path) as rig:
+        rig.engine.server.fault = lambda method: "PERMISSION_DENIED" if method == "Read" else ""
+        assert isinstance(rig.executor.run(bash("echo one; echo two"), heard), Completed)
+        assert heard.lines == ["one", "two"]
+
+
 def test_lines_of_a_second_start_are_heard_again_and_late_ones_of_the_first_are_not() -> None:
     listener = Listener()
     heard = HeardLines(listener)
@@ -178,9 +209,8 @@ def test_without_a_listener_no_line_is_sent(tmp_path: Path, kind: str) -> None:
         assert outcome.result.output.text == "one\n"
         if kind == "dask":
             topics = rig.engine.cluster.local.scheduler._broker._topics
-            assert [event["lines"] for topic in topics.values() for _, event in topic.events if "lines" in event] == [
-                []
-            ]
+            (start,) = [event for topic in topics.values() for _, event in topic.events if "lines" in event]
+            assert not start["lines"]
         else:
             assert rig.engine.server.calls.count("Read") == 0
 
@@ -191,8 +221,12 @@ def test_a_line_that_another_program_sends_is_limited() -> None:
     add = started(heard)
     for _ in range(2000):
         add("x" * 100_000)
+    for _ in range(1_000_000):
+        add("")
     heard.pass_on()
     assert sum(map(len, listener.cut)) <= MAX_CHARACTERS + 5000
+    assert len(listener.cut) + len(listener.lines) < MAX_CHARACTERS / 10
+    assert len(heard._heard) < MAX_CHARACTERS / 10
 
 
 class Clock:

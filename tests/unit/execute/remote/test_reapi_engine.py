@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.cache.registry import open_shared_cache
-from orch23.execute.remote.executor import USUAL_LIMITS
+from orch23.execute.remote.faults import USUAL_LIMITS
 from orch23.execute.remote.reapi_address import reapi_address
 from orch23.execute.remote.reapi_engine import make_executor
 from orch23.execute.remote.reply import Reply

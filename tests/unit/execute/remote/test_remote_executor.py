@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from orch23.execute.interpreters import SYSTEM_PATH, tool_digest
 from orch23.execute.remote.dask_engine import lacking_text
@@ -221,6 +222,54 @@ def test_a_full_disk_of_a_worker_is_no_failure_of_the_stage(rig: Rig) -> None:
     full = EngineUnavailable("No space left on device", "room")
     rig.engine.on_reply = lambda _: Reply(outcome=outcome_to_bytes(full), worker="w1").to_bytes()
     assert "w1: No space left" in refusal(rig.executor.run(copying(rig)))
+
+
+def replying_at(place: str, **changes: Any) -> Callable[[bytes], bytes]:
+    """Return what gives a reply the place of a worker that an engine can avoid, and other fields."""
+
+    def reply(data: bytes) -> bytes:
+        changed: Reply = replace(Reply.from_bytes(data), place=place, **changes)
+        return changed.to_bytes()
+
+    return reply
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "it has another cache": {"outcome": None, "missing": (Digest("0" * 64, 1),)},
+    "it cannot use the cache": {"outcome": None, "fault": "the cache cannot be used"},
+    "its disk is full": {"outcome": outcome_to_bytes(EngineUnavailable("No space left on device", "room"))},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_action_that_fails_on_a_worker_is_sent_to_another_one(rig: Rig, name: str) -> None:
+    def reply(data: bytes) -> bytes:
+        is_good = "tcp://bad" in rig.engine.submitted[-1].avoided
+        return data if is_good else replying_at("tcp://bad", **BAD[name])(data)
+
+    rig.engine.on_reply = reply
+    for _ in range(5):
+        assert isinstance(rig.executor.run(copying(rig)), Completed)
+    # After three actions, it gets none any more while there are others.
+    assert [bool(work.avoided) for work in rig.engine.submitted] == [False, True] * 3 + [True, True]
+
+
+def test_nothing_is_sent_to_a_worker_with_another_version(rig: Rig) -> None:
+    def reply(data: bytes) -> bytes:
+        is_good = "tcp://old" in rig.engine.submitted[-1].avoided
+        return data if is_good else replying_at("tcp://old", version="0.0.1")(data)
+
+    rig.engine.on_reply = reply
+    for _ in range(2):
+        assert isinstance(rig.executor.run(copying(rig)), Completed)
+    assert [work.avoided for work in rig.engine.submitted] == [frozenset(), *[frozenset({"tcp://old"})] * 2]
+
+
+def test_a_worker_with_another_version_that_cannot_be_avoided_ends_the_build(rig: Rig) -> None:
+    rig.engine.on_reply = replying_at("", version="0.0.1", worker="w1")
+    outcome = rig.executor.run(copying(rig))
+    assert "w1 has orch23 0.0.1, and this is" in refusal(outcome)
+    assert len(rig.engine.submitted) == 1
 
 
 def test_a_worker_that_shuts_down_is_a_lost_one(rig: Rig) -> None:
