@@ -47,6 +47,10 @@ _MOST_TEXT_BYTES = 1 << 30
 """For the log and the report of a step, beside its outputs. Nothing larger is read: a reply can name any sizes."""
 
 
+_NO_WORKER = "check that the scheduler and its workers run and can use the cache, then build again; results are kept"
+_NO_RESOURCE = "start a worker with it (`orch23 worker --resource NAME=AMOUNT`), or correct `resources` of the pool"
+
+
 class RemoteLimits(Struct, frozen=True, kw_only=True):
     """How often an action is submitted again after a fault of each kind, and the waits, in seconds.
 
@@ -81,7 +85,7 @@ class _Faults(Struct):
 
 
 class _GivenUpError(Exception):
-    """The budget of an action for faults is used up."""
+    """The budget of an action for faults is used up. It has the reason, and what to do if that is not the usual."""
 
 
 class RemoteExecutor:
@@ -137,7 +141,7 @@ class RemoteExecutor:
             try:
                 outcome = self._run(action, resources)
             except _GivenUpError as given_up:
-                outcome = _unavailable(str(given_up))
+                outcome = _unavailable(*given_up.args)
             if hear is not None and isinstance(outcome, Completed | TimedOut):
                 output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
                 lines = LineSplitter(hear)
@@ -245,7 +249,7 @@ class RemoteExecutor:
             elif monotonic() > seen_s + self._limits.patience_s:
                 none = f"no worker with {lacking}" if lacking else "no worker"
                 message = f"there has been {none} for {self._limits.patience_s:g} s"
-                raise _GivenUpError(message)
+                raise _GivenUpError(message, _NO_RESOURCE if lacking else _NO_WORKER)
         raise CancelledError
 
     def _upload_again(self, action: Action, digest: Digest, reply: Reply, faults: _Faults) -> None:
@@ -357,7 +361,6 @@ def _paths_of(action: Action, sha256: str) -> tuple[str, ...]:
     return tuple(path for path, entry in named if entry.digest.sha256 == sha256) or (sha256,)
 
 
-def _unavailable(reason: str) -> EngineUnavailable:
-    hint = "check that the scheduler and its workers run and can use the cache, then build again; results are kept"
+def _unavailable(reason: str, hint: str = _NO_WORKER) -> EngineUnavailable:
     message = f"the action could not be run on another machine: {reason}"
     return EngineUnavailable(message, diagnostic=Diagnostic(_E_REMOTE, message, hint=hint))
