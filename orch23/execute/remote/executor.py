@@ -53,6 +53,10 @@ _MOST_TEXT_BYTES = 1 << 30
 """For the log and the report of a step, beside its outputs. Nothing larger is read: a reply can name any sizes."""
 
 
+_NO_WORKER = "check that the scheduler and its workers run and can use the cache, then build again; results are kept"
+_NO_RESOURCE = "start a worker with it (`orch23 worker --resource NAME=AMOUNT`), or correct `resources` of the pool"
+
+
 class RemoteExecutor:
     """Sends actions to the workers of an engine, and fetches their outputs. Safe for calls from several threads.
 
@@ -109,7 +113,7 @@ class RemoteExecutor:
             try:
                 outcome = self._run(action, resources, lines)
             except GivenUpError as given_up:
-                outcome = _unavailable(str(given_up))
+                outcome = _unavailable(*given_up.args)
             if isinstance(outcome, Completed | TimedOut):
                 output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
                 lines.finish(self._chunks(output))
@@ -232,7 +236,7 @@ class RemoteExecutor:
             elif monotonic() > seen_s + self._limits.patience_s:
                 none = f"no worker with {lacking}" if lacking else "no worker"
                 message = f"there has been {none} for {self._limits.patience_s:g} s"
-                raise GivenUpError(message)
+                raise GivenUpError(message, _NO_RESOURCE if lacking else _NO_WORKER)
         raise CancelledError
 
     def _upload_again(self, action: Action, digest: Digest, reply: Reply, faults: Faults) -> None:
@@ -349,7 +353,6 @@ def _paths_of(action: Action, sha256: str) -> tuple[str, ...]:
     return tuple(path for path, entry in named if entry.digest.sha256 == sha256) or (sha256,)
 
 
-def _unavailable(reason: str) -> EngineUnavailable:
-    hint = "check that the scheduler and its workers run and can use the cache, then build again; results are kept"
+def _unavailable(reason: str, hint: str = _NO_WORKER) -> EngineUnavailable:
     message = f"the action could not be run on another machine: {reason}"
     return EngineUnavailable(message, diagnostic=Diagnostic(_E_REMOTE, message, hint=hint))

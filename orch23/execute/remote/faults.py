@@ -43,7 +43,7 @@ class Faults(Struct):
 
 
 class GivenUpError(Exception):
-    """The budget of an action for faults is used up."""
+    """The budget of an action for faults is used up. It has the reason, and what to do if that is not the usual."""
 
 
 def described(fault: Exception) -> tuple[str, str]:
