@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer
 from orch23.engine.decisions import DecidedStage
+from orch23.engine.dry_run import walk_through
 from orch23.engine.ledger import Ledger, StageLimitError, wall_time_error
 from orch23.engine.outcomes import (
     BuildResult,
@@ -26,7 +27,7 @@ from orch23.engine.outcomes import (
     run_outcome,
     stopped_by,
 )
-from orch23.engine.plan_walk import PlanWalk, walk_through
+from orch23.engine.plan_walk import PlanWalk
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.engine.results import StageResults
 from orch23.engine.run_events import RunEvents

@@ -411,20 +411,6 @@ class PlanWalk:
         self._visitor.items_added(node, found.stages, more)
 
 
-def walk_through(
-    decider: StageDecider, selection: Selection, visitor: PlanVisitor, wake: Callable[[], None] = lambda: None
-) -> PlanWalk:
-    """Return a walk through the plan of a state. With a shared cache, it looks results up before it decides stages.
-
-    `wake` is called from any thread when `step` may have something to do again.
-    """
-    if decider.state.shared is None:
-        return PlanWalk(decider, selection, visitor)
-    from orch23.engine.shared_walk import SharedWalk  # noqa: PLC0415 - most builds use no shared cache
-
-    return SharedWalk(decider, selection, visitor, wake)
-
-
 def fault_of(error: Exception | SystemExit) -> ConfigurationError | None:
     """Return the error that prevents a decision: something is missing, or a plugin's code failed; else None."""
     return error if isinstance(error, ConfigurationError) else plugin_error_of(error)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from orch23.cli.actions.plan import first_request, replay_first_request
+from orch23.cli.actions.plan import first_request, replay_first_request, shared_results
 from orch23.cli.console import Console
+from orch23.cli.kept_attempts import nothing_kept
 from orch23.cli.opening import open_one_stage, select_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.cli.shared_responses import nothing_kept, read_shared_responses
 from orch23.decide.secrets import secrets_from
 from orch23.engine.dry_run import Preview, preview
 from orch23.engine.session import Session
@@ -367,6 +367,11 @@ def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
     return ShowResult(costs_text(visible(stage), costs), costs_json(stage, costs))
 
 
+def _read_shared_responses(console: Console, project: Project, args: PipelineArguments) -> bool:
+    """Let the store look up responses in the shared cache, too; return False if they are not shared."""
+    return bool(project.pipeline.cache.get("responses")) and shared_results(console, project, args) is not None
+
+
 def show_stage(
     console: Console,
     *,
@@ -378,7 +383,7 @@ def show_stage(
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
     project, stage = open_one_stage(console, args)
-    read_cache = partial(read_shared_responses, console, project, args)
+    read_cache = partial(_read_shared_responses, console, project, args)
     result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text

@@ -1,8 +1,5 @@
-"""What `show` has of a stage whose attempts ran elsewhere: its responses in the shared cache, or why there are none."""
+"""Find out why no attempt of a stage is kept, for `show`."""
 
-from orch23.cli.actions.plan import shared_results
-from orch23.cli.console import Console
-from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import FROM_SHARED_CACHE, StageFinished
@@ -12,11 +9,6 @@ from orch23.store.run_list import run_ids
 from orch23.store.run_logs import read_journal
 
 _NEW_RESULTS = (StageStatus.BUILT, StageStatus.VERIFIED, StageStatus.RESTORED)
-
-
-def read_shared_responses(console: Console, project: Project, args: PipelineArguments) -> bool:
-    """Let the store look up responses in the shared cache, too; return False if they are not shared."""
-    return bool(project.pipeline.cache.get("responses")) and shared_results(console, project, args) is not None
 
 
 def nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm: bool) -> Diagnostic:
