@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from orch23.model.errors import BlobFault, CacheFault
+from orch23.cache.bounds import BlobFault
+from orch23.model.errors import CacheFault
 
 _Result = TypeVar("_Result")
 

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
+from orch23.cache.bounds import BlobFault
 from orch23.cache.grpc_calls import Instance, StatusFault, TooLargeError, no_sense, status_fault
 from orch23.model.digest import Digest
-from orch23.model.errors import BlobFault
 from orch23.reapi.messages import (
     BatchReadBlobsRequest,
     BatchReadBlobsResponse,

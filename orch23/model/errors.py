@@ -121,10 +121,6 @@ class CacheFault(Exception):  # noqa: N818 - not an error of a build: it goes on
         self.message, self.transient = message, transient
 
 
-class BlobFault(CacheFault):
-    """A shared cache refuses or does not return one blob, in a reply that makes sense: it works for others."""
-
-
 class AwaitsResponseError(Exception):
     """The response to a request comes later: from a batch that has not ended, or from a build that may call models."""
 

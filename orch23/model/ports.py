@@ -171,30 +171,6 @@ class SharedCache(Protocol):
         """Release all resources. A second call has no effect."""
 
 
-# Optional, and not a part of SharedCache: most protocols have one request for each blob. `cache.batches` uses it.
-@runtime_checkable
-class BlobBatches(Protocol):
-    """Several small blobs in one request to a shared cache. What a batch did not move has to be moved alone."""
-
-    def batches(self, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:
-        """Return the digests in groups: a batch can have all blobs of a group. A large blob is alone. Calls nothing."""
-
-    def read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | None]:
-        """Return the blobs of a group, not verified; None for those that the cache does not have. It may lack some."""
-
-    def put_batch(self, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:
-        """Store the blobs of a group; return those that were not stored."""
-
-
-# Optional as well: in a directory, questions cost nothing.
-@runtime_checkable
-class CostlyQuestions(Protocol):
-    """A shared cache in which the question for a blob costs as much as the upload of a small one."""
-
-    def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
-        """Return the blobs to ask for before an upload. The others are uploaded unasked. Calls nothing."""
-
-
 class Surroundings(Struct, frozen=True, kw_only=True):
     """The arguments for an executor of a plugin.
 
