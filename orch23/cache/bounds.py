@@ -31,6 +31,10 @@ class WrongBytesError(Exception):
     """The bytes of a blob do not have its digest."""
 
 
+class BlobFault(CacheFault):
+    """A shared cache refuses or does not return one blob, in a reply that makes sense: it works for others."""
+
+
 def is_valid(digest: Digest) -> bool:
     """Return whether a digest is a SHA-256 in hex with a size. One of a forged entry may be a path."""
     return _SHA256.fullmatch(digest.sha256) is not None and digest.size_bytes >= 0
