@@ -23,10 +23,6 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _Result = TypeVar("_Result")
 
 
-class BlobFault(CacheFault):
-    """A shared cache refuses or does not return one blob, in a reply that makes sense: it works for others."""
-
-
 class WrongBytesError(Exception):
     """The bytes of a blob do not have its digest."""
 

@@ -143,6 +143,10 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             batches=batches,
         )
         self._check_ready(conversations, look)
+        if placement is not None:
+            from orch23.cli.placement import check_connections  # noqa: PLC0415 - few builds run elsewhere
+
+            check_connections(session.state.plan, placement, look)
         network = NetworkAccess(
             partial=session.store.partial_downloads,
             environ=context.environ,

@@ -14,14 +14,15 @@ from orch23.engine.dry_run import Preview
 from orch23.engine.facts import has_process
 from orch23.engine.preflight import may_have_process
 from orch23.engine.worker_threads import executor_of, resources_of
-from orch23.execute.placed_executors import PlacedExecutors, TakesResources
+from orch23.execute.placed_executors import Connects, PlacedExecutors, TakesResources
 from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Pipeline, Stage
-from orch23.model.plan import Expand, Maybe, Run, VerifyOnly
+from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
 from orch23.model.ports import Executor, Surroundings
 from orch23.model.server_url import is_loopback
+from orch23.steps.registry import is_llm
 
 NameOf: TypeAlias = Callable[[Stage | ForeachStage], str]
 """Returns the name of the executor of a stage."""
@@ -132,6 +133,27 @@ def check_offline(pipeline: Pipeline, name_of: NameOf, scheduler: str, cache: st
             raise ConfigurationError(
                 Diagnostic(_E_OFFLINE, message, pipeline.locate("stages", name), hint, subject=name)
             )
+
+
+def check_connections(plan: Plan, placement: Placement, look: Callable[[], Preview]) -> None:
+    """Connect to the engines of llm stages that will certainly run: a model is not paid for a build that cannot go on.
+
+    Raises:
+        ConfigurationError: one cannot be reached.
+
+    """
+    elsewhere = [
+        node
+        for node in plan.nodes.values()
+        if isinstance(node, Stage) and is_llm(node.step) and placement.name_of(node) != LOCAL_EXECUTOR
+    ]
+    if not elsewhere:
+        return
+    decisions = look().decisions
+    for name in {placement.name_of(node) for node in elsewhere if isinstance(decisions.get(node.name), Run)}:
+        executor = placement.executors.named(name)
+        if isinstance(executor, Connects):
+            executor.connect()
 
 
 def _is_beyond(url: str) -> bool:

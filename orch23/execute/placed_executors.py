@@ -25,6 +25,19 @@ class TakesResources(Protocol):
         """Return an executor whose actions run on workers with these resources, by name; sizes are in bytes."""
 
 
+@runtime_checkable
+class Connects(Protocol):
+    """An executor that can check whether it can be used."""
+
+    def connect(self) -> None:
+        """Connect to what runs the actions, if that was not done.
+
+        Raises:
+            ConfigurationError: it cannot be reached.
+
+        """
+
+
 class PlacedExecutors:
     """The executors of a build, each made once. Safe for calls from several threads."""
 

@@ -401,3 +401,15 @@ def test_a_worker_with_another_cache_fails_no_stage_while_there_are_others(proje
         done = project.build("--executor", "dask", "--scheduler", cluster.address, "--cache", "cache", "-j", "4")
     assert done.code == 0, done.err
     assert "8 built" in done.err
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "code"),
+    [("tcp://127.0.0.1:1", "E487"), ("tls://127.0.0.1:1", "E488")],
+    ids=["gone", "no certificate"],
+)
+def test_no_model_is_called_if_the_cluster_cannot_be_used(project: Project, scheduler: str, code: str) -> None:
+    project.write(whole_build())
+    done = project.build("--executor", "dask", "--scheduler", scheduler, "--cache", "cache")
+    assert (done.code, code in done.err) == (78, True), done.err
+    assert project.journals() == []

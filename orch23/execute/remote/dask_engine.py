@@ -133,7 +133,8 @@ class DaskEngine:
         self._canceller: threading.Thread | None = None
 
     def connect(self) -> None:
-        """See the port: the first submission connects."""
+        """See the port."""
+        self._client()
 
     def submit(self, work: Work, hear: LineListener | None) -> Submission:
         """See the port. An action that a worker runs for an earlier build is waited for."""

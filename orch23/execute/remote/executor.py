@@ -40,7 +40,7 @@ from orch23.model.action import (
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest
-from orch23.model.errors import CacheFault, MissingBytesError
+from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
 from orch23.model.ports import ContentStore, SharedCache
 from orch23.model.text import LineListener
 from orch23.store.turns import PAUSE
@@ -118,6 +118,18 @@ class RemoteExecutor:
                 output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
                 lines.finish(self._chunks(output))
             return Cancelled() if self._stop.is_set() else outcome
+
+    def connect(self) -> None:
+        """Connect to the engine.
+
+        Raises:
+            ConfigurationError: it cannot be reached.
+
+        """
+        try:
+            self._engine.connect()
+        except EngineFault as fault:
+            raise ConfigurationError(Diagnostic(_E_REMOTE, fault.reason, hint=_NO_WORKER)) from fault
 
     def slots(self) -> int:
         """Return how many actions the workers can run at once: 1 until that is known.
