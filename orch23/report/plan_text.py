@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
+from orch23.model.environment import PLATFORM_HINT
 from orch23.model.event import waiting_text
 from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, VerifyOnly
 from orch23.model.text import format_duration, format_money
@@ -273,7 +274,8 @@ def _shared(view: PlanView) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for name, reasons in view.not_shared.items():
         by_reason.setdefault("; ".join(map(visible, reasons)), []).append(name)
-    return [*stored, *(f" not shared: {first_names(names)}: {why}" for why, names in by_reason.items())]
+    refused = [f" not shared: {first_names(names)}: {why}" for why, names in by_reason.items()]
+    return [*stored, *refused, *([f" to share them, {PLATFORM_HINT}"] if refused else [])]
 
 
 def _dead(view: PlanView) -> list[str]:
