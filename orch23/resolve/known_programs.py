@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from orch23.model.fields import describe_value
 from orch23.model.patterns import lazy_pattern
 
 
@@ -59,7 +60,7 @@ _RUNS_OTHERS: Final = _set(
 )
 """Programs that always run others: one of them alone in `tools` cannot be complete."""
 
-_WAY_OUT: Final = "list it, and all that it starts, in `tools`"
+_WAY_OUT: Final = "list it and them in `tools`"
 _VERSION = lazy_pattern(r"-?\d+(?:\.\d+)*$")
 
 
@@ -73,14 +74,14 @@ def starting_fault(called: Invocation, tools: Collection[str], *, is_python: boo
         is_alone = _is_runner(base) and all(_is_runner(_base(tool)) for tool in tools)
         return f"`{name}` runs other programs, and `tools` lists none of them" if is_alone else None
     if _is_runner(base):
-        return f"`{name}` runs other programs: {_WAY_OUT}"
+        return f"`{name}` runs other programs; {_WAY_OUT}"
     if is_python or (base in _STARTS_NONE and not is_script):
         return None
     condition = None if is_script else _CONDITIONS.get(base)
     if condition is None:
-        return f"`{name}` may start other programs: {_WAY_OUT}"
+        return f"`{name}` may start other programs; {_WAY_OUT}"
     why = condition(called.arguments)
-    return None if why is None else f"`{name}` may start other programs, since {why}: {_WAY_OUT}"
+    return None if why is None else f"`{name}` may start other programs ({why}); {_WAY_OUT}"
 
 
 def _base(name: str) -> str:
@@ -174,7 +175,7 @@ def _of_sed(arguments: Sequence[Argument]) -> str | None:
     for script in scripts:
         commands = (part.strip() for line in script.text.splitlines() for part in line.split(";"))
         if script.is_open or not all(_SED_COMMAND.fullmatch(one) for one in commands if one):
-            return f"`{script.text}` is not a plain command (or use `sed --sandbox`)"
+            return f"{describe_value(script.text)} is no plain command; `sed --sandbox` runs none"
     return next((f"`{word.text}` may be an option" for word in files if _may_be_option(word)), None)
 
 

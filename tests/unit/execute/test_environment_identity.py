@@ -261,7 +261,7 @@ def test_a_program_that_may_start_others_is_shared_only_if_tools_list_it(machine
     for name in ("own", "part", "make"):
         machine.program(name, ELF + b"1")
     step = ShellStep("own x")
-    assert machine.of(step).describe().startswith("not shared: `own` may start other programs: list it, and all that")
+    assert machine.of(step).describe().startswith("not shared: `own` may start other programs; list it and them in `t")
     digests = [machine.digest(step, tools=("own",)), machine.digest(step, tools=("own", "part"))]
     for name in ("part", "own"):
         machine.program(name, ELF + b"2")

@@ -13,7 +13,7 @@ from orch23.resolve import known_programs
 from orch23.resolve.known_programs import starting_fault
 from orch23.resolve.shell_programs import programs_in
 
-RUNS = "runs other programs: list it, and all that it starts, in `tools`"
+RUNS = "runs other programs; list it and them in `tools`"
 MAY = "may start other programs"
 
 
@@ -206,7 +206,10 @@ def test_no_program_of_the_list_can_start_another_one(name: str) -> None:
     path = shutil.which(name, path="/usr/bin:/bin")
     if path is None:
         pytest.skip(f"{name} is not installed")
-    data = Path(path).read_bytes()
+    real = Path(path).resolve()
+    if not real.name.endswith(name):
+        pytest.skip(f"{name} is a part of {real.name}")
+    data = real.read_bytes()
     assert data.startswith(b"\x7fELF")
     assert (STARTING.search(data) is not None) == (name in RUN_THEIR_ARGUMENTS)
 
