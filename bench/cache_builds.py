@@ -1,8 +1,8 @@
 """Builds with a shared cache against the same builds without one, for `bench.shared_cache`.
 
-The project has chains of ten stages. In each round, it is built in new checkouts: without a cache, then for each cache
-one build that stores all results, and one that restores them. Between rounds, the caches are emptied. The order of the
-stages matters: a stage that is ready is decided before those that are later in the file.
+The projects have chains of ten stages, listed in two orders, one chain, no chain, or all of that. In each round, each
+of them is built in new checkouts: without a cache, then for each cache one build that stores all results, and one that
+restores them. Between rounds, the caches are emptied.
 """
 
 import math
@@ -26,7 +26,10 @@ _CHAIN = 10
 _WORK_S = 0.1
 _LIMIT_S = 1_800.0
 _PROGRAM = "from orch23.entry import run; run()"
-PROJECTS = (("by chain", 0.0), ("by layer", 0.0), ("by chain", _WORK_S))
+PROJECTS = (
+    *((order, 0.0) for order in ("by chain", "by layer", "one chain", "wide", "mixed")),
+    ("by chain", _WORK_S),
+)
 """The order of the stages, and the time in seconds that each waits."""
 HEAD = ("stages", "build", "wall s", "ratio", "CPU s", "ratio", "requests", "per stage", "load")
 
@@ -45,22 +48,30 @@ class Build:
 def write_project(folder: Path, stages: int, order: str, work_s: float) -> None:
     """Write a project with chains of ten stages, each of which waits and writes another file.
 
-    They are listed `by chain`, so that each is after the one that it needs, or `by layer`, all first ones first.
+    They are listed `by chain`, so that each is after the one that it needs, or `by layer`, all first ones first. `one
+    chain` has all stages in one, `wide` has no chain, and `mixed` is one chain, then chains of ten, then half without.
     """
     folder.mkdir(parents=True)
     (folder / "in.txt").write_text("in\n")
     lines = ["version: 1", "name: bench", "cache: {platform: bench}", "defaults: {sandbox: off}", "stages:"]
     wait = f"sleep {work_s:g} && " if work_s else ""
-    chains = math.ceil(stages / _CHAIN)
     for number in range(stages):
-        is_first, needed = (
-            (number % _CHAIN == 0, number - 1) if order == "by chain" else (number < chains, number - chains)
-        )
-        source = "in.txt" if is_first else f"out/{needed:05}.txt"
+        needed = _needed(number, stages, order)
+        source = "in.txt" if needed < 0 else f"out/{needed:05}.txt"
         out = f"out/{number:05}.txt"
         command = f"{wait}cp {source} {out} && echo {number} >> {out}"
         lines += [f"  s{number:05}:", f"    inputs: [{source}]", f"    outputs: [{out}]", f"    shell: {command}"]
     (folder / "pipeline.yaml").write_text("\n".join(lines) + "\n")
+
+
+def _needed(number: int, stages: int, order: str) -> int:
+    """Return the number of the stage that a stage needs, negative if it needs none."""
+    if order == "mixed":
+        order = ("one chain", "by chain", "wide", "wide")[number * 4 // stages]
+    if order == "by layer":
+        return number - math.ceil(stages / _CHAIN)
+    is_first = order == "wide" or (order == "by chain" and number % _CHAIN == 0)
+    return -1 if is_first else number - 1
 
 
 def builds(stages: int, project: tuple[str, float], delay_s: float, root: Path, stopwatch: Runner) -> Iterator[Build]:
@@ -122,7 +133,7 @@ def measure_builds(stages: int, rounds: int, delay_s: float, say: Callable[[str]
                 root.mkdir()
                 found += builds(stages, project, delay_s, root, stopwatch)
                 shutil.rmtree(root)
-    say(f"\n{stages} stages in chains of {_CHAIN}, {rounds} rounds\n")
+    say(f"\n{stages} stages, {rounds} rounds\n")
     say(markdown(HEAD, list(rows(found, stages))))
 
 

@@ -36,10 +36,11 @@ class Costs:
     entry_bytes: float = 1_000.0
     per_hit: float = 1.0
     """Requests for blobs of a restored stage, besides the one for its entry."""
-    questions: float = 3.0
-    """Requests which ask for blobs of a stored stage; divided by `Team.batch_asked`."""
-    puts: float = 5.0
-    """Other requests of a stored stage: three blobs, and two for its entry."""
+    per_stored: float = 5.0
+    """Requests of a stored stage, besides its lookup: three blobs, a question for the only large one, and its entry.
+
+    An entry that is looked up more than 5 s before it is stored takes another question.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,8 @@ class Team:
     result_bytes: float = 24_500.0
     connections: int = 8
     lookahead: int = 256
-    batch_asked: int = 1
-    """Digests in one question: 1 with HTTP; gRPC has up to 1,000, but a stage has few."""
     batch_read: int = 1
-    """Blobs in one message."""
+    """Results whose blobs are read in one message. With gRPC, it has all small ones of one result."""
     compression: float = 1.0
     rtt_s: float = 0.02
     cores: int = 2
@@ -105,7 +104,7 @@ def kinds(team: Team) -> tuple[Kind, Kind]:
 def _kind(name: str, builds: float, looked_up: float, hits: float, made: float, team: Team) -> Kind:
     costs = team.costs
     requests = looked_up + hits * costs.per_hit / team.batch_read
-    requests += made * (costs.questions / team.batch_asked + costs.puts)
+    requests += made * costs.per_stored
     moved = (hits + made) * team.result_bytes / team.compression + (looked_up + made) * costs.entry_bytes
     count = max(1, round(requests))
     return Kind(name, builds / 3600, count, moved / count)
@@ -299,23 +298,25 @@ def hit_rate(capacity: int, results: int, *, unused: float = 0.0, lookups: int =
 USUAL = Team()
 MONDAY = replace(USUAL, builds=1.0, looked_up=10_000.0, hits=0.99)
 """All developers restore everything within an hour, such as after an update of a tool."""
+_GRPC = replace(Costs(), per_stored=3.0)
+"""One question, one message with all blobs, and the entry."""
 _FAST = replace(Costs(), server_s=Costs().server_s / 10, server_byte_s=Costs().server_byte_s / 10)
 CASES = {
     "usual day": USUAL,
     "CI keeps its checkout": replace(USUAL, ci_looked_up=200.0),
     "developers write, too": replace(USUAL, developers_write=True),
-    "questions in batches (gRPC)": replace(USUAL, batch_asked=1000),
+    "blobs in batches (gRPC)": replace(USUAL, costs=_GRPC),
     "lookahead 1": replace(USUAL, lookahead=1),
     "2 connections": replace(USUAL, connections=2),
     "32 connections": replace(USUAL, connections=32),
-    "64 blobs in a message (not built)": replace(USUAL, batch_read=64),
+    "blobs of 64 results in a message (not built)": replace(USUAL, batch_read=64),
     "compression 3:1 (not built)": replace(USUAL, compression=3.0),
     "results of 2.5 MB": replace(USUAL, result_bytes=2.5e6),
     "results of 2.5 MB, compression 3:1": replace(USUAL, result_bytes=2.5e6, compression=3.0),
     "all restore all in an hour": MONDAY,
     "the same, 32 connections": replace(MONDAY, connections=32),
     "the same, server 10 times as fast": replace(MONDAY, costs=_FAST),
-    "the same, 64 blobs in a message": replace(MONDAY, batch_read=64),
+    "the same, blobs of 64 results in a message": replace(MONDAY, batch_read=64),
 }
 HEAD = (
     "case",

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from orch23.cache.registry import open_shared_cache
 from orch23.execute.remote.reapi_engine import make_executor
 from orch23.model.action import Action, ActionOutcome, Completed
 from orch23.model.digest import FileEntry
@@ -41,9 +42,8 @@ def main(count: int) -> None:
         print(f"local, {AT_ONCE} at once: {count} actions in {local_s:.1f} s")
         report("workers without orch23", here, *remote(folder / "plain", count, plain=True, restarts=False))
         report("workers without orch23", here, *remote(folder / "killed", count, plain=True, restarts=True))
-        few = count // 5
-        report("workers with orch23", here[:few], *remote(folder / "orch23", few, plain=False, restarts=False))
-        report("workers with orch23", here[:few], *remote(folder / "killed23", few, plain=False, restarts=True))
+        report("workers with orch23", here, *remote(folder / "orch23", count, plain=False, restarts=False))
+        report("workers with orch23", here, *remote(folder / "killed23", count, plain=False, restarts=True))
 
 
 def report(name: str, here: list[str], there: list[str], duration_s: float, starts: int, sent: int, kills: int) -> None:
@@ -59,7 +59,14 @@ def remote(folder: Path, count: int, *, plain: bool, restarts: bool) -> tuple[li
     contents, server = DiskContentStore(folder / "contents"), ServerProcess(folder / "server")
     ended, kills = threading.Event(), [0]
     address = server.plain if plain else server.scheduler
-    surroundings = Surroundings(contents=contents, workers=AT_ONCE, environ={}, redact=str, scheduler=address)
+    surroundings = Surroundings(
+        contents=contents,
+        workers=AT_ONCE,
+        environ={},
+        redact=str,
+        open_cache=open_shared_cache,
+        scheduler=address,
+    )
     executor = make_executor(surroundings)
     killer = threading.Thread(target=kill_again, args=(server, ended, kills))
     try:

@@ -1,4 +1,4 @@
-"""Measure the shared cache: `python -m bench.shared_cache [--blobs 10000] [--stages 200]`, about ten minutes.
+"""Measure the shared cache: `python -m bench.shared_cache [--blobs 10000] [--stages 200]`, about 15 minutes.
 
 Blobs: a client of the engine asks which blobs are missing, uploads all and downloads all, for a directory and for the
 loopback servers of the tests, without and with a delay. Builds: a project is built without a cache, with one, and

@@ -50,6 +50,8 @@ class CacheServer(ThreadingHTTPServer):
         self.entries: dict[str, bytes] = {}
         self.validate: Callable[[bytes], Iterable[Digest]] = named_blobs
         self.fault: Callable[[str, str], Fault] = lambda _method, _path: ""
+        self.accepted: set[str] = set()
+        """The headers that log in; if there are none, everyone may."""
         self.asked: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.connections = 0
@@ -151,6 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _begin(self) -> Fault:
         self.server.asked.append((self.command, self.path))
         self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
+        if self.server.accepted and self.headers["Authorization"] not in self.server.accepted:
+            return "403"
         return self.server.fault(self.command, self.path)
 
     def _place(self) -> tuple[str, str]:

@@ -89,7 +89,7 @@ WHOLE: dict[str, Any] = {
     "prices": {"p/m": {"input": 3, "output": "15.10", "cache_read": 0.3, "cache_write": 0}},
     "rates": {"p": {"requests": "10/min", "tokens": "30k/min", "input_tokens": "2M/day", "output_tokens": "500/30s"}},
     "jobs": 2,
-    "pools": {"llm": 1, "network": 2},
+    "pools": {"llm": 1, "network": {"size": 2, "executor": "dask", "resources": {"gpu": 0.5, "memory": "8GiB"}}},
     "exit_codes": {"E2": 4, "E201": 5},
     "executor": "local",
     "cache": {

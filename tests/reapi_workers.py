@@ -75,6 +75,9 @@ class ExecutionServer(ReapiServer):
         super().__init__()
         self.folder = folder / "runs"
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.printed = folder / "printed"
+        self.printed.mkdir(exist_ok=True)
+        self.has_streams = True
         self.blobs = FolderBlobs(folder / "blobs")
         self.runs: dict[str, _Run] = {}
         self.actions: list[Any] = []
@@ -111,11 +114,39 @@ class ExecutionServer(ReapiServer):
         cut = self.cuts.pop(0) if self.cuts else 2
         if not cut:
             raise Refusal(grpc.StatusCode.UNAVAILABLE)
-        yield oracle_of("Operation")(name=run.name).SerializeToString()
+        running = oracle_of("Operation")(name=run.name)
+        if self.has_streams:
+            metadata = oracle_of("ExecuteOperationMetadata")(
+                stdout_stream_name=f"{run.name}/stdout", stderr_stream_name=f"{run.name}/stderr"
+            )
+            running.metadata.type_url = "type.googleapis.com/build.bazel.remote.execution.v2.ExecuteOperationMetadata"
+            running.metadata.value = metadata.SerializeToString()
+        yield running.SerializeToString()
         if cut == 1:
             raise Refusal(grpc.StatusCode.UNAVAILABLE)
         run.ended.wait()
         yield run.operation.SerializeToString()
+
+    def read(self, request: bytes) -> Iterator[bytes]:
+        """Yield the parts of a blob, or what a process prints, until its end."""
+        asked = oracle_of("ReadRequest").FromString(request)
+        name, _, stream = asked.resource_name.rpartition("/")
+        if name not in self.runs:
+            yield from super().read(request)
+            return
+        run, offset = self.runs[name], asked.read_offset
+        while True:
+            is_last = run.ended.wait(0.05)
+            path = self._printed_by(run, stream)
+            data = path.read_bytes()[offset:] if path.exists() else b""
+            for at in range(0, len(data), self.part_bytes):
+                yield oracle_of("ReadResponse")(data=data[at : at + self.part_bytes]).SerializeToString()
+            offset += len(data)
+            if is_last:
+                return
+
+    def _printed_by(self, run: _Run, stream: str) -> Path:
+        return self.printed / f"{run.name.rpartition('/')[2]}-{stream}"
 
     def cancel_operation(self, request: Any) -> Any:
         """Kill the process, but not what it has started."""
@@ -124,6 +155,13 @@ class ExecutionServer(ReapiServer):
         if run.process is not None:
             run.process.kill()
         return b""
+
+    def ended_run(self, name: str, code: int) -> _Run:
+        """Return an execution that has ended with a status."""
+        run, response = _Run(name), oracle_of("ExecuteResponse")()
+        response.status.code = code
+        self._end(run, response)
+        return run
 
     def _run(self, run: _Run, request: Any) -> None:
         response = oracle_of("ExecuteResponse")()
@@ -161,29 +199,32 @@ class ExecutionServer(ReapiServer):
         for path in command.output_paths:
             (here / path).parent.mkdir(parents=True, exist_ok=True)
         env = {one.name: one.value for one in command.environment_variables}
+        printed = [self._printed_by(run, stream) for stream in ("stdout", "stderr")]
         try:
-            run.process = subprocess.Popen(
-                list(command.arguments),
-                cwd=here,
-                env={"TMPDIR": str(self.folder), **env},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            with printed[0].open("wb") as stdout, printed[1].open("wb") as stderr:
+                run.process = subprocess.Popen(
+                    list(command.arguments),
+                    cwd=here,
+                    env={"TMPDIR": str(self.folder), **env},
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
         except OSError as error:
             response.result.exit_code, response.result.stderr_raw = 127, str(error).encode()
             return
         if run.is_cancelled:
             run.process.kill()
         try:
-            out, err = run.process.communicate(timeout=action.timeout.seconds + action.timeout.nanos / 1e9)
+            run.process.wait(action.timeout.seconds + action.timeout.nanos / 1e9)
         except subprocess.TimeoutExpired:
             os.killpg(run.process.pid, signal.SIGKILL)
-            out, err = run.process.communicate()
+            run.process.wait()
             response.status.code = _DEADLINE
         result = response.result
-        result.exit_code, result.stdout_raw, result.stderr_raw = run.process.returncode, out, err
+        result.exit_code = run.process.returncode
+        result.stdout_raw, result.stderr_raw = (path.read_bytes() for path in printed)
         result.execution_metadata.worker = "worker-1"
         for path in command.output_paths:
             self._collect(path, here / path, result)

@@ -968,8 +968,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-67": (
         M(
             "orch23/engine/worker_threads.py",
-            "(self.jobs if pool == _JOBS else self.sizes[pool])",
-            "(1 if pool == _JOBS else self.sizes[pool])",
+            "return math.inf if self.jobs is None else self.jobs",
+            "return 1",
         ),
     ),
     # ---- contradictions

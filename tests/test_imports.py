@@ -137,8 +137,10 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.cache.grpc_calls": set(),  # likewise
         "orch23.cache.object_store": set(),  # likewise, by a library for all vendors
         "orch23.cache.registry": set(),  # it loads the backend of a URL
+        "orch23.cache.client_certificate": set(),  # a key is compared with its certificate
         "orch23.execute.remote.dask_engine": set(),  # to the scheduler that the user names
         "orch23.execute.remote.dask_scheduler": set(),  # certificates
+        "orch23.execute.remote.dask_submission": set(),  # exceptions of its library
         "orch23.execute.remote.dask_worker": set(),  # on a worker
         "orch23.cli.file_events": set(),  # watchfiles, whose package has an interface for asyncio
         "orch23.model.plugins": set(),  # it loads what a registry, a class of orch23 or a plugin names

@@ -89,7 +89,7 @@ def read_batch(
     try:
         reply = server.unary(_BATCH_READ, request, BatchReadBlobsResponse, size_bytes)
     except (StatusFault, TooLargeError) as error:
-        _refuse(error)
+        _refuse(error, len(digests))
     _check_digests(_BATCH_READ, asked, [one.digest for one in reply.responses])
     found: dict[Digest, bytes | BlobFault | None] = {}
     for one in reply.responses:
@@ -122,7 +122,7 @@ def put_batch(server: Instance, blobs: Mapping[Digest, bytes], *, is_compressed:
     try:
         reply = server.unary(_BATCH_UPDATE, request, BatchUpdateBlobsResponse, size_bytes)
     except (StatusFault, TooLargeError) as error:
-        _refuse(error)
+        _refuse(error, len(blobs))
     _check_digests(_BATCH_UPDATE, sent, [one.digest for one in reply.responses])
     if len(reply.responses) != len(sent):
         no_sense(_BATCH_UPDATE, "it lacks digests")
@@ -158,7 +158,10 @@ def _fault(method: str, status: RpcStatus | None) -> BlobFault | None:
     return BlobFault(fault.message, transient=fault.transient)
 
 
-def _refuse(error: StatusFault | TooLargeError) -> NoReturn:
+def _refuse(error: StatusFault | TooLargeError, blobs: int) -> NoReturn:
     if isinstance(error, TooLargeError) or error.name == "UNIMPLEMENTED":
+        raise UnusableBatchesError from None
+    # The status of a batch that is larger than the server accepts, whatever it has stated.
+    if error.name == "INVALID_ARGUMENT" and blobs > 1:
         raise UnusableBatchesError from None
     raise error

@@ -37,6 +37,8 @@ from orch23.reapi.wire import DecodeError, decode
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from orch23.cache.client_certificate import ClientCertificate
+
     Credentials: TypeAlias = Callable[[str], Mapping[str, str]]
 
 _Result = TypeVar("_Result")
@@ -51,13 +53,14 @@ _QUESTION_DIGESTS = 10_000
 """Digests in one question: less than 1 MB."""
 
 
-def open_grpc(url: str, credentials: "Credentials") -> "GrpcCache":
-    """Return the cache at a URL with `grpc` or `grpcs`; no connection is opened yet."""
+def open_grpc(url: str, credentials: "Credentials", certificate: "ClientCertificate | None" = None) -> "GrpcCache":
+    """Return the cache at a URL with `grpc` or `grpcs`; no connection is opened yet. `certificate` is for `grpcs`."""
     import grpc  # noqa: F401, PLC0415 - an extra: it must be there
 
     parts = urlsplit(url)
     trusted = None if parts.scheme.lower() == "grpc" else _root_certificates
-    calls = GrpcCalls(f"dns:///{parts.netloc}", trusted)
+    files = None if certificate is None else certificate.read_valid()
+    calls = GrpcCalls(f"dns:///{parts.netloc}", trusted, files)
     return GrpcCache(calls, unquote(parts.path).strip("/"), lambda: credentials(url))
 
 
@@ -180,11 +183,15 @@ class GrpcCache:
 
     def read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | None]:
         """See the port."""
+        for digest in digests:
+            checked_sha256(digest)
         found = self._read_batch(digests) or {}
         return {digest: one for digest, one in found.items() if not isinstance(one, CacheFault)}
 
     def put_batch(self, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:
         """See the port."""
+        for digest in blobs:
+            checked_sha256(digest)
         if self._takes_entries:
             self._check_writable()
         faults = self._put_batch(blobs)

@@ -6,11 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from orch23.cache.bounds import MAX_ENTRY_BYTES
+from orch23.cache.client_certificate import tls_fault
 from orch23.model.errors import CacheFault
 from orch23.reapi.wire import DecodeError, Message, decode, encode
 
 if TYPE_CHECKING:
     import grpc
+
+    from orch23.cache.client_certificate import CertificateFiles
 
 M = TypeVar("M", bound=Message)
 
@@ -65,9 +68,17 @@ def deadline_s(size_bytes: int) -> float:
 class GrpcCalls:
     """Calls of one server. Threads and connections of the library start with the first one."""
 
-    def __init__(self, target: str, root_certificates: Callable[[], bytes | None] | None) -> None:
-        """Set the address of the server, and what returns the certificates to trust; None for no encryption."""
-        self._target, self._root_certificates = target, root_certificates
+    def __init__(
+        self,
+        target: str,
+        root_certificates: Callable[[], bytes | None] | None,
+        certificate: "CertificateFiles | None" = None,
+    ) -> None:
+        """Set the address of the server, and what returns the certificates to trust; None for no encryption.
+
+        `certificate` is that of this client, for a server that demands one.
+        """
+        self._target, self._root_certificates, self._certificate = target, root_certificates, certificate
         self._lock = threading.Lock()
         self._made: grpc.Channel | None = None
         self._is_closed = False
@@ -161,7 +172,8 @@ class GrpcCalls:
             if self._root_certificates is None:
                 self._made = grpc.insecure_channel(self._target, _OPTIONS)
             else:
-                trusted = grpc.ssl_channel_credentials(self._root_certificates())
+                own = () if self._certificate is None else (self._certificate.key, self._certificate.certificate)
+                trusted = grpc.ssl_channel_credentials(self._root_certificates(), *own)
                 self._made = grpc.secure_channel(self._target, trusted, _OPTIONS)
             return self._made
 
@@ -225,7 +237,7 @@ def _guarded(method: str, call: Callable[[], Any]) -> Any:
 
 def status_fault(method: str, name: str, detail: str, details: bytes = b"") -> StatusFault:
     """Return the fault that is a status of gRPC, with the text of the server."""
-    line = detail.partition("\n")[0][:_DETAIL_CHARACTERS]
+    line = tls_fault(detail) or detail.partition("\n")[0][:_DETAIL_CHARACTERS]
     shown = "".join(one if one.isprintable() else "?" for one in line)
     text = f"{_short(method)} failed: {name}" + (f", {shown}" if shown else "")
     if name in _LOGIN:

@@ -19,7 +19,7 @@ from orch23.reapi.messages import (
     WriteResponse,
 )
 
-_READ, _WRITE = "/google.bytestream.ByteStream/Read", "/google.bytestream.ByteStream/Write"
+READ, _WRITE = "/google.bytestream.ByteStream/Read", "/google.bytestream.ByteStream/Write"
 _QUERY_WRITE = "/google.bytestream.ByteStream/QueryWriteStatus"
 _RESUMED = 3
 
@@ -31,7 +31,7 @@ def read(server: Instance, digest: Digest, offset: int, *, is_compressed: bool) 
     """Yield an empty chunk before those of a blob from an offset on; nothing if there is none."""
     # The offset is that of the blob, also if it is sent compressed.
     request = ReadRequest(resource_name=server.prefix + _name(digest, is_compressed=is_compressed), read_offset=offset)
-    replies = server.calls.read(_READ, request, ReadResponse, server.headers(), deadline_s(digest.size_bytes))
+    replies = server.calls.read(READ, request, ReadResponse, server.headers(), deadline_s(digest.size_bytes))
     try:
         waiting = [next(replies, ReadResponse()).data]
         yield b""
@@ -40,7 +40,7 @@ def read(server: Instance, digest: Digest, offset: int, *, is_compressed: bool) 
     except AbsentError:
         return
     except TooLargeError:
-        no_sense(_READ, "a part of a blob is too large")
+        no_sense(READ, "a part of a blob is too large")
     finally:
         replies.close()
 

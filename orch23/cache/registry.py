@@ -15,8 +15,10 @@ from orch23.model.server_url import is_loopback
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from orch23.cache.client_certificate import ClientCertificate
+
     Credentials: TypeAlias = Callable[[str], Mapping[str, str]]
-    Opener: TypeAlias = Callable[[str, Credentials], SharedCache]
+    Opener: TypeAlias = Callable[..., SharedCache]
 
 # The scheme of the URL -> the function that opens it, and the library of an extra that it imports. A scheme ends in `s`
 # if its connection is encrypted.
@@ -40,13 +42,17 @@ def no_credentials(_url: str) -> Mapping[str, str]:
     return {}
 
 
-def open_shared_cache(url: str, credentials: "Credentials" = no_credentials) -> SharedCache:
+def open_shared_cache(
+    url: str, credentials: "Credentials" = no_credentials, certificate: "ClientCertificate | None" = None
+) -> SharedCache:
     """Return the shared cache of a URL or of the path of a directory. It is not called yet.
 
     `credentials` gets the URL without its user name and password, and returns headers that log in to it; it is called
-    before each request, and has priority over the name and password of the URL.
+    before each request, and has priority over the name and password of the URL. A server with grpcs gets the
+    `certificate`, whose files are read here.
 
     Raises:
+        CacheFault: the certificate has expired.
         ConfigurationError: the URL cannot be used, or the library of an extra is not installed.
 
     """
@@ -69,7 +75,7 @@ def open_shared_cache(url: str, credentials: "Credentials" = no_credentials) -> 
         return found
 
     headers(clean)
-    return _open(scheme, clean, headers)
+    return _open(scheme, clean, headers, certificate if scheme == "grpcs" else None)
 
 
 def shown_url(url: str) -> str:
@@ -117,12 +123,14 @@ def _refuse(why: str | None) -> None:
         raise url_error(why)
 
 
-def _open(scheme: str, url: str, credentials: "Credentials") -> SharedCache:
+def _open(
+    scheme: str, url: str, credentials: "Credentials", certificate: "ClientCertificate | None" = None
+) -> SharedCache:
     name, library = _OPENERS[scheme]
     module, _, function = name.rpartition(".")
     try:
         opener: Opener = getattr(import_module(module), function)
-        return opener(url, credentials)
+        return opener(url, credentials) if certificate is None else opener(url, credentials, certificate)
     except ModuleNotFoundError as error:
         if not library or (error.name or "").startswith("orch23."):
             raise

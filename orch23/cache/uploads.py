@@ -158,7 +158,7 @@ class Uploads:
 
     def _send_blobs(self, sources: Mapping[Digest, ChunkSource]) -> None:
         """Upload blobs in one request, if it can have several; those that were not stored by it one by one."""
-        sent = self._put_together(sources) if len(sources) > 1 else ()
+        sent = self._put_together(sources) if len(sources) > 1 and self._availability.is_on else ()
         for digest in sent:
             self._end_blob(digest, is_sent=True)
         for digest, source in sources.items():

@@ -1,7 +1,7 @@
 """Make the parts of a build: executor, providers, ledger, conversations, worker."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from decimal import Decimal
 from functools import partial
@@ -32,15 +32,13 @@ from orch23.engine.worker import Worker
 from orch23.execute.launch import weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.program_runner import LocalProgramRunner
-from orch23.execute.registry import executors_of
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, no_sandbox_error, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import UsageError
 from orch23.model.event import BATCH_MARK, Event, Observer, Warned
 from orch23.model.parsing import json_at
-from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Pipeline, Stage, StopConditions
-from orch23.model.ports import Executor, Surroundings
+from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Stage, StopConditions
+from orch23.model.ports import Surroundings
 from orch23.model.step import Grant
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.providers.adapter import ProviderContext
@@ -52,6 +50,7 @@ from orch23.store.run_logs import AttemptFiles
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
+    from orch23.cli.placement import Placement
     from orch23.cli.shared_budget import SharedBudget
     from orch23.engine.batch_calls import BatchCalls
     from orch23.engine.deferred_stages import LaterBatches
@@ -92,32 +91,21 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     approve: Callable[[Project, Preview], None] | None = None
 
 
-def executor_of(request: BuildRequest, pipeline: Pipeline) -> str:
-    """Return the name of the executor of a build.
-
-    Raises:
-        UsageError: the command line replaces the executor of a plugin, whose version is in the keys of stages.
-
-    """
-    if request.executor is None or request.executor == pipeline.executor:
-        return pipeline.executor
-    if pipeline.executor not in EXECUTORS:
-        message = f"`--executor` cannot replace `{pipeline.executor}`, the executor of a plugin"
-        raise UsageError(Diagnostic("E641", message, hint="remove `executor` from the pipeline, or the option"))
-    return request.executor
-
-
 class BuildParts(Struct, frozen=True, kw_only=True):
     """Makes the parts of one build. Those that need closing are closed by `stack`, the last one first.
 
-    `sync` makes the events of `observer` durable; `folder` gets the texts of attempts.
+    `sync` makes the events of `observer` durable; `folder` gets the texts of attempts. `jobs` is the maximum of stages
+    that run at once, None without one. `name_of` returns the executor of a stage, `elsewhere` are those in use other
+    than the local one.
     """
 
     project: Project
     request: BuildRequest
     session: Session
     sandbox: SandboxLauncher
-    jobs: int
+    jobs: int | None
+    name_of: Callable[[Stage | ForeachStage], str]
+    elsewhere: Collection[str]
     secrets: Secrets
     consent: Consent
     observer: Observer
@@ -134,7 +122,8 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         """
         request, session, sources = self.request, self.session, self.project.tools.sources
         pipeline = self.project.pipeline
-        executor, context, ledger = self._executor(local), self._provider_context(), self._ledger()
+        placement = self._placement(local, look) if self.elsewhere else None
+        context, ledger = self._provider_context(), self._ledger()
         # `--replay` and `--offline` neither submit nor collect.
         batches = (
             None if (request.replay or request.offline) and not request.cancels else self._batches(context, ledger)
@@ -154,6 +143,10 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             batches=batches,
         )
         self._check_ready(conversations, look)
+        if placement is not None:
+            from orch23.cli.placement import check_connections  # noqa: PLC0415 - few builds run elsewhere
+
+            check_connections(session.state.plan, placement, look)
         network = NetworkAccess(
             partial=session.store.partial_downloads,
             environ=context.environ,
@@ -176,7 +169,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             session=session,
             worker=Worker(
                 session=session,
-                executor=executor,
+                executor_of=(lambda _: local) if placement is None else placement.executors.of,
                 models=Models(
                     requests=RequestBuilder(
                         self.secrets,
@@ -196,15 +189,20 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                     live=request.live,
                     watcher=request.watcher,
                 ),
-                is_isolated=lambda: executor is not local or self.sandbox.choice.launcher is not None,
+                is_isolated=lambda stage: not self._is_here(stage) or self.sandbox.choice.launcher is not None,
             ),
             committer=Committer(session),
-            executor=executor,
+            cancel_steps=local.cancel if placement is None else placement.executors.cancel,
             ledger=ledger,
             observer=self.observer,
             clock=monotonic,
             options=BuildOptions(
-                selection=request.selection, jobs=self.jobs, keep_going=request.keep_going, waits=request.wait
+                selection=request.selection,
+                jobs=self.jobs,
+                keep_going=request.keep_going,
+                waits=request.wait,
+                places={} if placement is None else placement.places,
+                place_of=(lambda _: "") if placement is None else placement.place_of,
             ),
             cancel_calls=cancel_calls,
             stop_waiting=context.stop,
@@ -246,7 +244,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
     def _check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
         pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox
-        plan, executor = self.session.state.plan, executor_of(self.request, pipeline)
+        plan = self.session.state.plan
 
         def ask_consent(grants: Sequence[Grant]) -> bool:
             # Without a place to store the answer, the next build would ask the same question.
@@ -264,38 +262,44 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         ).check(plan, look)
         SandboxPreflight(
             pipeline=pipeline,
-            is_elsewhere=executor not in EXECUTORS,
+            is_checked=lambda node: self.name_of(node) in EXECUTORS,
+            is_here=self._is_here,
             allowed=self.request.allow_unsandboxed,
-            # A worker refuses an action that it has no sandbox for.
-            missing=lambda: (
-                no_sandbox_error(sandbox.choice)
-                if executor == LOCAL_EXECUTOR and sandbox.choice.launcher is None
-                else None
-            ),
+            missing=lambda: no_sandbox_error(sandbox.choice) if sandbox.choice.launcher is None else None,
             refused=not_allowed_error(),
             weak=lambda: weak_sandbox_error(sandbox.tier),
         ).check(plan, look)
 
-    def _executor(self, local: LocalExecutor) -> Executor:
-        """Return the executor that the command line or the pipeline names: the local one, or another."""
-        pipeline, request = self.project.pipeline, self.request
-        name = executor_of(request, pipeline)
-        if name == LOCAL_EXECUTOR:
-            return local
-        from orch23.cli.shared_cache import cache_of_workers  # noqa: PLC0415 - few builds run elsewhere
+    def _is_here(self, node: Stage | ForeachStage) -> bool:
+        return self.name_of(node) == LOCAL_EXECUTOR
 
-        surroundings = Surroundings(
-            contents=self.project.store.contents,
-            workers=self.jobs,
-            environ=self.project.settings.environ,
-            redact=self.secrets.redact,
-            scheduler=request.scheduler,
-            cache=cache_of_workers(self.project, request.cache, self.consent),
-            warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
-        )
-        executor = executors_of(pipeline.plugins)[name](surroundings)
-        self.stack.callback(executor.close)
-        return executor
+    def _placement(self, local: LocalExecutor, look: Callable[[], Preview]) -> "Placement":
+        """Return the executors of the stages, for a build some of whose stages run elsewhere."""
+        from orch23.cli.placement import check_offline, place_stages  # noqa: PLC0415 - few builds run elsewhere
+        from orch23.cli.shared_cache import cache_of_workers  # noqa: PLC0415 - as above
+        from orch23.execute.server_login import engine_opener  # noqa: PLC0415 - as above
+        from orch23.store.running_actions import RunningActions  # noqa: PLC0415 - as above
+
+        pipeline, request = self.project.pipeline, self.request
+        cache = cache_of_workers(self.project, request.cache, self.consent)
+        if request.offline:
+            check_offline(pipeline, self.name_of, request.scheduler, cache, look)
+
+        def surroundings(workers: int) -> Surroundings:
+            return Surroundings(
+                contents=self.project.store.contents,
+                workers=workers,
+                environ=self.project.settings.environ,
+                redact=self.secrets.redact,
+                open_cache=engine_opener(self.project.settings.root, self.project.settings.environ),
+                scheduler=request.scheduler,
+                cache=cache,
+                running=RunningActions(self.project.store.folder / "running-actions"),
+                warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
+            )
+
+        nodes = tuple(map(self.session.state.plan.nodes.__getitem__, request.selection.nodes(self.session.state.plan)))
+        return place_stages(pipeline, nodes, self.name_of, local, self.jobs, surroundings, self.stack.callback)
 
     def _provider_context(self) -> ProviderContext:
         """Return what providers may use: the environment, files, grants and a runner for programs."""

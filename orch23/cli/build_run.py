@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,18 @@ from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas
-from orch23.cli.build_parts import BuildParts, BuildRequest, executor_of
+from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
-from orch23.cli.project_loading import Project, open_build_session, open_read_session
+from orch23.cli.project_loading import Project, open_build_session, open_read_session, usual_executor
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.build import Build
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.ledger import run_limits
-from orch23.engine.preflight import may_call_program, may_use_sandbox
+from orch23.engine.preflight import may_call_program, may_have_process, may_use_sandbox
 from orch23.engine.session import Session, lock_path
+from orch23.engine.worker_threads import executor_of
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
@@ -45,7 +46,7 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
-from orch23.model.pipeline import LOCAL_EXECUTOR, PathInput, SliceInput, Stage
+from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, PathInput, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.providers.prices import decimal_text
 from orch23.report.observers import Fanout, RedactingObserver
@@ -56,6 +57,7 @@ from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
 
 if TYPE_CHECKING:
+    from orch23.cli.placement import NameOf
     from orch23.cli.shared_cache import OpenedCache
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -180,8 +182,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         if project.last_build is not None:
             project.last_build.check_current(store)
         sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
-        is_here = executor_of(request, pipeline) == LOCAL_EXECUTOR
-        needs_sandbox = may_use_sandbox if is_here else may_call_program
+        name_of = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, request.executor))
+        needs_sandbox = partial(_needs_sandbox, name_of)
         # The self-test of the sandbox starts processes: it runs in parallel with the steps below.
         if any(map(needs_sandbox, pipeline.stages)):
             sandbox.choose_in_background()
@@ -208,13 +210,17 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
         fanout = Fanout(journal, StateFile(folder / "state.json", settings.clock), screen)
-        jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
+        selected = request.selection.nodes(session.state.plan)
+        elsewhere = _elsewhere([session.state.plan.nodes[name] for name in selected], name_of)
+        jobs, workers = _limits(request.jobs or pipeline.jobs, is_mixed=bool(elsewhere))
         parts = BuildParts(
             project=project,
             request=request,
             session=session,
             sandbox=sandbox,
             jobs=jobs,
+            name_of=name_of,
+            elsewhere=elsewhere,
             secrets=secrets,
             consent=consent,
             observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
@@ -227,7 +233,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         local = LocalExecutor(
             sandbox_dirs=sandbox_dirs,
             contents=store.contents,
-            workers=jobs,
+            workers=workers,
             interpreters=project.facts.path_of,
             redact=secrets.redact,
             launcher=sandbox,
@@ -238,12 +244,12 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # question to the user must not wait for hours.
         build = parts.checked_build(local, lambda: preview(open_again(), request.selection))
         uses_sandbox = any(map(needs_sandbox, session.state.plan.nodes.values()))
-        tier = sandbox.tier if uses_sandbox else "unused"
-        selected = request.selection.nodes(session.state.plan)
+        tier = sandbox.tier if uses_sandbox else "of the workers" if elsewhere else "unused"
         at_rest = build.unaffected.intersection(selected)
-        began = _run_started(project, session, journal.run_id, jobs, tier, at_rest)
+        began = _run_started(project, session, journal.run_id, jobs or 0, tier, at_rest)
         build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits), **_machine())))
         _report_plan(session.state.plan, selected - at_rest, build.observer)
+        _warn_about_scheduler(build, request, settings.environ, is_used=bool(elsewhere))
         if _warn_about_sandbox(build, tier) and tier == LANDLOCK_TIER:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
             stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
@@ -251,6 +257,25 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # Last entered, first left: the index is saved while the journal and the executor are still open.
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         yield build
+
+
+def _needs_sandbox(name_of: "NameOf", node: Stage | ForeachStage) -> bool:
+    """Return whether a stage may use the sandbox of this machine."""
+    return (may_use_sandbox if name_of(node) == LOCAL_EXECUTOR else may_call_program)(node)
+
+
+def _elsewhere(nodes: Sequence[Stage | ForeachStage], name_of: "NameOf") -> frozenset[str]:
+    """Return the names of the executors, other than the local one, that processes of some stages need."""
+    return frozenset(name for node in nodes if (name := name_of(node)) != LOCAL_EXECUTOR and may_have_process(node))
+
+
+def _limits(jobs: int | None, *, is_mixed: bool) -> tuple[int | None, int]:
+    """Return how many stages run at once, None for as many as there are places, and how many processes on this machine.
+
+    Beside a cluster, `jobs` is the number of its slots.
+    """
+    cores = os.cpu_count() or 1
+    return (jobs, min(jobs or cores, cores)) if is_mixed else (jobs or cores, jobs or cores)
 
 
 def _open_cache(
@@ -267,7 +292,7 @@ def _open_cache(
         write=request.cache_write,
         consent=consent,
         secrets=secrets,
-        executor=executor_of(request, project.pipeline),
+        executor=request.executor,
         offline=request.offline,
     )
     if opened.results is not None:
@@ -306,6 +331,18 @@ def _report_plan(plan: Plan, to_decide: Collection[str], observer: Observer) -> 
     stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in to_decide}
     needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
     observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
+
+
+_NO_EXECUTOR = (
+    "`--scheduler` has no effect: all steps run on this machine; add `--executor dask` or `--executor reapi`, or name "
+    "the executor in the pipeline"
+)
+
+
+def _warn_about_scheduler(build: Build, request: BuildRequest, environ: Mapping[str, str], *, is_used: bool) -> None:
+    # Who sets the variable for all builds knows that some run here.
+    if request.scheduler and not is_used and not environ.get("ORCH23_BUILD_SCHEDULER"):
+        build.observer.notice(Event(Warned(), _NO_EXECUTOR, level="warning"))
 
 
 def _warn_about_sandbox(build: Build, tier: str) -> bool:

@@ -50,8 +50,8 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E664": (
         "nothing to show",
-        "The stage has no result yet, or its attempts have nothing of this kind. See `orch23 log`, or run `orch23 "
-        "build STAGE`.",
+        "The stage has no result yet, its attempts have nothing of this kind, or its result was made elsewhere: see "
+        "the message. `orch23 log` shows what ran; `orch23 build STAGE` makes a result, `--force STAGE` another one.",
     ),
     "E667": (
         "no working directory",

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from orch23.cli.console import Console
-from orch23.cli.parameters import load_action, plain_names, run_action
+from orch23.cli.parameters import EXECUTORS, load_action, plain_names, run_action
 from orch23.model.errors import ExitCode
 
 # A function that only carries options, arguments and the help text of a command.
@@ -177,6 +177,10 @@ model_options = _options(
 cache_options = _options(
     option("--cache", metavar="URL", help="Use this shared cache; `off` uses none."),
     option("--cache-write", is_flag=True, help="Store results in the shared cache."),
+)
+executor_options = _options(
+    option("--executor", type=click.Choice(EXECUTORS), help="Run steps on this machine or on a cluster."),
+    option("--scheduler", metavar="ADDRESS", default="", help="Use the cluster of this scheduler."),
 )
 budget_option = option("--budget", metavar="USD", help="Spend at most this; replaces max_cost_usd.")
 unsandboxed_option = option(

@@ -8,14 +8,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from orch23.cache.bounds import guarded
+from orch23.cache.client_certificate import client_certificate, validity_fault
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.cache.registry import no_credentials, open_shared_cache, shown_url
 from orch23.cli.consent import Consent
 from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import cache_address
-from orch23.cli.shared_cache import credentials_of, granted_settings, signatures_of
+from orch23.cli.shared_cache import granted_settings, signatures_of
 from orch23.decide.secrets import secrets_from
 from orch23.execute.credential_helper import credential_helper
+from orch23.execute.server_login import cache_opener, credentials_of
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, DeclaredCache, Pipeline
@@ -37,6 +39,8 @@ _CACHE_OPTION: Final = "ORCH23_BUILD_CACHE"
 _EXECUTOR_OPTION: Final = "ORCH23_BUILD_EXECUTOR"
 _WRITE_OPTION: Final = "ORCH23_BUILD_CACHE_WRITE"
 _SCHEDULER_OPTION: Final = "ORCH23_BUILD_SCHEDULER"
+_WORKER_SCHEDULER: Final = "ORCH23_WORKER_SCHEDULER"
+_WORKER_CACHE: Final = "ORCH23_WORKER_CACHE"
 _YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
@@ -55,6 +59,7 @@ def sharing_findings(
     for found in (
         *_caught("shared cache", lambda: _cache(declared, options, root, environ, trust_command, online=online)),
         *_caught("executor", lambda: _executor(pipeline, declared, options, root, environ, online=online)),
+        *_caught("worker", lambda: _worker(here, environ)),
     ):
         yield replace(found, value=redact(found.value), hint=redact(found.hint))
 
@@ -93,9 +98,12 @@ def _cache(
     address = shown_url(settings.url)
     yield DoctorFinding("shared cache", f"{address}{_source(options, environ)}: {_mode(settings, options)}")
     yield from _caught("cache keys", lambda: _keys(settings, root, environ))
-    of_helper = [*_caught("credential helper", lambda: _helper(settings, root, environ))]
-    yield from of_helper
-    if not all(one.ok for one in of_helper):
+    logins = [
+        *_caught("credential helper", lambda: _helper(settings.url, root, environ)),
+        *_caught("client certificate", lambda: _certificate("client certificate", settings.url, environ)),
+    ]
+    yield from logins
+    if not all(one.ok for one in logins):
         return
     yield from _caught("cache access", lambda: _access(settings, root, environ, online=online))
 
@@ -129,10 +137,22 @@ def _keys(settings: CacheSettings, root: Path, environ: Mapping[str, str]) -> It
         yield DoctorFinding("cache keys", f"{listed}; you have none, so nothing is stored", ok=False, hint=hint)
 
 
-def _helper(settings: CacheSettings, root: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
-    helper = credential_helper(settings.url, root, environ)
+def _helper(url: str, root: Path, environ: Mapping[str, str], name: str = "") -> Iterator[DoctorFinding]:
+    helper = credential_helper(url, root, environ)
     if helper is not None:
-        yield DoctorFinding("credential helper", f"{helper.program}, named in {HELPER_VARIABLE}")
+        yield DoctorFinding(f"{name}credential helper", f"{helper.program}, named in {HELPER_VARIABLE}")
+
+
+def _certificate(name: str, url: str, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
+    """Give the certificate that a server with grpcs gets."""
+    certificate = client_certificate(environ) if url.lower().startswith("grpcs://") else None
+    if certificate is None:
+        return
+    files = certificate.read()
+    if (fault := validity_fault(certificate.certificate, files)) is not None:
+        yield DoctorFinding(name, fault, ok=False, hint="renew it")
+    else:
+        yield DoctorFinding(name, f"{certificate.certificate}, valid until {files.ends:%Y-%m-%d}")
 
 
 def _access(
@@ -187,22 +207,35 @@ def _executor(
     *,
     online: bool,
 ) -> Iterator[DoctorFinding]:
-    own = LOCAL_EXECUTOR if pipeline is None else pipeline.executor
-    name = environ.get(_EXECUTOR_OPTION) or own
-    if name == LOCAL_EXECUTOR:
-        return
+    own, of_pools = (LOCAL_EXECUTOR, ()) if pipeline is None else (pipeline.executor, pipeline.pool_executors.values())
+    for name in dict.fromkeys((environ.get(_EXECUTOR_OPTION) or own, *of_pools)):
+        if name != LOCAL_EXECUTOR:
+            yield from _one_executor(name, declared, options, root, environ, online=online)
+
+
+def _one_executor(
+    name: str,
+    declared: DeclaredCache,
+    options: CacheOptions,
+    root: Path,
+    environ: Mapping[str, str],
+    *,
+    online: bool,
+) -> Iterator[DoctorFinding]:
     if name == "reapi":
-        yield from _server(root, environ.get(_SCHEDULER_OPTION, ""), online=online)
+        yield from _server(root, environ, online=online)
         return
     if name != "dask":
         yield DoctorFinding("executor", f"`{name}`, of a plugin")
         return
     from orch23.execute.remote.dask_engine import count_slots  # noqa: PLC0415 - few builds run elsewhere
-    from orch23.execute.remote.dask_scheduler import check_scheduler  # noqa: PLC0415 - likewise
+    from orch23.execute.remote.dask_scheduler import check_scheduler, security_of  # noqa: PLC0415 - likewise
     from orch23.execute.remote.engine import EngineFault  # noqa: PLC0415 - likewise
 
     address = environ.get(_SCHEDULER_OPTION, "")
     check_scheduler(address)
+    if address.startswith("tls://"):
+        security_of(address, "client")
     settings, _ = granted_settings(declared, environ, options, Consent.of(root, environ))
     if not settings.reads:
         value = f"`{name}` needs a shared cache, through which workers get files, and none is used"
@@ -221,7 +254,23 @@ def _executor(
     yield DoctorFinding("executor", value, ok=bool(slots), hint=hint)
 
 
-def _server(root: Path, address: str, *, online: bool) -> Iterator[DoctorFinding]:
+def _worker(here: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
+    """Give what `orch23 worker` would use, if variables name its scheduler."""
+    address = environ.get(_WORKER_SCHEDULER, "")
+    if not address:
+        return
+    from orch23.execute.remote.dask_scheduler import check_scheduler, security_of  # noqa: PLC0415 - few machines
+
+    check_scheduler(address)
+    if address.startswith("tls://"):
+        security_of(address, "worker")
+    yield DoctorFinding("worker", f"with the scheduler {address}, which was not asked")
+    url = cache_address(here, environ.get(_WORKER_CACHE)) or ""
+    yield from _caught("worker credential helper", lambda: _helper(url, here, environ, "worker "))
+    yield from _caught("worker certificate", lambda: _certificate("worker certificate", url, environ))
+
+
+def _server(root: Path, environ: Mapping[str, str], *, online: bool) -> Iterator[DoctorFinding]:
     """Give whether a server of the Remote Execution API is named, and with `online` whether it runs actions."""
     from orch23.execute.remote.engine import EngineFault  # noqa: PLC0415 - few builds run elsewhere
     from orch23.execute.remote.reapi_address import reapi_address  # noqa: PLC0415 - likewise
@@ -229,12 +278,17 @@ def _server(root: Path, address: str, *, online: bool) -> Iterator[DoctorFinding
     from orch23.store.content_store import DiskContentStore  # noqa: PLC0415 - likewise
     from orch23.store.project_store import STORE_NAME  # noqa: PLC0415 - likewise
 
-    url = reapi_address(address).url
+    address = environ.get(_SCHEDULER_OPTION, "")
+    url = shown_url(reapi_address(address).url)
+    of_certificate = [*_caught("executor certificate", lambda: _certificate("executor certificate", url, environ))]
+    yield from of_certificate
+    if not all(one.ok for one in of_certificate):
+        return
     if not online:
         yield DoctorFinding("executor", f"`reapi`, with the server {url}, which was not asked (`--online`)")
         return
     try:
-        check_server(address, DiskContentStore(root / STORE_NAME / "cas"))
+        check_server(address, DiskContentStore(root / STORE_NAME / "cas"), cache_opener(root, environ))
     except EngineFault as fault:
         hint = "check its address, its instance, and that it runs"
         yield DoctorFinding("executor", fault.reason, ok=False, hint=hint)

@@ -20,7 +20,8 @@ PARSED_FACT = "parsed"
 class PipelineArguments(Struct, frozen=True, kw_only=True):
     """The pipeline and stages on a command line, how they select, and what overrides the pipeline's own values.
 
-    The fields are the names of the parameters of commands. `cache` is the shared cache as the user names it.
+    The fields are the names of the parameters of commands. `cache` is the shared cache as the user names it. `executor`
+    replaces that of the pipeline; `scheduler` is the address that executors use.
     """
 
     arguments: tuple[str, ...] = ()
@@ -33,6 +34,8 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     model: str | None = None
     cache: str | None = None
     cache_write: bool = False
+    executor: str | None = None
+    scheduler: str = ""
     offline: bool = False
 
 

@@ -273,6 +273,8 @@ def arguments_of(console: Console, plan: PlanFile, args: PipelineArguments) -> P
         model=options.model,
         cache=args.cache,
         cache_write=args.cache_write,
+        executor=args.executor,
+        scheduler=args.scheduler,
     )
 
 

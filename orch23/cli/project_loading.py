@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.author_data import check_schema_file
+from orch23.cli.parameters import EXECUTORS
 from orch23.cli.partial_build import LastBuild, PartialBuild, SinceLastBuild, partial_build, since_last_build
 from orch23.engine.facts import FactFinder
 from orch23.engine.ownership import OtherPipelines
@@ -25,11 +27,12 @@ from orch23.engine.session import (
     lock_path,
     open_session,
 )
+from orch23.engine.worker_threads import executor_of
 from orch23.execute.git_repository import GitRepository
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.errors import InvalidInputError, Orch23Error
+from orch23.model.errors import InvalidInputError, Orch23Error, UsageError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import CACHE_VARIABLE, Pipeline, Stage
 from orch23.model.plan import CompileCache
@@ -180,11 +183,28 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
 def _project(
     settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore, tools: PlanningTools, facts: FactFinder
 ) -> Project:
-    """Return the project of a pipeline, and tell the facts which plugins and which executor it names."""
-    facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
+    """Return the project of a pipeline, and tell the facts which plugins and which executors it names."""
+    pipeline = loaded.pipeline
+    facts.plugins = pipeline.plugins
+    facts.executor_of = partial(executor_of, pipeline=pipeline, usual=pipeline.executor)
     return Project(
         settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=GitRepository(root=settings.root)
     )
+
+
+def usual_executor(pipeline: Pipeline, named: str | None) -> str:
+    """Return the executor of stages whose pools state none: that of the command line, or of the pipeline.
+
+    Raises:
+        UsageError: the command line replaces the executor of a plugin, whose version is in the keys of stages.
+
+    """
+    if named is None or named == pipeline.executor:
+        return pipeline.executor
+    if pipeline.executor not in EXECUTORS:
+        message = f"`--executor` cannot replace `{pipeline.executor}`, the executor of a plugin"
+        raise UsageError(Diagnostic("E641", message, hint="remove `executor` from the pipeline, or the option"))
+    return named
 
 
 def _declared(settings: ProjectSettings, text: str) -> Mapping[str, Stage] | None:

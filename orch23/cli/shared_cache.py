@@ -1,7 +1,7 @@
 """Open the shared cache of a build or a plan, and report at the end what was done with it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -11,21 +11,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
-from orch23.cache.registry import open_shared_cache, shown_url
+from orch23.cache.registry import shown_url
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project
+from orch23.cli.project_loading import Project, usual_executor
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.shared_results import IdentityOf, SharedResults
 from orch23.engine.shared_signatures import Signatures
-from orch23.execute.credential_helper import credential_helper
+from orch23.engine.worker_threads import executor_of
 from orch23.execute.environment import Environments
+from orch23.execute.server_login import cache_opener
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.event import Event, Observer, Warned
-from orch23.model.pipeline import DeclaredCache
+from orch23.model.pipeline import DeclaredCache, Pipeline
 from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.step import Grant
 from orch23.model.text import join_first
@@ -82,13 +83,13 @@ def open_cache(
     write: bool,
     consent: Consent,
     secrets: Secrets,
-    executor: str,
+    executor: str | None,
     offline: bool = False,
     downloads: bool = True,
 ) -> OpenedCache:
     """Return the shared cache that the user or the pipeline names. It is not called yet.
 
-    `url` and `write` are options of the command line, `executor` runs the steps. A plan has `downloads=False`.
+    `url`, `write` and `executor` are options of the command line. A plan has `downloads=False`.
     `offline` allows only a directory.
 
     Raises:
@@ -124,9 +125,7 @@ def open_cache(
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     writes = settings.writes and signatures.can_sign
     try:
-        backend = open_shared_cache(
-            settings.url, credentials_of(settings.url, project.settings.root, project.settings.environ)
-        )
+        backend = cache_opener(project.settings.root, project.settings.environ)(settings.url)
     except CacheFault as fault:
         _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
         return OpenedCache(None, events)
@@ -141,7 +140,8 @@ def open_cache(
         client,
         project.store.contents,
         events,
-        identity_of=_identities(settings.platform, executor),
+        on_disk=project.store.workspace.entry,
+        identity_of=_identities(settings.platform, project.pipeline, executor),
         secrets=secrets,
         clock=monotonic,
         downloads=downloads,
@@ -179,8 +179,10 @@ def granted_settings(
     return cache_settings(declared, environ, options, is_trusted=is_trusted), None if is_trusted else grant
 
 
-def _identities(platform: str | None, executor: str) -> IdentityOf:
-    environments = Environments(platform=platform, executor=executor)
+def _identities(platform: str | None, pipeline: Pipeline, named: str | None) -> IdentityOf:
+    """Return what finds the environment in which a stage runs: that of the executor of its pools."""
+    of_stage = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, named))
+    environments = Environments(platform=platform, executor_of=of_stage)
     return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
 
 
@@ -215,26 +217,6 @@ def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str
     return Signatures(known)
 
 
-def credentials_of(url: str, root: Path, environ: Mapping[str, str]) -> Callable[[str], Mapping[str, str]]:
-    """Return a function that returns the headers of a request, from the program that the user names.
-
-    It raises CacheFault if the program fails.
-
-    Raises:
-        ConfigurationError: there is no such program.
-
-    """
-    helper = credential_helper(url, root, environ)
-
-    def headers(address: str) -> Mapping[str, str]:
-        try:
-            return {} if helper is None else dict(helper.headers_for(address))
-        except ConfigurationError as error:
-            raise CacheFault(error.diagnostics[0].message) from None
-
-    return headers
-
-
 def open_cache_for_plan(console: Console, project: Project, args: PipelineArguments) -> SharedResults | None:
     """Return the results in the shared cache for a plan, which downloads none; None if the cache is not used.
 
@@ -247,7 +229,7 @@ def open_cache_for_plan(console: Console, project: Project, args: PipelineArgume
         write=args.cache_write,
         consent=Consent.of(project.settings.root, environ),
         secrets=secrets_from(environ),
-        executor=project.pipeline.executor,
+        executor=args.executor,
         offline=args.offline,
         downloads=False,
     )

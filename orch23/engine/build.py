@@ -3,7 +3,7 @@
 import math
 import queue
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer
 from orch23.engine.decisions import DecidedStage
+from orch23.engine.dry_run import walk_through
 from orch23.engine.ledger import Ledger, StageLimitError, wall_time_error
 from orch23.engine.outcomes import (
     BuildResult,
@@ -26,7 +27,7 @@ from orch23.engine.outcomes import (
     run_outcome,
     stopped_by,
 )
-from orch23.engine.plan_walk import PlanWalk, walk_through
+from orch23.engine.plan_walk import PlanWalk
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.engine.results import StageResults
 from orch23.engine.run_events import RunEvents
@@ -48,7 +49,6 @@ from orch23.model.event import Observer, StageAwaiting, StagesAdded, Warned
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.plugins import plugin_error_of
-from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import ALL_STAGES, Selection
@@ -67,10 +67,15 @@ _NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage
 
 
 class BuildOptions(Struct, frozen=True, kw_only=True):
-    """The request of a build: which stages, how many at once, whether to go on after failures, and wait for batches."""
+    """The request of a build: which stages, how many at once, whether to go on after failures, and wait for batches.
+
+    `jobs`, `places` and `place_of` are those of `StagePools`.
+    """
 
     selection: Selection = ALL_STAGES
-    jobs: int = 1
+    jobs: int | None = 1
+    places: Mapping[str, Callable[[], int]] = {}
+    place_of: Callable[[Stage], str] = lambda _: ""
     keep_going: bool = False
     waits: bool = False
 
@@ -102,14 +107,14 @@ Clock: TypeAlias = Callable[[], float]
 class Build(Struct, kw_only=True, dict=True):
     """One run over one session. `interrupt` may be called from a signal handler, all other methods from one thread.
 
-    `cancel_calls` ends the model calls in progress and refuses new ones, `stop_waiting` ends waits for a rate limit.
-    `later` has the requests in batches; None if there can be none.
+    `cancel_steps` kills running processes, and refuses new ones; `cancel_calls` does the same with model calls.
+    `stop_waiting` ends waits for a rate limit. `later` has the requests in batches; None if there can be none.
     """
 
     session: Session
     worker: Worker
     committer: Committer
-    executor: Executor
+    cancel_steps: Callable[[], None]
     ledger: Ledger
     observer: Observer
     clock: Clock
@@ -142,7 +147,8 @@ class Build(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _pools(self) -> StagePools:
-        return StagePools(self.session.pipeline.pools, self.options.jobs)
+        options = self.options
+        return StagePools(self.session.pipeline.pools, options.jobs, options.places, options.place_of)
 
     @cached_property
     def _deferred(self) -> "DeferredStages | None":
@@ -200,8 +206,10 @@ class Build(Struct, kw_only=True, dict=True):
             if settled:
                 continue
             if self._is_busy:
-                self._prepare_calls()
-                waits_s = min(until - self.clock(), self._results.may_wait_s)
+                # While stages are looked up, it is not known whether a model is called at all.
+                if self._running or self._is_looking:
+                    self._prepare_calls()
+                waits_s = min(until - self.clock(), self._results.may_wait_s, self._pools.recheck_s)
             elif (delay_s := self._delay_s()) is None:
                 break
             else:
@@ -218,7 +226,7 @@ class Build(Struct, kw_only=True, dict=True):
                     until = math.inf
                     over = wall_time_error(limit_s)
                     self._stop_at_limit((over,))
-                    self.executor.cancel()
+                    self.cancel_steps()
                 continue
             if isinstance(message, _Stop):
                 self._stop(ExitCode(_SIGNAL_EXIT_BASE + message.signum), self._interrupted_text())
@@ -271,7 +279,7 @@ class Build(Struct, kw_only=True, dict=True):
 
         A look at the batches ends too: it releases what was reserved for requests that were not sent.
         """
-        self.executor.cancel()
+        self.cancel_steps()
         self.cancel_calls()
         until = self.clock() + _INTERRUPT_GRACE_S
         while (self._running or self._is_looking) and (left := until - self.clock()) > 0:

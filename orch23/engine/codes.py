@@ -167,7 +167,7 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E846": (
         "unknown executor",
-        "`executor` is `local` (this machine) or the name of an executor of a distribution in `plugins`. Correct the "
-        "name, or install the distribution.",
+        "`executor` of the file or of a pool is `local` (this machine), `dask`, `reapi`, or the name of an executor of "
+        "a distribution in `plugins`. Correct the name, or install the distribution.",
     ),
 }

@@ -83,8 +83,6 @@ class Committer(Struct, dict=True):
         if state.is_shared(record):
             # Not durable at once: the cache still has it after a power cut.
             records.add(record)
-            if state.shared is not None:
-                state.shared.use(record)
             self._keep_starts(resolved, record)
         # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
         elif state.trusts_lock and not is_proven(record, records):

@@ -1,13 +1,13 @@
 """Predict what a build would do, without running or writing anything."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.decisions import DecidedStage, StageDecider
-from orch23.engine.plan_walk import list_producers, may_access, walk_through
+from orch23.engine.plan_walk import PlanVisitor, PlanWalk, list_producers, may_access
 from orch23.engine.project_state import ProjectState
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
@@ -21,6 +21,20 @@ from orch23.plan.planner import ALL_STAGES, Selection
 
 if TYPE_CHECKING:
     from orch23.engine.shared_results import SharedResults
+
+
+def walk_through(
+    decider: StageDecider, selection: Selection, visitor: PlanVisitor, wake: Callable[[], None] = lambda: None
+) -> PlanWalk:
+    """Return a walk through the plan of a state. With a shared cache, it looks results up before it decides stages.
+
+    `wake` is called from any thread when `step` may have something to do again.
+    """
+    if decider.state.shared is None:
+        return PlanWalk(decider, selection, visitor)
+    from orch23.engine.shared_walk import SharedWalk  # noqa: PLC0415 - most builds use no shared cache
+
+    return SharedWalk(decider, selection, visitor, wake)
 
 
 class DryRun(Struct, dict=True):

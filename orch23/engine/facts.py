@@ -1,6 +1,6 @@
 """Find the facts of this machine that stage keys contain: interpreters, tools, checks, plugins."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -33,7 +33,7 @@ class FactFinder(Struct):
     """Finds the facts of stages without starting a process. The caller provides the environment.
 
     `looked_at` are the paths, existing or not, that the facts so far depend on, with their earlier `signature`.
-    `plugins` and `executor` are those of the pipeline, once it is read.
+    `plugins` are those of the pipeline, once it is read; `executor_of` returns the executor of a stage.
     """
 
     root: Path
@@ -42,7 +42,7 @@ class FactFinder(Struct):
     _tools: dict[tuple[str, str], str] = field(default_factory=dict)
     looked_at: dict[Path, str] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
-    executor: str = LOCAL_EXECUTOR
+    executor_of: Callable[[Stage], str] = lambda _: LOCAL_EXECUTOR
 
     def facts_of(self, stage: Stage) -> Facts:
         """Return the facts for a stage's manifest.
@@ -102,8 +102,9 @@ class FactFinder(Struct):
         # Another version of a plugin changes the folders that it is installed in.
         self._look_at(map(Path, plugin_folders(self.plugins)))
         found = {kinds_of(self.plugins).plugin_version(stage.kind)}
-        if self.executor != LOCAL_EXECUTOR and has_process(stage):
-            found.add(executors_of(self.plugins).plugin_version(self.executor))
+        executor = self.executor_of(stage)
+        if executor != LOCAL_EXECUTOR and has_process(stage):
+            found.add(executors_of(self.plugins).plugin_version(executor))
         if is_llm(step):
             found.add(plugin_of(step))
         return tuple(sorted(filter(None, found)))

@@ -38,13 +38,20 @@ def unknown_check_error(pipeline: Pipeline, stage: str, place: tuple[str | int, 
 
 
 def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
-    """Return an error if the executor of a pipeline does not exist."""
-    if pipeline.executor == LOCAL_EXECUTOR or pipeline.executor in executors_of(pipeline.plugins):
+    """Return an error for each executor of a pipeline and its pools that does not exist."""
+    named: dict[tuple[str, ...], str] = {("executor",): pipeline.executor}
+    named |= {("pools", pool, "executor"): name for pool, name in pipeline.pool_executors.items()}
+    if set(named.values()) == {LOCAL_EXECUTOR}:
         return []
-    known = ", ".join((LOCAL_EXECUTOR, *executors_of(pipeline.plugins)))
-    hint = f"the executors are: {known}; a plugin that `plugins` names may have others"
-    message = f"no executor is named `{pipeline.executor}`"
-    return [Diagnostic("E846", message, pipeline.locate("executor"), hint)]
+    known = (LOCAL_EXECUTOR, *executors_of(pipeline.plugins))
+    found: list[Diagnostic] = []
+    for place, name in named.items():
+        if name not in known:
+            close = nearest_names(name, known)
+            hint = f"the executors are: {', '.join(known)}; a plugin that `plugins` names may have others"
+            hint = f"did you mean `{close[0]}`?" if close else hint
+            found.append(Diagnostic("E846", f"no executor is named `{name}`", pipeline.locate(*place), hint))
+    return found
 
 
 TextOf: TypeAlias = Callable[[Plan, ForeachStage], str | None]
@@ -402,20 +409,6 @@ class PlanWalk:
         more = self._unaffected_items(found.stages)
         self.unaffected |= more
         self._visitor.items_added(node, found.stages, more)
-
-
-def walk_through(
-    decider: StageDecider, selection: Selection, visitor: PlanVisitor, wake: Callable[[], None] = lambda: None
-) -> PlanWalk:
-    """Return a walk through the plan of a state. With a shared cache, it looks results up before it decides stages.
-
-    `wake` is called from any thread when `step` may have something to do again.
-    """
-    if decider.state.shared is None:
-        return PlanWalk(decider, selection, visitor)
-    from orch23.engine.shared_walk import SharedWalk  # noqa: PLC0415 - most builds use no shared cache
-
-    return SharedWalk(decider, selection, visitor, wake)
 
 
 def fault_of(error: Exception | SystemExit) -> ConfigurationError | None:

@@ -41,9 +41,9 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     """Checks that every stage of a build can run in a sandbox, or is allowed to run without.
 
     `missing` returns the error that this machine has no sandbox, or None; it is called only if a stage needs one.
-    `refused` is the error of a stage with `sandbox: off`, and `weak` returns that of one with `sandbox: namespaces`,
-    or None. With `is_elsewhere`, a plugin's executor isolates processes,
-    or not.
+    `refused` is the error of a stage with `sandbox: off`, and `weak` returns that of one with `sandbox: namespaces`, or
+    None. `is_checked` returns whether it is orch23 that isolates the processes of a stage, and not the executor of a
+    plugin; `is_here` whether they run on this machine.
     """
 
     pipeline: Pipeline
@@ -51,7 +51,8 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     missing: Callable[[], Diagnostic | None]
     refused: Diagnostic
     weak: Callable[[], Diagnostic | None]
-    is_elsewhere: bool = False
+    is_checked: Callable[[Stage | ForeachStage], bool] = lambda _: True
+    is_here: Callable[[Stage | ForeachStage], bool] = lambda _: True
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
         """Refuse a build in which a stage that runs, or may run, must not run like that.
@@ -63,14 +64,24 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
             ConfigurationError: with every such stage.
 
         """
+        nodes = list(filter(self._is_concerned, plan.nodes.values()))
+        # A worker refuses an action that it has no sandbox for.
+        missing = self.missing() if any(map(self.is_here, nodes)) else None
         weak = self.weak() if any(map(self._needs_namespaces, plan.nodes.values())) else None
-        checked = [] if self.allowed or self.is_elsewhere else list(filter(may_have_process, plan.nodes.values()))
-        missing = self.missing() if checked else None
         # The preview decides every stage; a build that cannot be refused must not pay for that.
-        if (missing, weak) == (None, None) and all(isinstance(node, Stage) and node.sandbox for node in checked):
+        if (missing, weak) == (None, None) and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
         if found := [*self._errors(look(), missing, weak)]:
             raise ConfigurationError(*_grouped(self.pipeline, found, self._place, "`{}` too"))
+
+    def _is_concerned(self, node: Stage | ForeachStage) -> bool:
+        return not self.allowed and may_have_process(node) and self.is_checked(node)
+
+    def _needs_namespaces(self, node: Stage | ForeachStage) -> bool:
+        """Return whether a stage requires namespaces of this machine. A worker checks the steps that it runs."""
+        required = node.min_tier if isinstance(node, Stage) else node.body.get("sandbox")
+        is_used = may_call_program(node) or (self.is_here(node) and may_have_process(node))
+        return required == NAMESPACES_TIER and is_used
 
     def _place(self, name: str, one: Diagnostic) -> Location | None:
         is_key = one == self.refused or one == self.weak()
@@ -81,21 +92,14 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
     ) -> Iterator[tuple[str, Diagnostic]]:
         """Yield each error with its stage; of a foreach that is not expanded only that there is no sandbox."""
         may_run = [name for name, one in seen.decisions.items() if isinstance(one, Run | VerifyOnly | Maybe | Expand)]
-        is_checked = not (self.allowed or self.is_elsewhere)
         for node in map(seen.plan.nodes.__getitem__, may_run):
-            if is_checked and may_have_process(node) and isinstance(node, Stage) and not node.sandbox:
+            is_concerned = self._is_concerned(node)
+            if is_concerned and isinstance(node, Stage) and not node.sandbox:
                 yield node.family, self.refused
-            elif missing is not None and may_have_process(node):
+            elif missing is not None and is_concerned and self.is_here(node):
                 yield family_of(node.name), missing
             elif weak is not None and self._needs_namespaces(node):
                 yield family_of(node.name), weak
-
-    def _needs_namespaces(self, node: Stage | ForeachStage) -> bool:
-        """Return whether a stage requires namespaces of this machine. A worker checks the steps that it runs."""
-        required = node.min_tier if isinstance(node, Stage) else node.body.get("sandbox")
-        return required == NAMESPACES_TIER and (
-            may_call_program(node) or (not self.is_elsewhere and may_have_process(node))
-        )
 
 
 def may_have_process(node: Stage | ForeachStage) -> bool:

@@ -235,6 +235,9 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def fresh(self, resolved: ResolvedStage, record: Record) -> None:
         """Add a result that is on disk already."""
+        state = self.committer.session.state
+        if state.shared is not None and state.is_shared(record):
+            state.shared.confirm(record)
         self.committer.store_trusted_record(resolved, record)
         metrics = metrics_of(resolved.stage, record)
         end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key, metrics=metrics)
@@ -247,8 +250,11 @@ class StageResults(Struct, kw_only=True, dict=True):
             MissingBytesError: their bytes are lost; nothing was changed.
 
         """
-        is_shared = self.committer.session.state.is_shared(record)
-        text = FROM_SHARED_CACHE if is_shared else "restored from the store"
+        state = self.committer.session.state
+        text = "restored from the store"
+        if state.shared is not None and state.is_shared(record):
+            state.shared.use(record)
+            text = FROM_SHARED_CACHE
         self.committer.store_trusted_record(resolved, record)
         self.committer.use_recorded(resolved, record)
         metrics = metrics_of(resolved.stage, record)

@@ -20,8 +20,8 @@ from orch23.engine.shared_entries import (
     found_result,
 )
 from orch23.engine.shared_signatures import SIGNATURE, Signatures
-from orch23.model.digest import Digest
-from orch23.model.errors import MissingBytesError
+from orch23.model.digest import Digest, FileEntry
+from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ContentStore
 from orch23.model.text import join_first
@@ -92,8 +92,8 @@ class PendingLookupError(Exception):
 class Lookups:
     """The lookups of a run, each key once. Safe for calls from several threads.
 
-    With `downloads`, the outputs of a result are in `contents` when it is found; without, they are only in the cache.
-    `warn` gets the stage, a code, and why an entry is ignored.
+    With `downloads`, the outputs of a result are in `contents` or on disk when it is found; without, they may be in the
+    cache alone. `on_disk` returns the file at a path. `warn` gets the stage, a code, and why an entry is ignored.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class Lookups:
         client: CacheClient,
         contents: ContentStore,
         *,
+        on_disk: Callable[[str], FileEntry | None],
         signatures: Signatures,
         downloads: bool,
         warn: Callable[[str, str, str], None],
@@ -108,7 +109,7 @@ class Lookups:
     ) -> None:
         """Look up nothing yet."""
         self._client, self._contents, self._signatures = client, contents, signatures
-        self._downloads, self._warn = downloads, warn
+        self._on_disk, self._downloads, self._warn = on_disk, downloads, warn
         self._lock = threading.Lock()
         self._known: dict[str, Lookup] = {}
         self._is_closed = False
@@ -176,12 +177,21 @@ class Lookups:
                 self._warn(stage.name, error.code, str(error))
             lookup.finish(None)
             return
-        wanted = {one for one in found.digests if not self._contents.has(one)}
+        wanted = {entry.digest for path, entry in found.record.outputs.items() if not self._is_here(path, entry)}
         if not wanted:
             lookup.finish(found)
             return
         lookup.expect(found)
         self._submit(self._files, lookup, partial(self._obtain, lookup, stage, digest, found, wanted))
+
+    def _is_here(self, path: str, entry: FileEntry) -> bool:
+        """Return whether an output need not be downloaded: its bytes are stored, or at its path."""
+        if self._contents.has(entry.digest):
+            return True
+        try:
+            return self._on_disk(path) == entry
+        except SafetyError:  # a folder of the path is a link
+            return False
 
     def _obtain(self, lookup: Lookup, stage: Stage, action: Digest, found: FoundResult, wanted: set[Digest]) -> None:
         """Download the outputs of a result, or find out whether the cache has them."""

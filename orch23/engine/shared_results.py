@@ -68,6 +68,7 @@ class SharedResults:
         contents: ContentStore,
         observer: Observer,
         *,
+        on_disk: Callable[[str], FileEntry | None],
         identity_of: IdentityOf,
         secrets: Secrets,
         clock: Callable[[], float],
@@ -77,7 +78,7 @@ class SharedResults:
         responses: "SharedResponses | None" = None,
         signatures: Signatures = NO_SIGNATURES,
     ) -> None:
-        """Look up nothing yet. With `verifies`, results are verified again before they are used.
+        """Look up nothing yet. `on_disk` returns the file at a path. With `verifies`, results are verified again.
 
         `responses` are counted in the report. `signatures` has the keys whose signatures count.
         """
@@ -87,11 +88,18 @@ class SharedResults:
         self.verifies, self._responses, self._signatures = verifies, responses, signatures
         self._lock = threading.Lock()
         self._lookups = Lookups(
-            client, contents, signatures=signatures, downloads=downloads, warn=self._warn_of_entry, clock=clock
+            client,
+            contents,
+            on_disk=on_disk,
+            signatures=signatures,
+            downloads=downloads,
+            warn=self._warn_of_entry,
+            clock=clock,
         )
         # By key, whether the cache had the result.
         self._asked: dict[str, bool] = {}
         self._used: dict[str, FoundResult] = {}
+        self._confirmed: set[str] = set()
         self._checks = DaemonThreads(1, "cache-check", clock)
         self._shares: dict[Digest, str] = {}
         self._checking: list[Task[None]] = []
@@ -165,6 +173,10 @@ class SharedResults:
             return None
         with PAUSE:
             return self._client.get(digest, _MAX_READ_BYTES)
+
+    def confirm(self, record: Record) -> None:
+        """Count a result that the cache has, and whose files are on disk already."""
+        self._confirmed.add(record.key)
 
     def use(self, record: Record) -> None:
         """Count a result that is used."""
@@ -309,10 +321,11 @@ class SharedResults:
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
         missing = sum(not is_there for is_there in self._asked.values())
         responses = 0 if self._responses is None else self._responses.used
-        if not (used or missing or self._shares or responses or unsent):
+        if not (used or self._confirmed or missing or self._shares or responses or unsent):
             return None
         return SharedCacheUsed(
             restored=len(used),
+            confirmed=len(self._confirmed),
             missing=missing,
             stored=len(self._shares) - len(unsent),
             not_stored=len(unsent),

@@ -75,15 +75,15 @@ class InputsChangedError(Exception):
 class Worker(Struct, frozen=True, kw_only=True):
     """Runs the attempts of stages. Called from many threads; reads the state, never changes it.
 
-    `is_isolated` returns whether steps run in a sandbox.
+    `executor_of` returns the executor of a stage, `is_isolated` whether its steps run in a sandbox.
     """
 
     session: Session
-    executor: Executor
+    executor_of: Callable[[Stage], Executor]
     models: Models
     safeguards: Safeguards
     reporter: Reporter
-    is_isolated: Callable[[], bool] = lambda: True
+    is_isolated: Callable[[Stage], bool] = lambda _: True
     # The items of a foreach share most of their inputs: each warning is given once.
     warned: set[Diagnostic] = field(default_factory=set)
 
@@ -269,13 +269,13 @@ class Worker(Struct, frozen=True, kw_only=True):
         runner = ProcessRunner(
             stage=stage,
             facts=resolved.facts,
-            executor=self.executor,
+            executor=self.executor_of(stage),
             contents=session.store.contents,
             tree=tree,
             redact=self.safeguards.secrets.redact,
             trust=TestTrust(session.state, resolved, session.state.plan),
             report=report,
-            project=self._project_facts,
+            project=partial(self._project_facts, stage),
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
         previous = session.lock.records.get(stage.name)
@@ -297,7 +297,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             shown=Shown(self._own(previous, tree), self._hidden(resolved)),
         )
 
-    def _project_facts(self) -> "ProjectFacts":
+    def _project_facts(self, stage: Stage) -> "ProjectFacts":
         """Return the facts that may explain a failure."""
         from orch23.engine.failure_facts import ProjectFacts  # noqa: PLC0415 - only for failures
 
@@ -311,7 +311,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         return ProjectFacts(
             root=self.session.store.root,
             environ=self.safeguards.network.environ,
-            is_isolated=self.is_isolated,
+            is_isolated=partial(self.is_isolated, stage),
             may_read=may_read,
         )
 

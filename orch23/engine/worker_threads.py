@@ -3,6 +3,7 @@
 A stage that waits for a pool does not block others: a later one with free places goes first.
 """
 
+import math
 import queue
 import threading
 from collections import deque
@@ -10,23 +11,52 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
 
-from orch23.model.pipeline import Stage
+from orch23.model.parsing import json_at
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 
 _JOBS = ""
 """The pool that `jobs` limits. A pipeline cannot declare it: names of pools are not empty."""
 
 _CALLS = "llm"
+_RECHECK_S = 0.2
+
+
+def executor_of(node: Stage | ForeachStage, pipeline: Pipeline, usual: str) -> str:
+    """Return the executor of a stage: of a pool that it names, else of the pool of its kind, else the usual one."""
+    executors = pipeline.pool_executors
+    return next((executors[name] for name in _pools_of(node) if name in executors), usual) if executors else usual
+
+
+def resources_of(node: Stage | ForeachStage, pipeline: Pipeline) -> dict[str, float]:
+    """Return what each step of a stage takes of the resources of its worker: the sum of its pools, by name."""
+    total: dict[str, float] = {}
+    for pool in dict.fromkeys(_pools_of(node)) if pipeline.pool_resources else ():
+        for name, amount in pipeline.pool_resources.get(pool, {}).items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
+
+
+def _pools_of(node: Stage | ForeachStage) -> tuple[str, ...]:
+    """Return the pools that a stage names, then that of its kind."""
+    named = node.pools if isinstance(node, Stage) else json_at(node.body, "pools")
+    return (*(map(str, named) if isinstance(named, list | tuple) else ()), node.kind)
 
 
 class StagePools(Struct):
     """The places of a build. `sizes` has those of the pipeline's pools: of a step kind, or of a name.
 
-    `jobs` limits all stages. If the pipeline has a pool for llm stages, that pool limits them instead: they only wait
-    for a server, and must not block stages that compute. The executor limits the processes that verify a response.
+    `jobs` limits all stages; None does not. If the pipeline has a pool for llm stages, that pool limits them instead:
+    they only wait for a server, and must not block stages that compute. The executor limits the processes that verify
+    a response.
+
+    `places` has a function for each place, such as an executor, that returns its maximum of stages, which may change
+    while stages run. `place_of` returns the place of a stage. One that is not in `places` has no limit of its own.
     """
 
     sizes: Mapping[str, int]
-    jobs: int
+    jobs: int | None
+    places: Mapping[str, Callable[[], int]] = {}
+    place_of: Callable[[Stage], str] = lambda _: ""
     _taken: dict[str, int] = field(default_factory=dict)
     _inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _queues: dict[tuple[str, ...], deque[tuple[int, str]]] = field(default_factory=dict)
@@ -35,7 +65,14 @@ class StagePools(Struct):
     @property
     def is_full(self) -> bool:
         """Whether no stage can be admitted."""
-        return not self._has_free_place((_JOBS,)) and not (_CALLS in self.sizes and self._has_free_place((_CALLS,)))
+        # Without `jobs`, each stage has a place.
+        limits = (_JOBS,) if self.jobs is not None else map(_place_pool, self.places)
+        return not any(map(self._has_place, (*limits, *({_CALLS} & self.sizes.keys()))))
+
+    @property
+    def recheck_s(self) -> float:
+        """How soon there may be more places although no stage has ended."""
+        return _RECHECK_S if self.places else math.inf
 
     @property
     def waiting(self) -> frozenset[str]:
@@ -67,11 +104,31 @@ class StagePools(Struct):
 
     def _pools_of(self, stage: Stage) -> tuple[str, ...]:
         named = {name for name in (stage.kind, *stage.pools) if name in self.sizes}
-        only_waits = stage.kind == _CALLS and _CALLS in named
-        return tuple(sorted(named if only_waits else named | {_JOBS}))
+        if stage.kind == _CALLS and _CALLS in named:  # it only waits
+            return tuple(sorted(named))
+        place = self.place_of(stage)
+        return tuple(sorted(named | {_JOBS} | ({_place_pool(place)} if place in self.places else set())))
 
     def _has_free_place(self, pools: tuple[str, ...]) -> bool:
-        return all(self._taken.get(pool, 0) < (self.jobs if pool == _JOBS else self.sizes[pool]) for pool in pools)
+        return all(map(self._has_place, pools))
+
+    def _has_place(self, pool: str) -> bool:
+        taken = self._taken.get(pool, 0)
+        # One stage always has a place, so that a cluster is not asked before something runs on it.
+        return not taken or taken < self._limit(pool)
+
+    def _limit(self, pool: str) -> float:
+        if pool == _JOBS:
+            return math.inf if self.jobs is None else self.jobs
+        return self.sizes[pool] if pool in self.sizes else self.places[pool.removeprefix(_PLACE)]()
+
+
+_PLACE = "@"
+"""Before the name of a place, as a pool. Names of pools in a pipeline have no such character."""
+
+
+def _place_pool(place: str) -> str:
+    return f"{_PLACE}{place}"
 
 
 _IDLE = "orch23-idle"

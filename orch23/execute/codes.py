@@ -45,7 +45,8 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
         "no worker could run a step",
         "The scheduler, its workers or the shared cache failed too often, so the build stopped. This is not a failure "
         "of the stage: no attempt was used. Check that the scheduler and its workers run and can use the cache, then "
-        "build again.",
+        "build again. If no worker has a resource that a pool of the stage needs, start one with "
+        "`orch23 worker --resource NAME=AMOUNT`, or correct the pool.",
     ),
     "E488": (
         "the scheduler cannot be used",
@@ -139,5 +140,10 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     "E618": (
         "the working directory of the sandbox was replaced",
         "The process removed or replaced its working directory. Change only the files in it.",
+    ),
+    "E489": (
+        "an offline build would send steps to another machine",
+        "With `--offline` nothing is sent to another machine, and the scheduler or the cache of the workers is on one. "
+        "Build without `--offline`, or name a scheduler and a cache on this machine.",
     ),
 }

@@ -44,9 +44,6 @@ _NOT_CREDENTIALS: Final = frozenset(
 )
 
 
-_OF_GRPC: Final = {"grpcs": "https", "grpc": "http"}
-
-
 class _Reply(Struct, frozen=True):
     """What a helper prints; it may have more keys."""
 
@@ -89,8 +86,7 @@ class CredentialHelper(Struct, kw_only=True):
             ConfigurationError: the helper fails. It is called again only after `forget`.
 
         """
-        address, own = _as_http(url), _as_http(self.url)
-        if url_fault(address) is not None or url_origin(address) != url_origin(own):
+        if url_fault(_web(url)) is not None or url_origin(_web(url)) != url_origin(self.url):
             return ()
         with self._lock:
             if self._failed is not None:
@@ -115,7 +111,7 @@ class CredentialHelper(Struct, kw_only=True):
     def _call(self) -> Credentials:
         began = self.now()
         try:
-            end = self._run(canonical_json({"uri": _as_http(self.url)}))
+            end = self._run(canonical_json({"uri": self.url}))
         except OSError as error:
             _fail(self.program, f"could not be started ({error.strerror})")
         if (why := _why_failed(end)) is not None:
@@ -162,7 +158,7 @@ def credential_helper(url: str, root: Path, environ: Mapping[str, str]) -> Crede
 
     """
     named = environ.get(HELPER_VARIABLE)
-    if not named or url_fault(_as_http(url)) is not None:
+    if not named or url_fault(_web(url)) is not None:
         return None
     if "/" in named:
         path = Path(named) if named.startswith("/") else None
@@ -177,13 +173,14 @@ def credential_helper(url: str, root: Path, environ: Mapping[str, str]) -> Crede
         message = f"the credential helper `{named}` in {HELPER_VARIABLE} is not a program"
         hint = "set it to the absolute path of a program, or to the name of one on PATH outside of the project"
         raise ConfigurationError(Diagnostic("E733", message, hint=hint))
-    return CredentialHelper(url=url, program=found, environ=environ)
+    return CredentialHelper(url=_web(url), program=found, environ=environ)
 
 
-def _as_http(url: str) -> str:
-    """Return the URL of a server behind gRPC as Bazel gives it to a helper: with https, or http without TLS."""
+def _web(url: str) -> str:
+    """Return the URL of a server with the scheme of the web: helpers of Bazel get https also for gRPC."""
     scheme, separator, rest = url.partition("://")
-    return f"{_OF_GRPC.get(scheme.lower(), scheme)}{separator}{rest}"
+    web = {"grpc": "http", "grpcs": "https"}.get(scheme.lower(), scheme)
+    return f"{web}{separator}{rest}"
 
 
 def _fail(program: Path, why: str) -> NoReturn:

@@ -9,7 +9,8 @@ import hashlib
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from errno import ENOEXEC
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +25,14 @@ from orch23.execute.interpreters import (
     read_pyvenv_config,
 )
 from orch23.model.action import PYTHON
+from orch23.model.digest import Json
 from orch23.model.environment import EnvironmentIdentity
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
 from orch23.model.step import ProcessStep, Step, VerifyStep
 from orch23.resolve.commands import SHELL_COMMAND, command_steps
-from orch23.resolve.shell_programs import UnknownProgramsError, programs_in
+from orch23.resolve.known_programs import Invocation, starting_fault
+from orch23.resolve.shell_programs import UnknownProgramsError, hides_programs, programs_in
 
 OS_RELEASE_FILES: Final = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
 """The files that name the operating system; the first one that exists counts (os-release(5))."""
@@ -38,6 +41,8 @@ _RELEASE_KEYS: Final = ("ID", "VERSION_ID", "BUILD_ID", "IMAGE_VERSION")
 _PORTABLE_CHECKS: Final = frozenset(("json_schema", "json_values", "one_per_input"))
 _INTERPRETERS: Final = ("python", "pypy")
 _LIBRARIES: Final = (b"libpython", b"libpypy")
+_OTHER_INTERPRETERS: Final = ("--tx", "--px")
+_BINARY: Final = b"\x7fE"  # of ELF
 _MAX_SCRIPTS: Final = 4  # a script may be run by another script
 _HEAD_BYTES: Final = 4096
 
@@ -88,19 +93,27 @@ def _libc() -> str:
     return found or "not glibc"
 
 
+class _Program(Struct, frozen=True):
+    """The identity of a program. Python interprets it, or it is Python, or it is the script of another interpreter."""
+
+    identity: EnvironmentIdentity
+    is_python: bool = False
+    is_script: bool = False
+
+
 class Environments(Struct, kw_only=True):
     """Finds the environments of the stages of one build; each fact is looked up once.
 
-    `executor` is that of the pipeline. `files` may be kept for the next build of the same process.
+    `executor_of` returns the executor of a stage. `files` may be kept for the next build of the same process.
     """
 
     platform: str | None = None
-    executor: str = LOCAL_EXECUTOR
+    executor_of: Callable[[Stage], str] = lambda _: LOCAL_EXECUTOR
     machine: MachineFacts = field(default_factory=machine_facts)
     files: StampedFiles = field(default_factory=StampedFiles)
     system_path: tuple[str, ...] = SYSTEM_PATH
     _pythons: dict[tuple[Path, str], EnvironmentIdentity] = field(default_factory=dict)
-    _programs: dict[tuple[str, str, Path], EnvironmentIdentity] = field(default_factory=dict)
+    _programs: dict[tuple[str, str, Path], _Program] = field(default_factory=dict)
 
     def of(self, stage: Stage, interpreter: Path) -> EnvironmentIdentity:
         """Return the environment of a stage that runs with this interpreter; `platform` replaces it.
@@ -108,84 +121,106 @@ class Environments(Struct, kw_only=True):
         It is empty for a stage without processes and without checks that depend on Python.
         """
         steps: tuple[Step | VerifyStep, ...] = (stage.step, *stage.verify.steps)
-        found = list(self._of_steps(steps, stage.env, interpreter))
+        found = list(self._of_steps(steps, stage, interpreter))
         if found and self.platform is not None:
             return EnvironmentIdentity(parts={"platform": self.platform})
         return _joined(found)
 
     def _of_steps(
-        self, steps: Iterable[Step | VerifyStep], env: Mapping[str, str], interpreter: Path
+        self, steps: Iterable[Step | VerifyStep], stage: Stage, interpreter: Path
     ) -> Iterator[EnvironmentIdentity]:
         for step in steps:
             if isinstance(step, CommandsStep):
-                yield from self._of_steps(command_steps(step), env, interpreter)
+                yield from self._of_steps(command_steps(step), stage, interpreter)
             elif isinstance(step, CheckStep):
                 if step.name not in _PORTABLE_CHECKS:
                     version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
                     yield EnvironmentIdentity(parts={"checks": version})
             elif isinstance(step, ProcessStep):
-                yield self._of_machine()
-                yield self._of_process(step, env, interpreter)
+                yield self._of_machine(self.executor_of(stage))
+                yield self._of_process(step, stage, interpreter)
 
-    def _of_machine(self) -> EnvironmentIdentity:
-        if self.executor != LOCAL_EXECUTOR:
-            return _unknown(f"the executor `{self.executor}` runs its processes on other machines")
+    def _of_machine(self, executor: str) -> EnvironmentIdentity:
+        if executor != LOCAL_EXECUTOR:
+            return _unknown(f"the executor `{executor}` runs its processes on other machines")
         machine = self.machine
         return EnvironmentIdentity(
             parts={"system": machine.release, "architecture": machine.machine, "libc": machine.libc}
         )
 
-    def _of_process(self, step: ProcessStep, env: Mapping[str, str], interpreter: Path) -> EnvironmentIdentity:
-        if step.kind == "pytest":
-            return self._python(interpreter)
-        if step.kind != "shell":
+    def _of_process(self, step: ProcessStep, stage: Stage, interpreter: Path) -> EnvironmentIdentity:
+        if step.kind not in {"pytest", "shell"}:
             return _unknown(f"the programs of the step kind `{step.kind}` are not known")
+        env = stage.env
         folders = tuple(env["PATH"].split(":")) if "PATH" in env else (str(interpreter.parent), *self.system_path)
         if not all(folder.startswith("/") for folder in folders):
             return _unknown("`env` sets PATH to a relative folder")
-        search, declared = ":".join(folders), step.declared
+        if hiding := next((name for name in env if name != "PATH" and hides_programs(name)), None):
+            return _unknown(f"`env` sets {hiding}")
+        search = ":".join(folders)
+        # The key has their digests, but not what interprets them, and it finds them without `env`.
+        tools = [self._program(name, search, interpreter).identity for name in stage.tools]
+        if step.kind == "pytest":
+            return _joined([self._python(interpreter), *_of_options(step), *tools])
         try:
-            if isinstance(declared, str):
-                names: tuple[str, ...] = (SHELL_COMMAND[0], *programs_in(declared))
-                return _joined([self._program(name, search, interpreter) for name in dict.fromkeys(names)])
-            names = programs_in([str(word) for word in declared]) if isinstance(declared, Sequence) else ()
+            return _joined([*self._of_command(step.declared, stage.tools, search, interpreter), *tools])
         except UnknownProgramsError as error:
             return _unknown(f"its command does not show which programs run: {error.why}")
-        # The executor replaces the first word `python` of an argv.
-        first = self._python(interpreter) if names[:1] == (PYTHON,) else EnvironmentIdentity()
-        others = names[1:] if names[:1] == (PYTHON,) else names
-        return _joined([first, *(self._program(name, search, interpreter) for name in others)])
+
+    def _of_command(
+        self, command: Json, tools: Sequence[str], search: str, interpreter: Path
+    ) -> Iterator[EnvironmentIdentity]:
+        if isinstance(command, str):
+            yield self._program(SHELL_COMMAND[0], search, interpreter).identity
+            programs = programs_in(command)
+        else:
+            programs = programs_in([str(word) for word in command]) if isinstance(command, Sequence) else ()
+            # The executor replaces the first word `python` of an argv.
+            if programs[:1] and programs[0].name == PYTHON:
+                yield self._python(interpreter)
+                programs = programs[1:]
+        for called in programs:
+            yield self._of_invocation(called, tools, search, interpreter)
+
+    def _of_invocation(
+        self, called: Invocation, tools: Sequence[str], search: str, interpreter: Path
+    ) -> EnvironmentIdentity:
+        found = self._program(called.name, search, interpreter)
+        why = starting_fault(called, tools, is_python=found.is_python, is_script=found.is_script)
+        return found.identity if why is None or found.identity.faults else _unknown(why)
 
     # ---- programs -----------------------------------------------------------------------------
 
-    def _program(self, name: str, search: str, interpreter: Path) -> EnvironmentIdentity:
+    def _program(self, name: str, search: str, interpreter: Path) -> _Program:
         key = (name, search, interpreter)
         if key not in self._programs:
             found = find_program(name, search)
             if found is None:
-                self._programs[key] = _unknown(f"the program `{name}` was not found")
+                self._programs[key] = _Program(_unknown(f"the program `{name}` was not found"))
             else:
                 self._programs[key] = self._of_file(name, Path(found), search, interpreter)
         return self._programs[key]
 
-    def _of_file(self, name: str, path: Path, search: str, interpreter: Path, depth: int = 0) -> EnvironmentIdentity:
+    def _of_file(self, name: str, path: Path, search: str, interpreter: Path, depth: int = 0) -> _Program:
         """Return the identity of a program: of its bytes, and of the program that interprets it."""
         try:
             real = path.resolve(strict=True)
             if real.name.startswith(_INTERPRETERS) and not real.name.endswith("-config"):
                 is_own = path.parent == interpreter.parent and path.samefile(interpreter)
-                return self._python(interpreter) if is_own else self._python(path, f" of {name}")
+                found = self._python(interpreter) if is_own else self._python(path, f" of {name}")
+                return _Program(found, is_python=True)
             script = self.files.get("script", real, _head_of_script)
             if not script:
-                return EnvironmentIdentity(parts={f"program {name}": self.files.sha256(real)})
+                return _Program(EnvironmentIdentity(parts={f"program {name}": self.files.sha256(real)}))
         except OSError:
-            return _unknown(f"the program `{name}` cannot be read")
+            return _Program(_unknown(f"the program `{name}` cannot be read"))
         body, _, runs = script.partition("\n")
         runner = find_program(runs, search) if runs and depth < _MAX_SCRIPTS else None
         if runner is None:
-            return _unknown(f"the program that runs `{name}` was not found")
-        of_runner = self._of_file(runs.rpartition("/")[2], Path(runner), search, interpreter, depth + 1)
-        return _joined([EnvironmentIdentity(parts={f"program {name}": body}), of_runner])
+            return _Program(_unknown(f"the program that runs `{name}` was not found"))
+        by = self._of_file(runs.rpartition("/")[2], Path(runner), search, interpreter, depth + 1)
+        identity = _joined([EnvironmentIdentity(parts={f"program {name}": body}), by.identity])
+        return _Program(identity, is_python=by.is_python, is_script=not by.is_python)
 
     # ---- Python -------------------------------------------------------------------------------
 
@@ -224,9 +259,19 @@ class Environments(Struct, kw_only=True):
         )
 
 
+def _of_options(step: ProcessStep) -> Iterator[EnvironmentIdentity]:
+    """Yield a fault for the options with which pytest starts other interpreters, of pytest-xdist."""
+    words = step.words if isinstance(step.words, Sequence) else ()
+    for word in map(str, words):
+        if word.startswith(_OTHER_INTERPRETERS):
+            yield _unknown(f"`{word}` of pytest may start another interpreter")
+
+
 def _of_interpreter(path: Path) -> str:
     """Return the digest of a program, and after a line break whether it names the library of an interpreter."""
     data = path.read_bytes()
+    if data.startswith(b"#!"):
+        raise OSError(ENOEXEC, "a script, which may start any interpreter", str(path))
     return f"{hashlib.sha256(data).hexdigest()}\n{'yes' if any(name in data for name in _LIBRARIES) else ''}"
 
 
@@ -254,8 +299,12 @@ def _head_of_script(path: Path) -> str:
 
     """
     with path.open("rb") as file:
-        if file.read(2) != b"#!":
+        sign = file.read(2)
+        if sign == _BINARY:
             return ""
+        if sign != b"#!":
+            # bash reads a text without this line itself.
+            return f"{hashlib.sha256(sign + file.read()).hexdigest()}\n{SHELL_COMMAND[0]}"
         command, body = split_script(file.read())
     words = [command.strip('"')] if command.startswith('"') else command[:_HEAD_BYTES].split()
     runs = words[0] if words else ""

@@ -67,8 +67,14 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E816": (
         "a pool that is not defined",
-        "A stage uses a pool by its name, but `pools` at the top of the file does not have its size. Correct the "
-        "name, or add it: `pools: {NAME: 1}`.",
+        "A stage uses a pool by its name, but `pools` at the top of the file does not define it. Correct the name, or "
+        "add it: `pools: {NAME: 1}`.",
+    ),
+    "E817": (
+        "two pools with different executors",
+        "The steps of a stage run with one executor. Two pools that the stage names state different ones. Remove one "
+        "of them from the stage, or `executor` from one of the pools. The pool of its step kind does not count if "
+        "another pool of the stage states an executor.",
     ),
     "E840": (
         "an undefined name in an expression",

@@ -48,7 +48,7 @@ from orch23.resolve.reading import (
     path_of_error,
     read_document,
 )
-from orch23.resolve.stage_fields import read_cache, read_prices, read_rates, read_run_limits
+from orch23.resolve.stage_fields import read_cache, read_pools, read_prices, read_rates, read_run_limits
 from orch23.steps.registry import kinds_of
 from orch23.store.safe_files import open_file, read_and_close
 
@@ -221,7 +221,7 @@ def parse_pipeline(
     )
     read = _stages(tree, _usable(tree.get("defaults"), refused), context, found)
     settings = _settings(tree, context, found)
-    _check_pools(tree.get("pools", {}), context)
+    _check_pools(tree.get("pools", {}), settings.get("pool_executors", {}), context)
     declared = as_mapping(tree.get("stages"))
     if len(read) == len(declared):  # else a stage of the group may be among those that could not be read
         _check_groups(read, context)
@@ -404,7 +404,7 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
         "prices": read_prices(settings, at),
         "rates": read_rates(settings, at),
         "jobs": given(settings.jobs, None),
-        "pools": given(settings.pools, {}),
+        **read_pools(settings, at),
         "exit_codes": given(settings.exit_codes, {}),
         "executor": settings.executor,
         "cache": read_cache(settings, at),
@@ -412,8 +412,14 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
     problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found)))
     context.report_all(problems, rendered.moved)
     context.broken_nodes = NO_NODES_BROKEN
-    broken = {path.partition("/")[0] for path in (*refused, *rendered.failed, *(one.path for one in wrong))}
-    keys = {"stop": "stop_conditions"}
+    every = NodeSet.at((*refused, *rendered.failed, *(one.path for one in wrong)))
+    # Each executor is checked, also beside a pool with an error.
+    executors = fields.pop("pool_executors")
+    fields["pool_executors"] = {
+        name: one for name, one in executors.items() if not every.touches(f"pools/{name}/executor")
+    }
+    broken = {path.partition("/")[0] for path in every.paths}
+    keys = {"stop": "stop_conditions", "pool_resources": "pools"}
     return {name: value for name, value in fields.items() if keys.get(name, name) not in broken}
 
 
@@ -430,11 +436,21 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], context: 
             context.report(Problem(f"stages/{members[0].name}/promote", "W804", message, hint, Severity.WARNING))
 
 
-def _check_pools(pools: Json, context: LoadContext) -> None:
-    """Report each pool that a stage names and the file does not define."""
+def _check_pools(pools: Json, executors: Mapping[str, str], context: LoadContext) -> None:
+    """Report each pool that a stage names and the file does not define, or whose executor is not that of another one.
+
+    `executors` has those of the pools that state one.
+    """
     if not isinstance(pools, Mapping):  # this is an error of form
         return
+    first: dict[str, str] = {}
     for path, name in context.named_pools:
+        if (executor := executors.get(name)) is not None:
+            other = first.setdefault(path.rpartition("/")[0], name)
+            if executor != executors[other]:
+                message = f"the pool `{name}` runs steps with `{executor}`, and `{other}` with `{executors[other]}`"
+                hint = "name one of them, or a pool without `executor`"
+                context.report(Problem(path, "E817", message, hint))
         if name not in pools:
             defined = f"defined are {quoted_names(pools)}" if pools else "the file defines none"
             hint = did_you_mean(name, pools) or f"{defined}; write `pools: {{{name}: 1}}` at the top of the file"

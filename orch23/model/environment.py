@@ -8,7 +8,7 @@ from orch23.model.digest import digest_json
 
 _HEX_DIGITS = 64
 _SHOWN_DIGITS = 12
-PLATFORM_HINT = "state the environment of all machines that share results: `cache: {platform: TEXT}`"
+PLATFORM_HINT = "state what all machines that share results have in common: `cache: {platform: NAME}`"
 """A hint for a stage whose environment has no identity."""
 
 

@@ -39,7 +39,8 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     """A build starts.
 
     `stages` is the number of stages. If the build processes only the stages that an edit affects, `at_rest` counts the
-    others by status. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
+    others by status. `jobs` is the maximum of stages that run at once, 0 if only the places of a cluster and of this
+    machine limit them. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
     `version`, `python` and `platform` are those of orch23, of Python and of the system.
     """
 
@@ -115,14 +116,16 @@ class Warned(EventData, frozen=True, kw_only=True, omit_defaults=True):
 class SharedCacheUsed(EventData, frozen=True, kw_only=True):
     """What the build did with the shared cache, once it has ended; not emitted if it did nothing.
 
-    `restored` counts the results that were used, `missing` those that the cache did not have, `stored` those that were
-    stored, `not_stored` those that could not be, `refused` those that have secrets. `responses` counts
+    `restored` counts the results that were used, `confirmed` those whose files were on disk already, `missing` those
+    that the cache did not have, `stored` those that were stored, `not_stored` those that could not be, `refused` those
+    that have secrets. `responses` counts
     the recorded responses of models that were used. `waited_s` is the time that the
     build waited for the cache. `saved_s` and `saved` are what the used results had taken: seconds and US dollars.
     """
 
     kind: ClassVar[str] = "shared_cache"
     restored: int = 0
+    confirmed: int = 0
     missing: int = 0
     stored: int = 0
     not_stored: int = 0

@@ -123,6 +123,15 @@ class Problems(Struct, eq=False):
             value = int(float(found[1]) * unit ** (_POWERS.index(found[2]) + 1 if found[2] else 0))
         return self._positive(key, int(value))
 
+    def quantity(self, key: str, value: str | float) -> float:
+        """Return an amount of a resource: a number, also in a text, or the bytes of a size."""
+        amount = parse_decimal(value)
+        if amount is None:
+            return self.size(key, str(value))
+        if amount <= 0:
+            self.add(key, "E812", f"`{key.rpartition('/')[2]}` is {value}; it must be greater than 0")
+        return float(amount)
+
     def _positive(self, key: str, value: int) -> int:
         if value < 1:
             self.add(key, "E812", f"`{key}` is {value}; it must be at least 1")

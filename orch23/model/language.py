@@ -28,6 +28,8 @@ RATE_PATTERN: Final = (
     r"^[0-9]{1,12}[kM]?/(?:s|min|h|day|[0-9]{1,5}h|[0-9]{1,7}m|[0-9]{1,9}(?:\.[0-9]{1,6})?s)" + END_OF_TEXT
 )
 """A number of requests or tokens, and the time in which it is allowed."""
+SIZE_PATTERN: Final = r"^[0-9]{1,12}(?:\.[0-9]{1,6})? ?(?:[KMGT]i?)?B?" + END_OF_TEXT
+"""A number of bytes, with or without a unit."""
 PUBLIC_KEY_PATTERN: Final = r"^ed25519:[A-Za-z0-9+/]{43}=(?: [A-Za-z0-9][A-Za-z0-9._@-]{0,63})?" + END_OF_TEXT
 """A public key as text, and its name; the part before `=` has 32 bytes."""
 DISTRIBUTION_PATTERN: Final = r"^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?" + END_OF_TEXT
@@ -87,8 +89,7 @@ Count: TypeAlias = Annotated[
     Meta(extra_json_schema={"x-code": "E815", "x-form": "write 4000, 4k or 2M"}),
 ]
 Size: TypeAlias = Annotated[
-    Annotated[int, Meta(ge=1)]
-    | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,6})? ?(?:[KMGT]i?)?B?" + END_OF_TEXT)],
+    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern=SIZE_PATTERN)],
     Meta(extra_json_schema={"x-code": "E815", "x-form": "write 512MiB, 4GiB or a number of bytes"}),
 ]
 Amount: TypeAlias = Annotated[

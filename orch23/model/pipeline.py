@@ -439,7 +439,9 @@ _OF_STAGE = 2
 class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):
     """A validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its location.
 
-    If `stages` are only some of its stages, `transcripts` are the folders of recorded responses of all stages.
+    If `stages` are only some of its stages, `transcripts` are the folders of recorded responses of all stages. `pools`
+    are the sizes of pools, `pool_executors` and `pool_resources` where steps of their stages run, and what one of them
+    needs of a worker there. Each has only the pools that state it.
     """
 
     name: str
@@ -452,6 +454,8 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     rates: Mapping[str, RateLimits] = field(default_factory=dict)
     jobs: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
+    pool_executors: Mapping[str, str] = field(default_factory=dict)
+    pool_resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     executor: str = LOCAL_EXECUTOR

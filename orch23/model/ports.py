@@ -4,7 +4,7 @@ They contain no path of this machine, so that a remote cache and a remote worker
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -12,6 +12,9 @@ from orch23.model.action import Action, ActionOutcome
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.record import Record
 from orch23.model.text import LineListener
+
+if TYPE_CHECKING:
+    from orch23.model.running_actions import RunningActions  # few builds run elsewhere
 
 
 class ContentStore(Protocol):
@@ -176,16 +179,19 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     `contents` has the inputs of actions and gets their outputs; `workers` is the maximum of parallel stages; `redact`
     returns a text without secrets, and must be used on the output of a process before it is shown. `scheduler` and
-    `cache` are the addresses of `--scheduler` and `--cache`, or empty. `warn` shows a text to the user.
+    `cache` are the addresses of `--scheduler` and `--cache`, or empty; `open_cache` opens the servers of both with the
+    credentials of the user. `warn` shows a text to the user. `running` keeps where actions run, if that is to be kept.
     """
 
     contents: ContentStore
     workers: int
     environ: Mapping[str, str]
     redact: Callable[[str], str]
+    open_cache: Callable[[str], SharedCache]
     scheduler: str = ""
     cache: str = ""
     warn: Callable[[str], object] = str
+    running: "RunningActions | None" = None
 
 
 class Executor(Protocol):

@@ -345,10 +345,18 @@ class ExecuteResponse(Message, frozen=True, kw_only=True):
     message: Annotated[str, 5] = ""
 
 
+class ExecuteOperationMetadata(Message, frozen=True, kw_only=True):
+    """The metadata of an Operation. The names are those of streams for ByteStream.Read, or empty."""
+
+    stdout_stream_name: Annotated[str, 3] = ""
+    stderr_stream_name: Annotated[str, 4] = ""
+
+
 class Operation(Message, frozen=True, kw_only=True):
     """google.longrunning: the state of an execution. When it is done, it has an error, or an ExecuteResponse."""
 
     name: Annotated[str, 1] = ""
+    metadata: Annotated[AnyProto | None, 2] = None
     done: Annotated[bool, 3] = False
     error: Annotated[RpcStatus | None, 4] = None
     response: Annotated[AnyProto | None, 5] = None

@@ -273,7 +273,12 @@ def _shared(view: PlanView) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for name, reasons in view.not_shared.items():
         by_reason.setdefault("; ".join(map(visible, reasons)), []).append(name)
-    return [*stored, *(f" not shared: {first_names(names)}: {why}" for why, names in by_reason.items())]
+    if not by_reason:
+        return stored
+    from orch23.model.environment import PLATFORM_HINT  # noqa: PLC0415 - few plans use a shared cache
+
+    refused = [f" not shared: {first_names(names)}: {why}" for why, names in by_reason.items()]
+    return [*stored, *refused, f" to share them, {PLATFORM_HINT}"]
 
 
 def _dead(view: PlanView) -> list[str]:

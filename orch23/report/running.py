@@ -166,7 +166,8 @@ class RunningStages(Struct, kw_only=True):
         left = [name for name in self.names if name not in self.done]
         if len(left) > _MAX_SIMULATED:
             return None
-        workers, ends = [0.0] * max(1, self.jobs), dict[str, float]()
+        # On a cluster, as many as run now.
+        workers, ends = [0.0] * (self.jobs or max(1, len(self.stages))), dict[str, float]()
         # Those that run come first: they have their workers already.
         for name in sorted(left, key=lambda one: one not in self.stages):
             usual = usual_s.get(name, usual_s.get(name.partition("@")[0]))

@@ -36,6 +36,7 @@ def shared_cache_clauses(used: SharedCacheUsed) -> tuple[str, ...]:
 def _counts(used: SharedCacheUsed, not_stored: str = "") -> list[str]:
     names = f" ({not_stored})" if not_stored else ""
     parts = [f"{used.restored:,} restored ({format_size(used.down_bytes)})"] if used.restored else []
+    parts += [f"{used.confirmed:,} confirmed"] if used.confirmed else []
     parts += [pluralize(used.responses, "response")] if used.responses else []
     parts += [f"{used.missing:,} not found"] if used.missing else []
     parts += [f"{used.stored:,} stored ({format_size(used.up_bytes)})"] if used.stored else []

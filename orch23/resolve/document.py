@@ -401,7 +401,10 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = UNSET
     tools: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="The name of a program.")], ...],
-        Meta(description="Programs whose versions are part of the key."),
+        Meta(
+            description="Programs whose versions are part of the key. A stage whose programs start others is in a "
+            "shared cache only if all of them are listed."
+        ),
     ] = ()
     pools: Annotated[
         tuple[Annotated[str, Meta(min_length=1, description="A name under `pools` of the file.")], ...],

@@ -39,7 +39,7 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "prices": "{qwen2.5: 0}",
         "rates": "{anthropic: {requests: 50/min}}",
         "jobs": "4",
-        "pools": "{llm: 2, database: 1}",
+        "pools": "{llm: 2, database: 1, gpu: {executor: dask, resources: {gpu: 1}}}",
         "exit_codes": "{E201: 4, E4: 3}",
         "plugins": "[acme-tools]",
         "executor": "local",
@@ -166,6 +166,7 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "signed_by": "['ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8= ci']",
     },
     "A model's price in `prices`": {"input": "3", "output": "15", "cache_read": "0.30", "cache_write": "3.75"},
+    "A pool in `pools`": {"size": "2", "executor": "dask", "resources": "{gpu: 1, memory: 8GiB}"},
     "The limits of a provider or model in `rates`": {
         "requests": "50/min",
         "tokens": "400k/min",

@@ -16,6 +16,7 @@ from orch23.model.language import (
     LITERAL_NODE,
     NAME_PATTERN,
     PUBLIC_KEY_PATTERN,
+    SIZE_PATTERN,
     Count,
     Document,
     Duration,
@@ -140,6 +141,39 @@ _NAMED_LITERALLY: dict[str, Any] = {
 }
 
 
+_MOST_OF_A_RESOURCE = 1_000_000_000_000_000
+Quantity: TypeAlias = Annotated[
+    Annotated[int, Meta(gt=0, le=_MOST_OF_A_RESOURCE)]
+    | Annotated[float, Meta(gt=0, le=_MOST_OF_A_RESOURCE)]
+    | Annotated[str, Meta(pattern=SIZE_PATTERN)],
+    Meta(extra_json_schema={"x-code": "E815", "x-form": "write a number, or a size such as 512MiB or 8GiB"}),
+]
+
+
+class PoolDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many stages of a pool run at the same time, and where."""
+
+    size: Annotated[
+        Annotated[int, Meta(ge=1)] | UnsetType,
+        Meta(description="Maximum number of stages that run at the same time. Default: no limit but `jobs`."),
+    ] = UNSET
+    executor: Annotated[
+        Annotated[str, Meta(pattern=DISTRIBUTION_PATTERN)] | UnsetType,
+        Meta(
+            description="Where the steps of the stages run: `local` for this machine, `dask`, `reapi`, or the name of "
+            "an executor of a plugin. It replaces `executor` of the file and `--executor`."
+        ),
+    ] = UNSET
+    resources: Annotated[
+        Mapping[Annotated[str, Meta(pattern=NAME_PATTERN, description="a name that the workers declare")], Quantity]
+        | UnsetType,
+        Meta(
+            description="What a step takes of the resources of its worker, by name, as a number or a size. Resources "
+            "of several pools add up. On this machine they limit nothing."
+        ),
+    ] = UNSET
+
+
 _FREE = "write `0` for a model that costs nothing, otherwise `{input: ..., output: ...}`"
 
 
@@ -175,7 +209,10 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
     ] = UNSET
     jobs: Annotated[
         Annotated[int, Meta(ge=1)] | UnsetType,
-        Meta(description="Maximum number of stages that run at the same time. Default: the number of cores."),
+        Meta(
+            description="Maximum number of stages that run at the same time. Default: the number of cores; for stages "
+            "on a cluster, that of its slots."
+        ),
     ] = UNSET
     pools: Annotated[
         Mapping[
@@ -183,12 +220,12 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
                 str,
                 Meta(pattern=NAME_PATTERN, description="a step kind, or a name made of letters, digits and . _ -"),
             ],
-            Annotated[int, Meta(ge=1, description="Maximum number of stages, 1 or more.")],
+            Annotated[int, Meta(ge=1, description="Maximum number of stages, 1 or more.")] | PoolDocument,
         ]
         | UnsetType,
         Meta(
             description="Maximum number of stages that run at the same time, by step kind (`llm`, `shell`) or by a "
-            "name under `pools` of stages. Not part of the key."
+            "name under `pools` of stages; as a mapping also where their steps run. Not part of the key."
         ),
     ] = UNSET
     exit_codes: Annotated[
@@ -237,8 +274,8 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         str,
         Meta(
             pattern=DISTRIBUTION_PATTERN,
-            description="The executor of the stages' processes: `local` for this machine, or the name of an executor "
-            "of a plugin.",
+            description="The executor of the stages' processes: `local` for this machine, `dask`, `reapi`, or the name "
+            "of an executor of a plugin.",
             extra_json_schema=_NAMED_LITERALLY,
         ),
     ] = "local"

@@ -277,6 +277,7 @@ def reference_sections() -> Iterator[tuple[str, JsonSchema]]:
                 seen.add(title)
                 yield title, below
     yield "A model's price in `prices`", definitions["price"]
+    yield "A pool in `pools`", definitions["pool"]
     yield "The limits of a provider or model in `rates`", definitions["rates"]
     yield "An input", definitions["input"]
     yield "A step of `verify`", definitions["verify_step"]

@@ -12,6 +12,7 @@ from typing import Final, Literal, NoReturn
 from msgspec import Struct
 
 from orch23.model.patterns import lazy_pattern
+from orch23.resolve.known_programs import Argument, Invocation
 
 _VARIABLE = lazy_pattern(
     r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-]|\{(?:[A-Za-z_]\w*|[0-9@*#?$!-])(?::?[-=+?][\w./:@-]*)?\})", re.ASCII
@@ -46,17 +47,16 @@ _BUILTINS: Final = _set(": [ break cd continue echo exit false kill pwd return s
 """Commands of bash that start no program and set no variable that the user names."""
 _SETTERS: Final = _set("declare export getopts local printf read readonly typeset unset")
 """Commands of bash that start no program, but set variables."""
+_PRINTERS: Final = _set(": echo false printf true")
+_COMPUTING: Final = _set("-eq -ne -lt -le -gt -ge -v -R")
 _PREFIXES: Final = _set("env exec nohup")
 """Commands whose first word, after the assignments of `env`, is a program."""
 _HIDING: Final = _set(
-    "bash sh dash zsh ksh ash csh tcsh fish busybox rbash eval source . trap alias shopt hash enable builtin command "
-    "complete compgen coproc function case select type mapfile readarray bind fc history let bg fg jobs "
-    "xargs parallel sudo doas su runuser time timeout setsid stdbuf nice ionice chrt taskset chroot unshare nsenter "
-    "flock script strace ltrace gdb watch entr ssh setarch"
+    "eval source . trap alias shopt hash enable builtin command complete compgen coproc function case select type "
+    "mapfile readarray bind fc history let bg fg jobs time"
 )
-"""Commands that run text or another program in a way that is not read here."""
-_FIND_ACTIONS: Final = _set("-exec -execdir -ok -okdir")
-_SEARCH_PATH: Final = _set("PATH BASH_ENV ENV")
+"""Commands of bash that run text or another program in a way that is not read here."""
+_HIDING_VARIABLES: Final = _set("PATH BASH_ENV ENV PS4")
 
 
 class UnknownProgramsError(Exception):
@@ -89,8 +89,10 @@ class _Token(Struct, frozen=True):
         return self.kind == "word" and self.plain < 0 and self.text in known
 
 
-def programs_in(command: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the programs that a text for bash or an argv names, each once; without bash itself.
+def programs_in(command: str | Sequence[str]) -> tuple[Invocation, ...]:
+    """Return the programs that a text for bash or an argv names, with their arguments; without bash itself.
+
+    A program may start others: `starting_fault` judges that.
 
     Raises:
         UnknownProgramsError: the command may run others too.
@@ -104,7 +106,7 @@ def programs_in(command: str | Sequence[str]) -> tuple[str, ...]:
 # ---- commands ---------------------------------------------------------------------------------
 
 
-def _of_text(text: str) -> Iterator[str]:
+def _of_text(text: str) -> Iterator[Invocation]:
     words: list[_Token] = []
     is_late = False
     tokens = iter([*_tokens(text), _Token("operator", "\n")])
@@ -121,11 +123,20 @@ def _of_text(text: str) -> Iterator[str]:
         elif is_late and token.is_keyword(_KEYWORDS) and not _without_keywords(words):
             _refuse(_LATE_KEYWORD)
         elif token.is_keyword({"[["}) and not _without_keywords(words):
-            if not any(one.is_keyword({"]]"}) for one in tokens):
-                _refuse(_UNREADABLE)
+            _skip_condition(tokens)
             words = [_Token("word", ":")]
         else:
             words.append(token)
+
+
+def _skip_condition(tokens: Iterator[_Token]) -> None:
+    """Skip the words up to `]]`, without numbers: bash runs `$(...)` in the value of a variable that it computes."""
+    for token in tokens:
+        if token.is_keyword({"]]"}):
+            return
+        if token.is_keyword(_COMPUTING):
+            _refuse(f"it has `[[ {token.text}`")
+    _refuse(_UNREADABLE)
 
 
 def _without_keywords(words: list[_Token]) -> list[_Token]:
@@ -133,7 +144,7 @@ def _without_keywords(words: list[_Token]) -> list[_Token]:
     return words[at:]
 
 
-def _of_command(words: list[_Token]) -> Iterator[str]:
+def _of_command(words: list[_Token]) -> Iterator[Invocation]:
     rest = _without_keywords(words)
     while rest and _variable_set_by(rest[0]):
         rest = rest[1:]
@@ -161,12 +172,17 @@ def _variable_set_by(word: _Token) -> str:
     return found[1]
 
 
+def hides_programs(variable: str) -> bool:
+    """Return whether an environment variable decides which programs or libraries are used."""
+    return variable in _HIDING_VARIABLES or variable.startswith(("LD_", "BASH_FUNC_"))
+
+
 def _check_name(variable: str) -> None:
-    if variable in _SEARCH_PATH:
+    if hides_programs(variable):
         _refuse(f"it sets {variable}")
 
 
-def _of_program(words: list[_Token], *, in_shell: bool) -> Iterator[str]:
+def _of_program(words: list[_Token], *, in_shell: bool) -> Iterator[Invocation]:
     """Yield the program that is the first of some words, and those that it starts. `in_shell`: bash reads the words."""
     first, arguments = words[0], words[1:]
     name, base = first.text, first.text.rpartition("/")[2]
@@ -176,15 +192,17 @@ def _of_program(words: list[_Token], *, in_shell: bool) -> Iterator[str]:
         _refuse(f"`{name}` is a file of the project, which may run other programs")
     if base in _HIDING:
         _refuse(f"it has `{base}`, which runs other programs")
-    if base == "find" and any(word.is_open or word.text in _FIND_ACTIONS for word in arguments):
-        _refuse("`find` may run other programs")
+    # Such as `read 'a[$(b)]'`: bash computes the index.
+    is_computed = in_shell and name in (_BUILTINS | _SETTERS) - _PRINTERS
+    if is_computed and any("$(" in word.text or "`" in word.text for word in arguments):
+        _refuse(f"`{name}` has a command in quotes")
     if in_shell and name in _SETTERS:
         _check_setter(name, arguments)
     elif base in _PREFIXES:
-        yield from () if name == "exec" else (name,)
+        yield from () if name == "exec" else (Invocation(name),)
         yield from _of_prefix(base, arguments)
     elif not (in_shell and name in _BUILTINS):
-        yield name
+        yield Invocation(name, tuple(Argument(word.text, word.is_open) for word in arguments))
 
 
 def _check_setter(name: str, arguments: list[_Token]) -> None:
@@ -194,6 +212,9 @@ def _check_setter(name: str, arguments: list[_Token]) -> None:
             _refuse("it has `printf -v`")
         return
     for word in arguments:
+        # Values are computed (-i), or name another variable (-n).
+        if name != "read" and word.text.startswith(("-", "+")) and {"i", "n"} & set(word.text):
+            _refuse(f"it has `{name} {word.text}`")
         # Quotes do not matter here: `export "PATH=x"` sets it too.
         found = _ASSIGNMENT.match(word.text)
         _check_name(word.text if found is None else found[1])
@@ -201,7 +222,7 @@ def _check_setter(name: str, arguments: list[_Token]) -> None:
             _refuse(f"`{name}` has a variable for a name")
 
 
-def _of_prefix(name: str, arguments: list[_Token]) -> Iterator[str]:
+def _of_prefix(name: str, arguments: list[_Token]) -> Iterator[Invocation]:
     while name == "env" and arguments and "=" in arguments[0].text and not arguments[0].text.startswith("-"):
         _check_name(arguments[0].text.partition("=")[0])
         if "$" in arguments[0].text.partition("=")[0]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -49,6 +49,7 @@ from orch23.resolve.document import (
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.resolve.expressions import uses_name
 from orch23.resolve.pipeline_document import (
+    PoolDocument,
     PriceDocument,
     RatesDocument,
     RunStopConditionsDocument,
@@ -210,6 +211,24 @@ def _rates(rates: RatesDocument, at: Problems) -> RateLimits:
     found = {key: at.rate(key, value) for key, value in stated.items() if value is not UNSET}
     if not found:
         at.add("", "E812", "there is no limit", f"write one of {', '.join(stated)}, such as `requests: 10/min`")
+    return found
+
+
+def read_pools(settings: SettingsDocument, at: Problems) -> dict[str, Any]:
+    """Return the fields of a Pipeline that `pools` sets: sizes, executors and resources, by pool."""
+    found: dict[str, dict[str, Any]] = {"pools": {}, "pool_executors": {}, "pool_resources": {}}
+    for name, pool in given(settings.pools, {}).items():
+        if not isinstance(pool, PoolDocument):
+            found["pools"][name] = pool
+            continue
+        below = at.below("pools").below(name)
+        resources = {key: below.quantity(f"resources/{key}", value) for key, value in given(pool.resources, {}).items()}
+        stated = {"pools": pool.size, "pool_executors": pool.executor, "pool_resources": resources or UNSET}
+        for field, value in stated.items():
+            if value is not UNSET:
+                found[field][name] = value
+        if not any(name in values for values in found.values()):
+            below.add("", "E812", "there is nothing in this pool", "write `size`, `executor` or `resources`")
     return found
 
 

@@ -32,7 +32,9 @@ SHARED_FLAGS = frozenset(
     {"--allow-unsandboxed", "--cache-write", "--keep-going", "--offline", "--overwrite-edited", "--replay", "-k"}
 )
 _CONTRADICTION = frozenset({"--offline", "--replay"})
-KNOWN_VALUE_OPTIONS = frozenset({"--budget", "--cache", "--model", "--output", "--provider", "--set", "--vars"})
+KNOWN_VALUE_OPTIONS = frozenset(
+    f"--{name}" for name in ("budget", "cache", "executor", "model", "output", "provider", "scheduler", "set", "vars")
+)
 # The commands that only show what a build would do.
 SHOWN = ("plan", "status")
 # With this environment variable, a shell asks for completions.

@@ -33,6 +33,10 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     "E814": (S + "    inputs: [a]\n", {}),
     "E815": (S + OK + "    timeout: 5 minutes\n", {}),
     "E816": (S + OK + "    pools: [gpu]\n", {}),
+    "E817": (
+        V + "pools: {a: {executor: dask}, b: {executor: reapi}}\nstages: {s: {shell: a, pools: [a, b]}}\n",
+        {},
+    ),
     "E820": (V + "stages:\n  a: {needs: [b], shell: x}\n  b: {needs: [a], shell: x}\n", {}),
     "E821": (V + "stages:\n  a: {outputs: [x], shell: x}\n  b: {outputs: [x], shell: x}\n", {}),
     "E822": (S + OK + "    inputs: [nobody.txt]\n", {}),

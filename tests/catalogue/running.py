@@ -157,6 +157,13 @@ def scheduler_that_is_not_named(project: Project) -> set[str]:
     return shown(project.build("--executor", "dask"))
 
 
+@TRIGGERS.of("E489")
+def scheduler_of_another_machine(project: Project) -> set[str]:
+    """Build offline on a cluster elsewhere."""
+    project.write(scripted({"a": {"outputs": ["a"], "shell": "echo a > a"}}, {}))
+    return shown(project.build("--executor", "dask", "--scheduler", "tls://10.0.0.1:1", "--cache", "c", "--offline"))
+
+
 @TRIGGERS.of("E619")
 def process_that_cannot_be_killed(project: Project) -> set[str]:
     """Have a process left; only one that is stuck in the kernel resists, and none can be made to."""

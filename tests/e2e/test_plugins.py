@@ -305,6 +305,23 @@ def test_an_executor_of_a_wheel_runs_the_processes(project: Project, tmp_path: P
     assert decisions(reported) == {"a": "run"}, "who ran it is part of the key"
 
 
+@pytest.mark.slow
+def test_an_executor_of_a_wheel_runs_the_stages_of_its_pools(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    world.install("1.0")
+    pools = "pools: {far: {executor: pretend, resources: {gpu: 1}}}\ndefaults: {sandbox: off}\n"
+    stages = "stages:\n  a: {shell: [touch, o.txt], outputs: [o.txt], pools: [far]}\n"
+    stages += "  b: {shell: echo b > b.txt, outputs: [b.txt]}\n"
+    text = f"version: 1\nplugins: [acme-checks]\n{pools}{stages}"
+    project.edit("pipeline.yaml", text)
+    code, reported = world.run("build", "--allow-unsandboxed")
+    assert (code, project.read("o.txt"), project.read("b.txt")) == (0, "touch o.txt", "b\n"), reported
+    assert reported.count("the executor `pretend` takes no resources: those of its pools have no effect") == 1
+    project.edit("pipeline.yaml", text.replace(", pools: [far]", ""))
+    code, reported = world.run("plan", "--json")
+    assert decisions(reported) == {"a": "run", "b": "fresh"}, "who ran it is part of the key"
+
+
 VERIFIED = """\
 version: 1
 plugins: [acme-checks]

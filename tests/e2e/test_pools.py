@@ -77,6 +77,22 @@ def test_pools_are_no_part_of_the_key(project: Project) -> None:
     assert project.plan() == {"a": "fresh", "b": "fresh"}
 
 
+def test_where_a_stage_runs_and_what_it_takes_are_no_part_of_the_key(project: Project) -> None:
+    project.write(shell(stages(a="", b="[gpu]"), head="pools: {gpu: 1}\n"))
+    green(project.build())
+    project.replace("pipeline.yaml", "pools: {gpu: 1}", "pools: {gpu: {executor: dask, resources: {gpu: 1}}}")
+    assert project.plan() == {"a": "fresh", "b": "fresh"}
+
+
+def test_all_errors_of_pools_are_reported_at_once(project: Project) -> None:
+    pools = "pools: {a: {executor: dask, resources: {gpu: -1}}, b: {executor: locl}, c: {}, d: {executor: reapi}}\n"
+    project.write(shell("  s: {shell: [touch, s], pools: [a, d]}\n  t: {shell: [touch, t], pools: [e]}\n", head=pools))
+    refused = project.run("validate")
+    assert refused.code == 65
+    for code in ("E812", "E846", "E816", "E817"):
+        assert refused.err.count(f"error[{code}]") == (2 if code == "E812" else 1), refused.err
+
+
 def test_a_model_that_is_waited_for_takes_no_job_where_calls_have_a_pool(project: Project) -> None:
     waiting = f"cat > /dev/null; while [ ! -e {project.root}/s.txt ]; do sleep 0.02; done; echo x"
     llm = f"provider: command, model: m, command: [sh, -c, '{waiting}'], prompt: p.md.j2, returns: text, timeout: 30"
@@ -112,6 +128,16 @@ def test_what_waits_for_its_pool_is_not_begun_after_a_failure(project: Project) 
         ("pools: [gpu]", "pools: {gpu: 0}", "the minimum is 1"),
         ("foreach: {in: [x], as: t}, pools: ['${{ t }}']", "pools: {x: 1}", "an item may not decide `pools`"),
         ("foreach: {in: [x], as: t}, pools: [gpo]", "pools: {gpu: 1}", "did you mean `gpu`?"),
+        ("pools: [gpu]", "pools: {gpu: {siz: 1}}", "did you mean `size`?"),
+        ("pools: [gpu]", "pools: {gpu: {executor: daks}}", "did you mean `dask`?"),
+        ("pools: [gpu]", "pools: {gpu: {executor: slurm}}", "the executors are: local, dask, reapi"),
+        ("pools: [gpu]", "pools: {gpu: {resources: {memory: 8 GB/s}}}", "or a size such as 512MiB or 8GiB"),
+        ("pools: [a, b]", "pools: {a: {executor: dask}, b: {executor: local}}", "`b` runs steps with `local`"),
+        (
+            "foreach: {in: [x], as: t}, pools: [a, b]",
+            "pools: {a: {executor: dask}, b: {executor: local}}",
+            "the pool `b` runs steps with `local`, and `a` with `dask`",
+        ),
     ],
 )
 def test_a_pool_that_cannot_be_is_found_before_anything_runs(

@@ -1,8 +1,6 @@
 """Whole builds on a server of the Remote Execution API: the same results and records as on this machine."""
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_remote_builds import builds_as_here, started
+from tests.e2e.test_remote_builds import (
+    builds_as_here,
+    cancels_a_found_step,
+    cancels_steps_by_ctrl_c,
+    finds_a_step_of_a_killed_build,
+    shows_lines_live_and_redacted,
+)
 from tests.project import Project
 from tests.reapi_workers import ExecutionServer, scheduler_of, serving_executions
-from tests.unit.execute.remote.test_conformance import processes_with, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +38,10 @@ def one_stage(**given: Any) -> dict[str, str]:
 
 def test_a_build_on_a_server_is_the_same_as_one_on_this_machine(tmp_path: Path, server: ExecutionServer) -> None:
     builds_as_here(tmp_path, lambda project: remote(project, server))
+
+
+def test_lines_are_reported_while_a_step_runs_and_without_secrets(project: Project, server: ExecutionServer) -> None:
+    shows_lines_live_and_redacted(project, "reapi", scheduler_of(server))
 
 
 def test_a_stage_without_a_sandbox_needs_permission(project: Project, server: ExecutionServer) -> None:
@@ -74,14 +81,26 @@ def test_a_server_that_must_not_be_used_is_refused(project: Project, scheduler: 
     assert not (project.root / "a").exists()
 
 
+def options_of(server: ExecutionServer, kind: str) -> tuple[str, ...]:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    plain = f"{server.url}?orch23=none&orch23-python={version}"
+    scheduler = scheduler_of(server) if kind == "orch23" else plain
+    return ("--executor", "reapi", "--scheduler", scheduler)
+
+
 def test_ctrl_c_kills_the_steps_on_the_workers(project: Project, server: ExecutionServer) -> None:
-    seconds = f"700.{os.getpid()}23"
-    project.write(one_stage(shell=f"setsid sleep {seconds} & sleep {seconds}; touch a"))
-    with started(project.root, "build", "--executor", "reapi", "--scheduler", scheduler_of(server)) as build:
-        wait_until(lambda: len(processes_with(seconds)) >= 2)
-        build.send_signal(signal.SIGINT)
-        build.wait(20)
-    wait_until(lambda: not processes_with(seconds))
+    cancels_steps_by_ctrl_c(project, *options_of(server, "orch23"))
+
+
+@pytest.mark.parametrize("kind", ["orch23", "plain"])
+def test_a_step_of_a_killed_build_is_found_by_the_next_one(
+    project: Project, server: ExecutionServer, kind: str
+) -> None:
+    finds_a_step_of_a_killed_build(project, *options_of(server, kind))
+
+
+def test_ctrl_c_kills_a_step_of_an_earlier_build_too(project: Project, server: ExecutionServer) -> None:
+    cancels_a_found_step(project, *options_of(server, "orch23"))
 
 
 def test_the_options_of_a_worker_must_fit(project: Project) -> None:

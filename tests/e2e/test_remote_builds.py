@@ -60,6 +60,33 @@ def test_a_build_on_a_cluster_is_the_same_as_one_on_this_machine(tmp_path: Path,
     builds_as_here(tmp_path, lambda project: remote(project, cluster))
 
 
+def shows_lines_live_and_redacted(project: Project, executor: str, scheduler: str, *options: str) -> None:
+    """Build a step that goes on only after its first line was reported, and prints a secret of this machine."""
+    secret, go_on = "Qz7-very-secret-value-19", project.root.parent / "go-on"
+    command = f"cat said; while [ ! -e {go_on} ]; do sleep 0.02; done; echo the end; touch a"
+    stages = {"a": {"shell": command, "inputs": ["said"], "outputs": ["a"], "sandbox": "off"}}
+    text = json.dumps({"version": 1, "name": "p", "stages": stages})
+    project.write({"pipeline.yaml": text, "said": f"key {secret}\n"})
+    words = ("--live", "--allow-unsandboxed", "--executor", executor, "--scheduler", scheduler, *options)
+
+    def lines() -> list[str]:
+        journals = sorted((project.root / "logs").glob("*.jsonl"))
+        events = [json.loads(line) for line in journals[-1].read_text().splitlines()] if journals else []
+        return [one["data"]["line"] for one in events if one["type"] == "step_output"]
+
+    with started(project.root, "build", *words, env={"MY_API_KEY": secret}) as build:
+        wait_until(lines)
+        assert lines() == ["key [redacted MY_API_KEY]"]
+        go_on.touch()
+        assert build.wait(60) == 0
+    assert lines() == ["key [redacted MY_API_KEY]", "the end"]
+
+
+def test_lines_are_reported_while_a_step_runs_and_without_secrets(project: Project, tmp_path: Path) -> None:
+    with dask_cluster(tmp_path / "workers", options=("--allow-unsandboxed",)) as cluster:
+        shows_lines_live_and_redacted(project, "dask", cluster.address, "--cache", "cache")
+
+
 def test_doctor_asks_the_scheduler(project: Project, cluster: Any) -> None:
     project.write({"pipeline.yaml": "version: 1\nexecutor: dask\nstages: {a: {shell: echo a > a, outputs: [a]}}\n"})
     env = {"ORCH23_BUILD_SCHEDULER": cluster.address, "ORCH23_BUILD_CACHE": "cache"}
@@ -76,6 +103,7 @@ def test_a_stage_without_a_sandbox_needs_permission_on_both_sides(project: Proje
     assert (refused.code, "E484" in refused.err) == (78, True), refused.err
     allowed_here = remote(project, cluster, "--allow-unsandboxed")
     assert (allowed_here.code, "E484" in allowed_here.err) == (78, True), allowed_here.err
+    assert "orch23 worker --allow-unsandboxed" in re.sub(r"\s+", " ", allowed_here.err)
 
 
 def test_a_fault_of_the_cluster_is_no_attempt_of_a_stage(project: Project) -> None:
@@ -114,23 +142,109 @@ def test_the_executor_of_a_plugin_is_not_replaced(project: Project) -> None:
     assert (done.code, "E641" in done.err) == (64, True), done.err
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_the_end_of_a_build_kills_its_steps_on_the_workers(project: Project, cluster: Any, end: signal.Signals) -> None:
-    seconds = f"700.{os.getpid()}{end.value}"
+def cancels_steps_by_ctrl_c(project: Project, *options: str) -> None:
+    """Build until a step runs, and send SIGINT: no process of the step is left, and no build looks for it."""
+    seconds = f"700.{os.getpid()}{len(options)}"
     stages = {"a": {"shell": f"setsid sleep {seconds} & sleep {seconds}; touch a", "outputs": ["a"]}}
     project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
-    options = ("--executor", "dask", "--scheduler", cluster.address, "--cache", "cache")
     with started(project.root, "build", *options) as build:
         wait_until(lambda: len(processes_with(seconds)) >= 2)
-        build.send_signal(end)
+        wait_until(lambda: noted_actions(project))
+        build.send_signal(signal.SIGINT)
         build.wait(20)
     wait_until(lambda: not processes_with(seconds))
+    assert noted_actions(project) == []
 
 
-def started(folder: Path, *words: str) -> "subprocess.Popen[bytes]":
+def finds_a_step_of_a_killed_build(project: Project, *options: str) -> None:
+    """Kill a build with signal 9 while its step runs, and build again: the step is not started again."""
+    beside = project.root.parent
+    text = (
+        f"echo started >> {beside}/starts; while [ ! -e {beside}/go-on ]; do sleep 0.02; done; echo the end; echo a > a"
+    )
+    stages = {"a": {"shell": text, "outputs": ["a"], "sandbox": "off"}}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
+    words = ("build", "--allow-unsandboxed", "--live", *options)
+    with started(project.root, *words) as build:
+        wait_until(lambda: noted_actions(project))
+        build.kill()
+        build.wait(20)
+    assert len(noted_actions(project)) == 1
+    with started(project.root, *words) as build:
+        # It is killed too, while it waits for the same step.
+        wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 2)
+        wait_until(lambda: "attempt_started" in newest_journal(project))
+        build.kill()
+        build.wait(20)
+    with started(project.root, *words) as build:
+        wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 3)
+        wait_until(lambda: "attempt_started" in newest_journal(project))
+        (beside / "go-on").touch()
+        assert build.wait(60) == 0
+    assert (beside / "starts").read_text() == "started\n"
+    assert (project.root / "a").read_text() == "a\n"
+    assert '"line":"the end"' in newest_journal(project)
+    assert noted_actions(project) == []
+
+
+def cancels_a_found_step(project: Project, *options: str) -> None:
+    """Kill a build while its step runs, build again, and send SIGINT: no process of the step is left."""
+    seconds = f"700.{os.getpid()}{len(options)}9"
+    text = f"setsid sleep {seconds} & sleep {seconds} & while true; do echo tick; sleep 0.2; done; touch a"
+    stages = {"a": {"shell": text, "outputs": ["a"]}}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
+    words = ("build", "--live", *options)
+    with started(project.root, *words) as build:
+        wait_until(lambda: len(processes_with(seconds)) >= 2)
+        wait_until(lambda: noted_actions(project))
+        build.kill()
+        build.wait(20)
+    before = processes_with(seconds)
+    with started(project.root, *words) as build:
+        wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 2)
+        # It hears the lines of the step that it has found.
+        wait_until(lambda: '"line":"tick"' in newest_journal(project))
+        assert processes_with(seconds) == before
+        build.send_signal(signal.SIGINT)
+        build.wait(20)
+    wait_until(lambda: not processes_with(seconds))
+    assert noted_actions(project) == []
+
+
+def newest_journal(project: Project) -> str:
+    return max((project.root / "logs").glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns).read_text()
+
+
+def noted_actions(project: Project) -> list[Path]:
+    """Return the files of actions that run elsewhere."""
+    return [*(project.root / ".orch23" / "running-actions").glob("*.json")]
+
+
+@pytest.fixture
+def permissive(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the options for a cluster that runs steps without a sandbox."""
+    with dask_cluster(tmp_path / "workers", options=("--allow-unsandboxed",)) as cluster:
+        yield ("--executor", "dask", "--scheduler", cluster.address, "--cache", "cache")
+
+
+def test_ctrl_c_kills_the_steps_on_the_workers(project: Project, permissive: tuple[str, ...]) -> None:
+    cancels_steps_by_ctrl_c(project, *permissive)
+
+
+def test_a_step_of_a_killed_build_is_found_by_the_next_one(project: Project, permissive: tuple[str, ...]) -> None:
+    finds_a_step_of_a_killed_build(project, *permissive)
+
+
+def test_ctrl_c_kills_a_step_of_an_earlier_build_too(project: Project, permissive: tuple[str, ...]) -> None:
+    cancels_a_found_step(project, *permissive)
+
+
+def started(folder: Path, *words: str, env: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
     """Start orch23 in a process of its own."""
     program = (sys.executable, "-c", "from orch23.entry import run; run()")
-    return subprocess.Popen((*program, *words), cwd=folder, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        (*program, *words), cwd=folder, env={**os.environ, **(env or {})}, stderr=subprocess.DEVNULL
+    )
 
 
 def test_a_worker_command_that_is_killed_leaves_no_process_and_the_next_one_no_folder(
@@ -278,3 +392,35 @@ def certificates(folder: Path) -> dict[str, str]:
     form = serialization.PrivateFormat.PKCS8
     paths["key"].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
     return {"ca": str(paths["cert"]), **{name: str(path) for name, path in paths.items()}}
+
+
+def test_a_worker_with_another_cache_fails_no_stage_while_there_are_others(project: Project, tmp_path: Path) -> None:
+    stages = {f"s{n}": {"shell": f"sleep 0.2; echo {n} > s{n}", "outputs": [f"s{n}"]} for n in range(8)}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
+    with dask_cluster(tmp_path / "workers") as cluster:
+        cluster.start_worker(tmp_path / "workers", "--slots", "2", "--cache", str(tmp_path / "another"))
+        cluster.local.wait_for_workers(2, timeout=60)
+        done = project.build("--executor", "dask", "--scheduler", cluster.address, "--cache", "cache", "-j", "4")
+    assert done.code == 0, done.err
+    assert "8 built" in done.err
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "code"),
+    [("tcp://127.0.0.1:1", "E487"), ("tls://127.0.0.1:1", "E488")],
+    ids=["gone", "no certificate"],
+)
+def test_no_model_is_called_if_the_cluster_cannot_be_used(project: Project, scheduler: str, code: str) -> None:
+    project.write(whole_build())
+    done = project.build("--executor", "dask", "--scheduler", scheduler, "--cache", "cache")
+    assert (done.code, code in done.err) == (78, True), done.err
+    assert project.journals() == []
+
+
+def test_a_scheduler_without_an_executor_is_reported_unless_a_variable_names_it(project: Project) -> None:
+    project.write({"pipeline.yaml": "version: 1\nname: p\nstages: {a: {shell: echo a > a, outputs: [a]}}\n"})
+    done = project.build("--scheduler", "tcp://127.0.0.1:1")
+    assert (done.code, "`--scheduler` has no effect" in re.sub(r"\s+", " ", done.err)) == (0, True), done.err
+    (project.root / "a").unlink()
+    done = project.build("--force", "a", env={"ORCH23_BUILD_SCHEDULER": "tcp://127.0.0.1:1"})
+    assert (done.code, "no effect" in done.err) == (0, False), done.err

@@ -12,6 +12,8 @@ import pytest
 from orch23.cache import disk
 from orch23.cli import shared_cache
 from orch23.execute.environment import Environments, MachineFacts
+from orch23.model.pipeline import Stage
+from orch23.steps.shell.spec import ShellStep
 from tests.e2e.pipelines import calls, green, pipeline, prompt, shell
 from tests.e2e.test_nothing_to_do import orch23
 from tests.e2e.test_what_an_edit_loads import PROGRAM
@@ -190,9 +192,9 @@ def test_the_executor_of_the_command_line_is_that_of_the_environment(
     green(project.build("--cache", cache))
     made: list[str] = []
 
-    def environments(*, executor: str, **given: object) -> Environments:
-        made.append(executor)
-        return Environments(executor=executor, **given)  # type: ignore[arg-type]
+    def environments(*, executor_of: Callable[[Stage], str], **given: object) -> Environments:
+        made.append(executor_of(Stage(name="s", step=ShellStep(("true",)))))
+        return Environments(executor_of=executor_of, **given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shared_cache, "Environments", environments)
     green(project.build("--cache", cache, "--executor", "dask", "--scheduler", "tcp://127.0.0.1:1"))

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli import shared_cache
+from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.shared_entries import RECORD
+from orch23.engine.worker import Worker
+from orch23.execute import server_login
 from orch23.model.digest import Digest
 from orch23.reapi.entries import decode_result
 from tests.doubles import MemoryCache
-from tests.e2e.pipelines import green, shell
+from tests.e2e.pipelines import green, pipeline, prompt, shell
 from tests.project import Project
 
 pytestmark = pytest.mark.slow
@@ -40,7 +42,7 @@ def _unsandboxed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> MemoryCache:
     backend = MemoryCache()
-    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
+    monkeypatch.setattr(server_login, "open_shared_cache", lambda *_: backend)
     return backend
 
 
@@ -76,6 +78,11 @@ class Held:
 def stored(backend: MemoryCache, root: Path, stages: str) -> dict[str, Digest]:
     """Store the results of some stages, and return their entries by stage, in plan order."""
     green(checkout(root, stages).build("--cache", "/shared"))
+    return entries(backend)
+
+
+def entries(backend: MemoryCache) -> dict[str, Digest]:
+    """Return the entries of a backend by stage, in plan order."""
     records = {entry: decode_result(data)[RECORD].contents for entry, data in backend.entries.items()}
     return dict(sorted((json.loads(text or b"")["stage"], entry) for entry, text in records.items()))
 
@@ -227,3 +234,81 @@ def test_a_limit_of_the_run_ends_the_wait_for_a_lookup(backend: MemoryCache, tmp
     end.set()
     assert "max_wall" in done.err
     assert project.ran() == []
+
+
+def test_a_file_that_many_items_edit_is_restored_without_deciding_them_again_and_again(
+    backend: MemoryCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = """
+  edit:
+    foreach: {from: items.json, as: item, order: sequential}
+    inputs: [notes.md]
+    outputs: [notes.md]
+    llm: {prompt: edit.j2, returns: text}
+"""
+    items = [f"i{number:02}" for number in range(12)]
+    files = {"notes.md": "notes", "items.json": json.dumps(items), "edit.j2": prompt("edit", "{{ item }}")}
+    one, two = (Project(tmp_path / name).write(pipeline(stages, files)) for name in ("one", "two"))
+    green(one.build("--cache", "/shared"))
+    names = {entry: name for name, entry in entries(backend).items()}
+    decided: list[str] = []
+    turn = threading.Condition()
+    decide = StageDecider.decide
+
+    def counted(decider: StageDecider, name: str, *, need_intermediate: bool = False) -> DecidedStage:
+        try:
+            return decide(decider, name, need_intermediate=need_intermediate)
+        finally:
+            with turn:
+                decided.append(name)
+                turn.notify_all()
+
+    def before(kind: str, digest: Digest | None) -> None:
+        """Reply once a decision has needed the entry, except the first one, which is waited for before."""
+        if kind == "entry" and digest in names and names[digest] != "edit@i00":
+            with turn:
+                assert turn.wait_for(lambda: names[digest] in decided, _LONG_S)
+
+    monkeypatch.setattr(StageDecider, "decide", counted)
+    backend.before = before
+    green(two.build("--cache", "/shared"))
+    assert (two.ran(), two.read("notes.md")) == ([], one.read("notes.md"))
+    # Once to find out that it is not known yet, once for the items before it, and once for itself.
+    assert max(decided.count(name) for name in names.values()) <= 3
+
+
+def test_a_build_that_restores_everything_loads_nothing_for_model_calls(
+    backend: MemoryCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = "  write: {inputs: [in.txt], outputs: [a.txt], llm: {prompt: write.j2, returns: text}}\n"
+    files = {"in.txt": "in", "write.j2": prompt("write", "a draft")}
+    one, two = (Project(tmp_path / name).write(pipeline(stages, files)) for name in ("one", "two"))
+    green(one.build("--cache", "/shared"))
+    prepared: list[object] = []
+    monkeypatch.setattr(Worker, "prepare", lambda *stages: prepared.append(stages))
+    green(two.build("--cache", "/shared"))
+    assert (two.ran(), prepared) == ([], [])
+
+
+def test_files_that_are_on_disk_already_are_not_downloaded(backend: MemoryCache, tmp_path: Path) -> None:
+    stored(backend, tmp_path / "one", CHAIN)
+    committed = {path: Project(tmp_path / "one").read(path) for path in FILES}
+    untrusted = {"ORCH23_TRUST": ""}
+    backend.asked.clear()
+    two = checkout(tmp_path / "two", CHAIN, **committed)
+    assert set(two.plan("--cache", "/shared").values()) == {"fresh"}
+    done = two.build("--cache", "/shared", env=untrusted)
+    green(done)
+    assert "shared cache: 4 confirmed\n" in done.err
+    assert (two.ran(), set(backend.asked)) == ([], {"entry"})
+    (used,) = two.events_of("shared_cache")
+    assert (used["data"]["confirmed"], used["data"]["restored"]) == (4, 0)
+    assert two.build(env=untrusted).err.endswith("up to date (4 stages)\n")
+    # Only what differs is downloaded.
+    three = checkout(tmp_path / "three", CHAIN, **{**committed, "c.txt": "another\n"})
+    (three.root / "d.txt").unlink()
+    done = three.build("--cache", "/shared", "--overwrite-edited", env=untrusted)
+    green(done)
+    assert (three.ran(), backend.asked.count("blob")) == ([], 2)
+    assert "shared cache: 2 restored (" in done.err
+    assert [three.read(path) for path in FILES] == [*committed.values()]

@@ -15,6 +15,7 @@ from orch23.cache.availability import CacheLimits
 from orch23.cache.client import CacheClient
 from orch23.cli import shared_cache
 from orch23.engine.shared_results import SharedResults
+from orch23.execute import server_login
 from orch23.model.digest import Digest
 from orch23.reapi.entries import decode_result
 from orch23.store.file_copy import CHUNK_BYTES
@@ -133,7 +134,7 @@ def test_the_results_of_many_ready_stages_are_looked_up_at_once(
 ) -> None:
     stages = "".join(f"  s{n}: {{inputs: [in.txt], outputs: [{n}.txt], shell: cp in.txt {n}.txt}}\n" for n in range(8))
     backend = MemoryCache()
-    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
+    monkeypatch.setattr(server_login, "open_shared_cache", lambda *_: backend)
     green(checkout(tmp_path / "one", stages).build("--cache", "/shared"))
     together = threading.Barrier(8)
 
@@ -151,7 +152,7 @@ def test_the_results_of_many_ready_stages_are_looked_up_at_once(
 
 def test_a_result_is_looked_up_once_in_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = MemoryCache()
-    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
+    monkeypatch.setattr(server_login, "open_shared_cache", lambda *_: backend)
     project = checkout(tmp_path / "one")
     green(project.build("--cache", "/shared"))
     assert backend.asked.count("entry") == 2
@@ -180,7 +181,7 @@ def test_a_signal_ends_the_wait_for_uploads(
 
 def test_a_result_with_a_secret_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = MemoryCache()
-    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
+    monkeypatch.setattr(server_login, "open_shared_cache", lambda *_: backend)
     project = checkout(tmp_path / "one")
     # The secret is where one chunk of the file ends and another begins.
     project.edit("in.txt", "x" * (CHUNK_BYTES - 8) + " k3y-0f-the-team-9912 \n")

@@ -66,8 +66,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     overwrite_edited: bool,
     budget: str | None,
     allow_unsandboxed: bool,
-    executor: str | None,
-    scheduler: str,
     output: str,
     as_json: bool,
     junit: str | None,
@@ -129,8 +127,8 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         wait=wait,
         cache=cache_address(console.here, args.cache),
         cache_write=args.cache_write,
-        executor=executor,
-        scheduler=scheduler,
+        executor=args.executor,
+        scheduler=args.scheduler,
         ask_consent=partial(ask_consent, console),
         approve=approve,
     )
@@ -356,6 +354,9 @@ def accept_edits(
     from orch23.engine.accept import accept  # noqa: PLC0415 - a build does not need it
 
     project, stage = open_one_stage(console, args)
+    # It verifies on this machine, wherever the stage runs.
+    pipeline = replace(project.pipeline, pool_executors={})
+    project = replace(project, loaded=replace(project.loaded, pipeline=pipeline))
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR)
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:

@@ -18,7 +18,7 @@ from orch23.cli.opening import (
     texts_of,
 )
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.project_loading import Project, open_read_session, usual_executor
 from orch23.decide.secrets import secrets_from
 from orch23.engine.conversation import RecordedResponses, RequestBuilder, find_recorded
 from orch23.engine.decisions import DecidedStage
@@ -275,11 +275,17 @@ def _whole_preview(
     stale_snapshot: StaleSnapshot | None = None,
 ) -> tuple[Project, Preview]:
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
-    shared = _shared_results(console, project, args)
+    usual_executor(project.pipeline, args.executor)
+    shared = shared_results(console, project, args)
     session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
     check_forced(session.state.plan, forced)
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     selection = selection_of(args, stages)
+    if args.scheduler:
+        from orch23.cli.placement import check_scheduler_of  # noqa: PLC0415 - few plans name a scheduler
+
+        nodes = map(session.state.plan.nodes.__getitem__, selection.nodes(session.state.plan))
+        check_scheduler_of(project.pipeline, nodes, args.executor, args.scheduler)
     seen = preview(session, selection)
     try:
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
@@ -292,8 +298,8 @@ def _whole_preview(
     return project, seen
 
 
-def _shared_results(console: Console, project: Project, args: PipelineArguments) -> "SharedResults | None":
-    """Return the results in the shared cache, closed when the command ends; None if the plan uses no cache."""
+def shared_results(console: Console, project: Project, args: PipelineArguments) -> "SharedResults | None":
+    """Return the results in the shared cache, closed when the command ends; None if no cache is used."""
     if not (args.cache or args.cache_write or project.names_cache):
         return None
     from orch23.cli.shared_cache import open_cache_for_plan  # noqa: PLC0415 - few plans use a shared cache
@@ -419,7 +425,7 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         return None
     project, selection = found
     try:
-        session = open_read_session(project, shared=_shared_results(console, project, args))
+        session = open_read_session(project, shared=shared_results(console, project, args))
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(session, selection)
         view = plan_view_of(seen, estimates_of(project, seen) if estimated else None)

@@ -1,14 +1,16 @@
 """Run `show`: find prompts, responses, outputs, keys and costs of a stage's attempts."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from orch23.cli.actions.plan import first_request, replay_first_request
+from orch23.cli.actions.plan import first_request, replay_first_request, shared_results
 from orch23.cli.console import Console
+from orch23.cli.kept_attempts import nothing_kept
 from orch23.cli.opening import open_one_stage, select_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
@@ -52,8 +54,12 @@ class ShowResult(Struct, frozen=True):
     facts: Mapping[str, Json] = field(default_factory=dict)
 
 
-def _find_kept(project: Project, stage: str, view: str, attempt: int | None, run: str | None) -> ShowResult:
+def _find_kept(
+    project: Project, stage: str, view: str, attempt: int | None, run: str | None, read_cache: Callable[[], bool]
+) -> ShowResult:
     """Return what the store and the journals keep of a stage. `view` is prompt, response, diff, cost, key or all.
+
+    `read_cache` lets the store look up responses in the shared cache, too; False if they are not shared.
 
     Raises:
         NotFoundError: the stage, run or attempt does not exist, or nothing of it is kept.
@@ -76,7 +82,7 @@ def _find_kept(project: Project, stage: str, view: str, attempt: int | None, run
             return _diff(session, stage)
         case _:
             step = node.step if is_llm(node.step) else None
-            found = _Search(project, session, seen, step, stage, view, attempt, run)
+            found = _Search(project, session, seen, step, stage, view, attempt, run, read_cache)
             is_newest = view == "all" and attempt is None and run is None
             return _with_accepted(project, session, stage, found) if is_newest else found.find()
 
@@ -126,6 +132,7 @@ class _Search(Struct, frozen=True):
     view: str
     attempt: int | None
     run: str | None
+    read_cache: Callable[[], bool]
 
     def find(self) -> ShowResult:
         """Return the texts of the newest attempt that has any: artifacts first, then recorded exchanges."""
@@ -195,6 +202,9 @@ class _Search(Struct, frozen=True):
         record = _known_record(self.session, self.stage)
         for fingerprint in reversed(record.exchanges if record else ()):
             yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]}")
+        if record is not None and record.exchanges and self.read_cache():
+            for fingerprint in reversed(record.exchanges):
+                yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]} of the shared cache")
         decided = self.seen.decided_stages.get(self.stage)
         first = first_request(self.project, decided)
         if first is not None and decided is not None:
@@ -234,9 +244,8 @@ class _Search(Struct, frozen=True):
 
     def _not_found(self) -> NotFoundError:
         if self.run is None and self.attempt is None:
-            text = f"`{self.stage}` has no result yet, and no attempt of it is kept"
-            hint = f"`orch23 build {self.stage}` makes one; only llm stages have prompts and responses"
-            return NotFoundError(Diagnostic("E664", text, hint=hint))
+            record = _known_record(self.session, self.stage)
+            return NotFoundError(nothing_kept(self.project, self.stage, record, is_llm=self.step is not None))
         what = f"attempt {self.attempt}" if self.attempt else "attempt"
         where = f" in run {self.run}" if self.run else ""
         message = f"no {what} of `{self.stage}` is kept{where}"
@@ -358,6 +367,11 @@ def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
     return ShowResult(costs_text(visible(stage), costs), costs_json(stage, costs))
 
 
+def _read_shared_responses(console: Console, project: Project, args: PipelineArguments) -> bool:
+    """Let the store look up responses in the shared cache, too; return False if they are not shared."""
+    return bool(project.pipeline.cache.get("responses")) and shared_results(console, project, args) is not None
+
+
 def show_stage(
     console: Console,
     *,
@@ -369,7 +383,8 @@ def show_stage(
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
     project, stage = open_one_stage(console, args)
-    result = _find_kept(project, stage, view or "all", attempt, run)
+    read_cache = partial(_read_shared_responses, console, project, args)
+    result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
     )

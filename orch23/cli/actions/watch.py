@@ -75,6 +75,7 @@ def _build_words(
     words = ["build", *args.arguments]
     words += [word for one in args.sets for word in ("--set", one)]
     named = {"--vars": args.vars_file, "--provider": args.provider, "--model": args.model, "--cache": args.cache}
+    named |= {"--executor": args.executor, "--scheduler": args.scheduler or None}
     words += [word for option, value in named.items() if value is not None for word in (option, value)]
     words += [] if jobs is None else ["--jobs", str(jobs)]
     words += ["--keep-going"] if keep_going else []

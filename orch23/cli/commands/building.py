@@ -8,6 +8,7 @@ from orch23.cli.declaration import (
     cache_options,
     complete_stage,
     declare_command,
+    executor_options,
     exit_code_option,
     json_option,
     model_options,
@@ -19,7 +20,7 @@ from orch23.cli.declaration import (
     unsandboxed_option,
     variable_options,
 )
-from orch23.cli.parameters import BUILD_ACTION, EXECUTORS
+from orch23.cli.parameters import BUILD_ACTION
 from orch23.report.registry import FORMATS
 
 
@@ -48,8 +49,7 @@ from orch23.report.registry import FORMATS
 @cache_options
 @budget_option
 @unsandboxed_option
-@option("--executor", type=click.Choice(EXECUTORS), help="Run steps on this machine or on a cluster.")
-@option("--scheduler", metavar="ADDRESS", default="", help="Use the cluster of this scheduler.")
+@executor_options
 @option(
     "--output",
     type=PluginChoice([*FORMATS]),
@@ -79,6 +79,7 @@ def build_command() -> None:
 @cache_options
 @budget_option
 @unsandboxed_option
+@executor_options
 def watch_command() -> None:
     """Build what an edit reaches when it is saved, until Ctrl-C.
 
@@ -93,6 +94,7 @@ def watch_command() -> None:
 @model_options
 @cache_options
 @budget_option
+@executor_options
 @option("-v", "--verbose", is_flag=True, help="Show every reason, not only the first.")
 @json_option
 @exit_code_option

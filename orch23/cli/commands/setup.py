@@ -129,10 +129,17 @@ def model_remove() -> None:
 
 
 @declare_command("worker", "worker.serve_worker")
-@option("--scheduler", metavar="ADDRESS", help="Connect to this dask scheduler.")
+@option("--scheduler", "address", metavar="ADDRESS", help="Connect to this dask scheduler.")
 @option("--once", metavar="DIGEST", help="Run one action in this folder, as a server's command.")
 @option("--cache", "cache_url", metavar="URL", default="", help="Use this shared cache (default: that of each build).")
 @option("--slots", type=click.IntRange(min=1), metavar="N", help="Run at most N actions at once (default: cores).")
+@option(
+    "--resource",
+    "resources",
+    metavar="NAME=AMOUNT",
+    multiple=True,
+    help="Offer this to steps of pools: gpu=1, memory=16GiB. Repeatable.",
+)
 @option("--folder", metavar="DIR", type=click.Path(), help="Keep temporary files below DIR (default: TMPDIR).")
 @unsandboxed_option
 def worker_command() -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 from typing import TYPE_CHECKING, Literal
 
+from orch23.cache.client_certificate import ClientCertificate, read_tls_file, validity_fault
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
@@ -70,6 +71,7 @@ def security_of(address: str, role: Literal["client", "worker"]) -> "Security":
         "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, and ..._TLS__CLIENT__CERT and ..._TLS__CLIENT__KEY, for workers "
         "..._TLS__WORKER__CERT and ..._TLS__WORKER__KEY; or use dask's configuration file"
     )
+    _check_files(security, role, hint)
     try:
         is_configured = security.get_connection_args(role)["ssl_context"] is not None
     except (OSError, ValueError) as error:
@@ -79,6 +81,20 @@ def security_of(address: str, role: Literal["client", "worker"]) -> "Security":
         message = f"`{address}` needs certificates, and dask has none configured for a {role}"
         raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint=hint))
     return security
+
+
+def _check_files(security: "Security", role: Literal["client", "worker"], hint: str) -> None:
+    """Check the files that the settings name. A setting may be the text of a certificate itself: dask checks that."""
+    settings = {name: value for name, value in security.get_tls_config_for_role(role).items() if value}
+    if any("\n" in value for value in settings.values()):
+        return
+    if "ca_file" in settings:
+        read_tls_file("certificate of the authority", settings["ca_file"])
+    if "cert" in settings:
+        # Without a setting of its own, the key is in the file of the certificate.
+        files = ClientCertificate(settings["cert"], settings.get("key", settings["cert"])).read()
+        if (fault := validity_fault(settings["cert"], files)) is not None:
+            raise ConfigurationError(Diagnostic(E_SCHEDULER, fault, hint=hint))
 
 
 def unreachable_error(address: str) -> ConfigurationError:

@@ -1,10 +1,12 @@
 """The port to an engine that runs functions on other machines, and its faults."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orch23.model.digest import Digest
+from orch23.model.text import LineListener
 
 
 class EngineFault(Exception):  # noqa: N818 - not an error of a build: the action is submitted again
@@ -25,10 +27,16 @@ class UnreachableEngineError(EngineFault):
 
 
 class Work(Struct, frozen=True):
-    """What an engine sends to a worker: the URL of the cache, and the digest of the action's bytes."""
+    """What an engine sends to a worker: the URL of the cache, and the digest of the action's bytes.
+
+    `resources` are what it takes of the resources that workers declare, by name: sizes in bytes. Only a worker that
+    has them gets it. `avoided` are the places of workers that get it only if there are no others.
+    """
 
     cache_url: str
     action: Digest
+    resources: Mapping[str, float] = field(default_factory=dict)
+    avoided: frozenset[str] = frozenset()
 
 
 class Submission(Protocol):
@@ -48,7 +56,8 @@ class Submission(Protocol):
 class Engine(Protocol):
     """Runs `worker.RemoteWorker.run` on other machines. Safe for calls from several threads.
 
-    A worker gets two strings: the URL of the cache, and the digest of the action's bytes, as `digest_text` writes it.
+    A worker gets the URL of the cache and the digest of the action's bytes, as `digest_text` writes it, and perhaps
+    where its lines are sent.
     """
 
     def connect(self) -> None:
@@ -61,8 +70,10 @@ class Engine(Protocol):
 
         """
 
-    def submit(self, work: Work) -> Submission:
-        """Submit an action.
+    def submit(self, work: Work, hear: LineListener | None) -> Submission:
+        """Submit an action. `hear` may get lines that it prints while it runs, from any thread; it never waits.
+
+        The outcome has all of them, so an engine may leave lines out, but reports none twice.
 
         Raises:
             EngineFault: the engine cannot be reached.
@@ -72,6 +83,12 @@ class Engine(Protocol):
     def cancel(self, submission: Submission) -> None:
         """Stop an action; the worker kills its processes. Never raises."""
 
+    def release(self, submission: Submission) -> None:
+        """Forget an action whose result was fetched, or is of no use. Never raises.
+
+        If a build is killed before this or `cancel`, an engine may let the next one find the action.
+        """
+
     def slots(self) -> int:
         """Return how many actions the workers can run at once now: 0 without workers.
 
@@ -80,8 +97,26 @@ class Engine(Protocol):
 
         """
 
+    def lacking(self, resources: Mapping[str, float]) -> str:
+        """Return which of some resources no worker has now, as a text; empty if a worker has all, or no one knows.
+
+        Raises:
+            EngineFault: the engine cannot be reached.
+
+        """
+
     def close(self) -> None:
         """Release all resources; the workers cancel what they run for this engine."""
+
+
+def resource_text(name: str, amount: float) -> str:
+    """Return a resource as a message shows it and a worker declares it: `gpu=1`."""
+    return f"{name}={amount_text(amount)}"
+
+
+def amount_text(amount: float) -> str:
+    """Return an amount, without a fraction if it is whole."""
+    return str(int(amount)) if amount == int(amount) else repr(amount)
 
 
 def digest_text(digest: Digest) -> str:

@@ -1,24 +1,28 @@
 """Run actions on the workers of an engine. Faults of machines are never failures of a stage."""
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from time import monotonic
 from urllib.parse import urlsplit, urlunsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23 import __version__
 from orch23.execute.remote.engine import (
     Engine,
     EngineFault,
     Submission,
     UnreachableEngineError,
     Work,
-    WorkerLost,
 )
+from orch23.execute.remote.faults import USUAL_LIMITS, Faults, GivenUpError, RemoteLimits, described
+from orch23.execute.remote.live_lines import HeardLines
 from orch23.execute.remote.reply import Reply
+from orch23.execute.remote.slot_count import SlotCount
 from orch23.execute.remote.transfers import Transfers
 from orch23.execute.remote.worker import digests_of, input_digests
 from orch23.model.action import (
@@ -29,56 +33,28 @@ from orch23.model.action import (
     Completed,
     EngineUnavailable,
     InputsChanged,
+    Output,
     StepLimits,
     TimedOut,
     outcome_from_bytes,
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest
-from orch23.model.errors import CacheFault, MissingBytesError
+from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
 from orch23.model.ports import ContentStore, SharedCache
-from orch23.model.text import LineListener, LineSplitter
+from orch23.model.text import LineListener
 from orch23.store.turns import PAUSE
 
 _E_REMOTE = "E487"
+_MOST_FAILED = 3
+"""So many actions may fail on a worker for a reason of its machine, before others are preferred."""
 _MOST_OUTCOME_BYTES = 64 << 20
 _MOST_TEXT_BYTES = 1 << 30
 """For the log and the report of a step, beside its outputs. Nothing larger is read: a reply can name any sizes."""
 
 
-class RemoteLimits(Struct, frozen=True, kw_only=True):
-    """How often an action is submitted again after a fault of each kind, and the waits, in seconds.
-
-    `lost` counts workers that ended, `missing` inputs or outputs that the cache has lost, `faults` an engine, a cache
-    or a worker that cannot be used. `patience_s` is how long an action waits while there is no worker.
-    """
-
-    lost: int = 10
-    missing: int = 3
-    faults: int = 4
-    pauses_s: tuple[float, ...] = (0.5, 2.0, 5.0, 10.0)
-    patience_s: float = 60.0
-    look_each_s: float = 0.5
-
-
-USUAL_LIMITS = RemoteLimits()
-
-
-class _Faults(Struct):
-    """What went wrong with one action so far, by kind."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    last: str = ""
-
-    def note(self, kind: str, reason: str) -> int:
-        """Count a fault, and return how many of its kind there were."""
-        self.last = reason
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        return self.counts[kind]
-
-
-class _GivenUpError(Exception):
-    """The budget of an action for faults is used up."""
+_NO_WORKER = "check that the scheduler and its workers run and can use the cache, then build again; results are kept"
+_NO_RESOURCE = "start a worker with it (`orch23 worker --resource NAME=AMOUNT`), or correct `resources` of the pool"
 
 
 class RemoteExecutor:
@@ -112,24 +88,57 @@ class RemoteExecutor:
         self._stop = threading.Event()
         self._transfers = Transfers(cache, contents, self._stop.wait)
         self._slots = threading.Semaphore(workers)
+        self._slot_count = SlotCount(engine.slots, self._stop.wait, EngineFault)
         self._lock = threading.Lock()
         self._running: set[Submission] = set()
+        self._avoided: set[str] = set()
+        self._failed: Counter[str] = Counter()
         self._is_closed = False
         self.submissions = 0
 
     def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
-        """See the port. `hear` gets the lines when the action has ended."""
+        """See the port. If an action has to start again, its lines are heard again."""
+        return self.run_with({}, action, hear)
+
+    def with_resources(self, resources: Mapping[str, float]) -> "ResourceExecutor":
+        """Return an executor whose actions run on workers with these resources, and share all else with this one."""
+        return ResourceExecutor(self, resources)
+
+    def run_with(
+        self, resources: Mapping[str, float], action: Action, hear: LineListener | None = None
+    ) -> ActionOutcome:
+        """Run an action on a worker with these resources."""
+        lines = HeardLines(hear)
         with PAUSE, self._slots:
             try:
-                outcome = self._run(action)
-            except _GivenUpError as given_up:
-                outcome = _unavailable(str(given_up))
-            if hear is not None and isinstance(outcome, Completed | TimedOut):
+                outcome = self._run(action, resources, lines)
+            except GivenUpError as given_up:
+                outcome = _unavailable(*given_up.args)
+            if isinstance(outcome, Completed | TimedOut):
                 output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
-                lines = LineSplitter(hear)
-                lines.feed(output.text)
-                lines.flush()
+                lines.finish(self._chunks(output))
             return Cancelled() if self._stop.is_set() else outcome
+
+    def connect(self) -> None:
+        """Connect to the engine.
+
+        Raises:
+            ConfigurationError: it cannot be reached.
+
+        """
+        try:
+            self._engine.connect()
+        except EngineFault as fault:
+            raise ConfigurationError(Diagnostic(_E_REMOTE, fault.reason, hint=_NO_WORKER)) from fault
+
+    def slots(self) -> int:
+        """Return how many actions the workers can run at once: 1 until that is known.
+
+        The engine is asked in a thread, and not before the first action was submitted.
+        """
+        if self._limits.slots is not None:
+            return self._limits.slots
+        return self._slot_count.now() if self.submissions else 1
 
     def cancel(self) -> None:
         """See the port: the workers kill the processes of all actions."""
@@ -149,88 +158,107 @@ class RemoteExecutor:
         self._engine.close()
         self._cache.close()
 
-    def _run(self, action: Action) -> ActionOutcome:
-        faults = _Faults()
+    def _chunks(self, output: Output) -> Iterator[bytes]:
+        """Yield all of an output."""
+        if output.log is None:
+            yield output.text.encode("utf-8", "replace")
+            return
+        # It was fetched just now; its lines are only shown.
+        with suppress(MissingBytesError, OSError):
+            yield from self._contents.get_chunks(output.log)
+
+    def _run(self, action: Action, resources: Mapping[str, float], lines: HeardLines) -> ActionOutcome:
+        faults = Faults()
         try:
-            digest = self._contents.put(action.to_bytes())
+            work = Work(self._cache_url, self._contents.put(action.to_bytes()), resources)
         except ValueError as error:
             return EngineUnavailable(f"the action cannot be sent: {error}")
         while not self._stop.is_set():
-            outcome = self._tried_once(action, digest, faults)
+            work = replace(work, avoided=frozenset(faults.places | self._avoided))
+            outcome = self._tried_once(action, work, faults, lines)
             if outcome is not None:
                 return outcome
         return Cancelled()
 
-    def _tried_once(self, action: Action, digest: Digest, faults: _Faults) -> ActionOutcome | None:
+    def _tried_once(self, action: Action, work: Work, faults: Faults, lines: HeardLines) -> ActionOutcome | None:
         """Submit an action; return None if it has to be submitted again.
 
         Raises:
-            _GivenUpError: there were too many faults.
+            GivenUpError: there were too many faults.
 
         """
         try:
-            return self._outcome(action, digest, faults)
+            return self._outcome(action, work, faults, lines)
         except MissingBytesError as lost:
             return InputsChanged(_paths_of(action, lost.sha256))
         except OSError as error:
             return EngineUnavailable(f"the outputs could not be stored: {error}", "room")
         except UnreachableEngineError as fault:
-            raise _GivenUpError(fault.reason) from fault
+            raise GivenUpError(fault.reason) from fault
         except (EngineFault, CacheFault, CancelledError, ValueError) as fault:
             if not self._stop.is_set():
-                self._again(*_described(fault), faults)
+                self._again(*described(fault), faults)
             return None
 
-    def _outcome(self, action: Action, digest: Digest, faults: _Faults) -> ActionOutcome | None:
+    def _outcome(self, action: Action, work: Work, faults: Faults, lines: HeardLines) -> ActionOutcome | None:
         self._engine.connect()
-        self._transfers.upload((digest, *input_digests(action)))
-        reply = Reply.from_bytes(self._wait_for(digest))
-        if reply.fault:
-            self._again("faults", f"{reply.worker}: {reply.fault}", faults)
-        elif reply.missing:
-            self._upload_again(action, digest, reply, faults)
-        else:
-            return self._fetched(reply, action.limits, faults)
+        self._transfers.upload((work.action, *input_digests(action)))
+        with self._submitted(work, lines) as submission:
+            reply = Reply.from_bytes(self._reply(submission, work.resources, lines))
+            if reply.version not in {"", __version__}:
+                self._refuse(f"{reply.worker} has orch23 {reply.version}, and this is {__version__}", reply, faults)
+            elif reply.fault:
+                self._again("faults", _named(reply, reply.fault), faults, reply.place)
+            elif reply.missing:
+                self._upload_again(action, work.action, reply, faults)
+            else:
+                return self._fetched(reply, action.limits, faults)
         return None
 
-    def _wait_for(self, digest: Digest) -> bytes:
-        """Submit an action, and return the reply of its worker."""
-        submission = self._engine.submit(Work(self._cache_url, digest))
+    @contextmanager
+    def _submitted(self, work: Work, lines: HeardLines) -> Iterator[Submission]:
+        """Submit an action, and yield it. Whatever happens, nothing goes on that no one waits for."""
+        submission = self._engine.submit(work, lines.new_start())
         with self._lock:
             self._running.add(submission)
             self.submissions += 1
         try:
             if self._stop.is_set():
                 self._engine.cancel(submission)
-            return self._reply(submission)
+            yield submission
         except BaseException:
-            # Whatever happened: nothing must go on that no one waits for.
             self._engine.cancel(submission)
             raise
+        else:
+            self._engine.release(submission)
         finally:
             with self._lock:
                 self._running.discard(submission)
 
-    def _reply(self, submission: Submission) -> bytes:
+    def _reply(self, submission: Submission, resources: Mapping[str, float], lines: HeardLines) -> bytes:
+        """Wait for the reply of a worker."""
         seen_s = monotonic()
         while not self._stop.is_set():
             with suppress(TimeoutError):
                 return submission.result(self._limits.look_each_s)
-            if self._engine.slots():
+            lines.pass_on()
+            lacking = self._engine.lacking(resources) if resources else ""
+            if self._engine.slots() and not lacking:
                 seen_s = monotonic()
             elif monotonic() > seen_s + self._limits.patience_s:
-                message = f"there has been no worker for {self._limits.patience_s:g} s"
-                raise _GivenUpError(message)
+                none = f"no worker with {lacking}" if lacking else "no worker"
+                message = f"there has been {none} for {self._limits.patience_s:g} s"
+                raise GivenUpError(message, _NO_RESOURCE if lacking else _NO_WORKER)
         raise CancelledError
 
-    def _upload_again(self, action: Action, digest: Digest, reply: Reply, faults: _Faults) -> None:
+    def _upload_again(self, action: Action, digest: Digest, reply: Reply, faults: Faults) -> None:
         """Upload inputs that a worker did not find: the cache has removed them, or has wrong bytes."""
         asked = {digest, *input_digests(action)}.intersection(reply.missing)
         reason = f"{reply.worker} does not find {len(reply.missing)} files in the cache that were uploaded to it"
-        self._again("missing", reason, faults)
+        self._again("missing", reason, faults, reply.place)
         self._transfers.upload_again(asked)
 
-    def _fetched(self, reply: Reply, limits: StepLimits, faults: _Faults) -> ActionOutcome | None:
+    def _fetched(self, reply: Reply, limits: StepLimits, faults: Faults) -> ActionOutcome | None:
         """Fetch what an outcome names; return None if the cache has lost some of it: then it is run again."""
         if reply.blob is not None and reply.blob.size_bytes > _MOST_OUTCOME_BYTES:
             message = "it is too large"
@@ -249,7 +277,7 @@ class RemoteExecutor:
             return None
         if isinstance(outcome, EngineUnavailable) and outcome.kind == "room":
             # The disk of the worker is full, for example: it says nothing about the stage.
-            self._again("faults", f"{reply.worker}: {outcome.reason}", faults)
+            self._again("faults", _named(reply, outcome.reason), faults, reply.place)
             return None
         if sum(digest.size_bytes for digest in digests_of(outcome)) > limits.disk + _MOST_TEXT_BYTES:
             message = "its outputs are larger than the limit of the step"
@@ -270,35 +298,64 @@ class RemoteExecutor:
         result: ActionResult = replace(outcome.result, report=self._contents.put(redacted))
         return Completed(result)
 
-    def _again(self, kind: str, reason: str, faults: _Faults) -> None:
-        """Count a fault, and wait before the action is submitted again.
+    def _refuse(self, reason: str, reply: Reply, faults: Faults) -> None:
+        """Send nothing more to the worker of a reply.
 
         Raises:
-            _GivenUpError: there were too many of this kind.
+            GivenUpError: the engine cannot choose another one, or there were too many such workers.
 
         """
+        if not reply.place:
+            raise GivenUpError(reason)
+        with self._lock:
+            self._avoided.add(reply.place)
+        self._again("lost", reason, faults)
+
+    def _again(self, kind: str, reason: str, faults: Faults, place: str = "") -> None:
+        """Count a fault, and wait before the action is submitted again: to another worker, if there is one.
+
+        A worker that fails for several actions gets none any more while there are others.
+
+        Raises:
+            GivenUpError: there were too many of this kind.
+
+        """
+        if place:
+            faults.places.add(place)
+            with self._lock:
+                self._failed[place] += 1
+                if self._failed[place] == _MOST_FAILED:
+                    self._avoided.add(place)
         count = faults.note(kind, reason)
         if count > getattr(self._limits, kind):
-            raise _GivenUpError(reason)
+            raise GivenUpError(reason)
         self._on_fault(reason)
         if kind == "faults":
             self._stop.wait(self._limits.pauses_s[min(count, len(self._limits.pauses_s)) - 1])
 
 
-def _described(fault: Exception) -> tuple[str, str]:
-    """Return the kind of a fault, and what happened."""
-    match fault:
-        case WorkerLost(reason=reason):
-            return "lost", reason
-        case EngineFault(reason=reason):
-            return "faults", reason
-        case CacheFault(message=message):
-            return "faults", f"the cache cannot be used: {message}"
-        case CancelledError():
-            # The scheduler was restarted, or the connection to it was lost.
-            return "faults", "the engine has cancelled the action"
-        case _:
-            return "faults", f"the reply of a worker cannot be read: {fault}"
+class ResourceExecutor(Struct, frozen=True):
+    """Runs actions with an executor, on workers that have some resources."""
+
+    executor: RemoteExecutor
+    resources: Mapping[str, float]
+
+    def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
+        """See the port."""
+        return self.executor.run_with(self.resources, action, hear)
+
+    def cancel(self) -> None:
+        """See the port: it cancels all actions of the executor."""
+        self.executor.cancel()
+
+    def close(self) -> None:
+        """See the port."""
+        self.executor.close()
+
+
+def _named(reply: Reply, reason: str) -> str:
+    """Return a reason with the name of the worker, if it is known."""
+    return f"{reply.worker}: {reason}" if reply.worker else reason
 
 
 def without_login(url: str) -> str:
@@ -313,7 +370,6 @@ def _paths_of(action: Action, sha256: str) -> tuple[str, ...]:
     return tuple(path for path, entry in named if entry.digest.sha256 == sha256) or (sha256,)
 
 
-def _unavailable(reason: str) -> EngineUnavailable:
-    hint = "check that the scheduler and its workers run and can use the cache, then build again; results are kept"
+def _unavailable(reason: str, hint: str = _NO_WORKER) -> EngineUnavailable:
     message = f"the action could not be run on another machine: {reason}"
     return EngineUnavailable(message, diagnostic=Diagnostic(_E_REMOTE, message, hint=hint))

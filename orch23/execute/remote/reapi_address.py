@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from typing import NoReturn
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from orch23.execute.remote.engine import amount_text
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.server_url import is_loopback
@@ -24,6 +26,20 @@ class ReapiAddress(Struct, frozen=True, kw_only=True):
     url: str
     program: str
     properties: Mapping[str, str]
+
+    @property
+    def identity(self) -> str:
+        """The server and what its workers are, without a password."""
+        parts = urlsplit(self.url)
+        options = urlencode(sorted({**self.properties, _PROGRAM: self.program or NO_PROGRAM}.items()))
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=options))
+
+    def with_resources(self, resources: Mapping[str, float]) -> "ReapiAddress":
+        """Return the address for actions that take some resources: each is a property, in place of one of its name."""
+        if not resources:
+            return self
+        amounts = {name: amount_text(amount) for name, amount in resources.items()}
+        return replace(self, properties={**self.properties, **amounts})
 
 
 def reapi_address(scheduler: str) -> ReapiAddress:

@@ -11,19 +11,24 @@ from orch23.cache.batches import batches_of, put_together
 from orch23.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verified
 from orch23.cache.grpc_cache import GrpcCache
 from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
-from orch23.cache.registry import open_shared_cache, shown_url
+from orch23.cache.registry import shown_url
 from orch23.execute.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, WorkerLost
 from orch23.execute.remote.executor import RemoteExecutor
+from orch23.execute.remote.faults import RemoteLimits
 from orch23.execute.remote.plain_action import plain_action, plain_fault, plain_outcome
 from orch23.execute.remote.reapi_address import ReapiAddress, reapi_address
+from orch23.execute.remote.reapi_execution import Execution
 from orch23.execute.remote.reapi_result import Finished
+from orch23.execute.remote.reapi_streams import OutputStreams, stream_names
 from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
-from orch23.execute.remote.single_action import REPLY, Request, single_action
+from orch23.execute.remote.single_action import REPLY, single_action
 from orch23.model.action import Action, EngineUnavailable, outcome_to_bytes
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.plugins import exception_text
 from orch23.model.ports import ContentStore, SharedCache, Surroundings
+from orch23.model.running_actions import NOTHING_RUNS, RunningActions
+from orch23.model.text import LineListener
 from orch23.reapi.messages import (
     SHA256,
     ActionResultProto,
@@ -47,6 +52,8 @@ _CANCEL = "/google.longrunning.Operations/CancelOperation"
 _STREAM_S = 60.0
 """The deadline of one call that waits for an execution; then the next one waits."""
 _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_SLOTS = 32
+"""How many actions are sent at once if neither the user nor the pipeline says: a server cannot be asked."""
 _CLOSE_WITHIN_S = 5.0
 _NO_PROGRAM = frozenset({126, 127})
 """The exit codes of a shell for a program that cannot be started."""
@@ -62,27 +69,28 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
 
     """
     address = reapi_address(surroundings.scheduler)
-    server = open_shared_cache(address.url)
+    server = surroundings.open_cache(address.url)
     assert isinstance(server, GrpcCache)
     # Some installations have their blobs behind another address.
     is_separate = surroundings.cache.partition("://")[0] in {"grpc", "grpcs"}
-    opened = open_shared_cache(surroundings.cache) if is_separate else server
+    opened = surroundings.open_cache(surroundings.cache) if is_separate else server
     assert isinstance(opened, GrpcCache)
     # Many servers take results of actions from their own workers only.
     blobs = GrpcCache(opened.calls, opened.instance, opened.headers, takes_entries=False)
     return RemoteExecutor(
-        ReapiEngine(address, server, blobs, surroundings.contents),
+        ReapiEngine(address, server, blobs, surroundings.contents, running=surroundings.running or NOTHING_RUNS),
         blobs,
         cache_url=shown_url(address.url),
         contents=surroundings.contents,
         workers=surroundings.workers,
         redact=surroundings.redact,
         on_fault=lambda reason: surroundings.warn(f"a step is sent to the server again: {reason}"),
+        limits=RemoteLimits(slots=_SLOTS),
     )
 
 
-def check_server(scheduler: str, contents: ContentStore) -> None:
-    """Ask a server once whether it runs actions.
+def check_server(scheduler: str, contents: ContentStore, open_cache: Callable[[str], SharedCache]) -> None:
+    """Ask a server once whether it runs actions. `open_cache` opens it with the credentials of the user.
 
     Raises:
         ConfigurationError: the server is not named, or must not be used, or a library is missing.
@@ -90,7 +98,7 @@ def check_server(scheduler: str, contents: ContentStore) -> None:
 
     """
     address = reapi_address(scheduler)
-    server = open_shared_cache(address.url)
+    server = open_cache(address.url)
     assert isinstance(server, GrpcCache)
     engine = ReapiEngine(address, server, server, contents)
     try:
@@ -98,45 +106,6 @@ def check_server(scheduler: str, contents: ContentStore) -> None:
     finally:
         engine.close()
         server.close()
-
-
-class _Execution:
-    """An action on the server, with what `engine.Submission` promises."""
-
-    def __init__(self, action: Action, request: Request) -> None:
-        self.action, self.request = action, request
-        self.is_unwanted = threading.Event()
-        self.name = ""
-        self._ended = threading.Event()
-        self._reply = b""
-        self._fault: Exception | None = None
-        self._lock = threading.Lock()
-        self._end_call: Callable[[], object] | None = None
-
-    def result(self, timeout: float) -> bytes:
-        """See the port."""
-        if not self._ended.wait(timeout):
-            raise TimeoutError
-        if self._fault is not None:
-            raise self._fault
-        return self._reply
-
-    def end(self, reply: bytes = b"", fault: Exception | None = None) -> None:
-        """Set the reply, or why there is none."""
-        self._reply, self._fault = reply, fault
-        self._ended.set()
-
-    def calling(self, end_call: Callable[[], object]) -> None:
-        """Keep what ends the current call."""
-        with self._lock:
-            self._end_call = end_call
-        self.interrupt()
-
-    def interrupt(self) -> None:
-        """End the current call if no one wants its result, unless the name of the execution is not known yet."""
-        with self._lock:
-            if self._end_call is not None and self.is_unwanted.is_set() and self.name:
-                self._end_call()
 
 
 class ReapiEngine:
@@ -149,10 +118,12 @@ class ReapiEngine:
         blobs: SharedCache,
         contents: ContentStore,
         stream_s: float = _STREAM_S,
+        running: RunningActions = NOTHING_RUNS,
     ) -> None:
         """Use a server, a cache with the blobs that it reads, and a store with the actions that are submitted."""
         self._address, self._server, self._blobs, self._contents = address, server, blobs, contents
-        self._stream_s = stream_s
+        self._stream_s, self._running = stream_s, running
+        self._place = address.identity
         self._lock = threading.Lock()
         self._checking = threading.Lock()
         self._is_checked = False
@@ -178,20 +149,22 @@ class ReapiEngine:
                 raise UnreachableEngineError(message)
             self._is_checked = True
 
-    def submit(self, work: Work) -> Submission:
+    def submit(self, work: Work, hear: LineListener | None) -> Submission:
         """See the port. The URL is not used: the server stages the files of an action for its worker."""
         action = Action.from_bytes(self._contents.get(work.action))
-        if self._address.program:
-            request = single_action(work.action, action, self._address)
-        elif (fault := plain_fault(action, self._address)) is not None:
+        address = self._address.with_resources(work.resources)
+        if address.program:
+            request = single_action(work.action, action, address)
+        elif (fault := plain_fault(action, address)) is not None:
             refused: Future[bytes] = Future()
             outcome = EngineUnavailable(fault.message, "sandbox", fault)
             refused.set_result(Reply(outcome=outcome_to_bytes(outcome)).to_bytes())
             return refused
         else:
-            request = plain_action(action, self._address)
+            request = plain_action(action, address)
         self._upload(request.blobs)
-        execution = _Execution(action, request)
+        name = self._running.take(self._place, work.action)
+        execution = Execution(work.action, action, request, OutputStreams(self._server, hear, self._stream_s), name)
         thread = threading.Thread(target=self._follow, args=(execution,), name="orch23-execution", daemon=True)
         with self._lock:
             self._threads = {one for one in self._threads if one.is_alive()} | {thread}
@@ -200,14 +173,24 @@ class ReapiEngine:
 
     def cancel(self, submission: Submission) -> None:
         """See the port. The thread of the execution tells the server."""
-        if isinstance(submission, _Execution):
+        if isinstance(submission, Execution):
             submission.is_unwanted.set()
+            self.release(submission)
             with suppress(Exception):
                 submission.interrupt()
+
+    def release(self, submission: Submission) -> None:
+        """See the port."""
+        if isinstance(submission, Execution):
+            self._running.forget(self._place, submission.name)
 
     def slots(self) -> int:
         """See the port. A server does not say how many workers it has: 0 while it cannot be reached."""
         return 0 if self._is_down else 1
+
+    def lacking(self, resources: Mapping[str, float]) -> str:  # noqa: ARG002 - of the port
+        """See the port. A server does not say what its workers have: one that knows that it has none refuses."""
+        return ""
 
     def close(self) -> None:
         """See the port."""
@@ -230,10 +213,11 @@ class ReapiEngine:
             for digest in put_together(self._blobs, {digest: blobs[digest] for digest in group}):
                 self._blobs.put_blob(digest, lambda digest=digest: (blobs[digest],))  # type: ignore[misc]
 
-    def _follow(self, execution: _Execution) -> None:
+    def _follow(self, execution: Execution) -> None:
         """Wait for the end of an execution, also while the server cannot be reached: the executor has the patience."""
         try:
-            finished = self._finished(execution)
+            finished = self._found(execution) if execution.is_found else None
+            finished = finished or self._finished(execution)
             if finished is None:
                 execution.end(fault=CancelledError())
             else:
@@ -245,7 +229,23 @@ class ReapiEngine:
         except Exception as error:  # noqa: BLE001 - the thread would end without a reply
             execution.end(fault=EngineFault(exception_text(error)))
 
-    def _finished(self, execution: _Execution) -> Finished | None:
+    def _found(self, execution: Execution) -> Finished | None:
+        """Return the end of an execution that an earlier build began; None if it has to be executed."""
+        finished = None
+        with suppress(EngineFault, CacheFault):
+            finished = self._finished(execution)
+        if finished is not None and self._has_result(finished):
+            return finished
+        if not execution.is_unwanted.is_set():
+            self.release(execution)
+        execution.name = ""
+        return None
+
+    def _has_result(self, finished: Finished) -> bool:
+        is_late = finished.name == "DEADLINE_EXCEEDED" and not self._address.program
+        return is_late or (finished.missing is None and finished.fault is None)
+
+    def _finished(self, execution: Execution) -> Finished | None:
         """Return the end of an execution; None if it was cancelled.
 
         Raises:
@@ -258,10 +258,11 @@ class ReapiEngine:
             try:
                 for operation in self._operations(execution):
                     is_heard, failures, self._is_down = True, 0, False
-                    execution.name = operation.name or execution.name
+                    self._name(execution, operation.name)
                     if operation.done:
                         return Finished.of(operation)
                     execution.interrupt()
+                    self._read_output(execution, operation)
                 if not is_heard:
                     message = "the server says nothing of an execution"
                     raise EngineFault(message)
@@ -282,7 +283,25 @@ class ReapiEngine:
                 self._unary(_CANCEL, CancelOperationRequest(name=execution.name), Message)
         return None
 
-    def _operations(self, execution: _Execution) -> Iterator[Operation]:
+    def _name(self, execution: Execution, name: str) -> None:
+        """Keep the name that the server gives to an execution."""
+        if name in {"", execution.name}:
+            return
+        self._running.forget(self._place, execution.name)
+        execution.name = name
+        if not execution.is_unwanted.is_set():
+            self._running.note(self._place, execution.digest, name)
+            if execution.is_unwanted.is_set():
+                self.release(execution)
+
+    def _read_output(self, execution: Execution, operation: Operation) -> None:
+        stdout, stderr = stream_names(operation)
+        execution.streams.read(stdout)
+        if not self._address.program:
+            # That of `orch23 worker --once` has its own messages: what the step prints is in its stdout.
+            execution.streams.read(stderr)
+
+    def _operations(self, execution: Execution) -> Iterator[Operation]:
         """Execute the action; or, if that was begun already, wait for it."""
         request: Message = WaitExecutionRequest(name=execution.name)
         method = _WAIT
@@ -302,7 +321,7 @@ class ReapiEngine:
         finally:
             end_call()
 
-    def _reply(self, execution: _Execution, finished: Finished) -> Reply:
+    def _reply(self, execution: Execution, finished: Finished) -> Reply:
         """Return the reply of the worker."""
         if (missing := finished.missing) is not None:
             if not missing or missing & execution.request.blobs.keys():
@@ -313,9 +332,9 @@ class ReapiEngine:
                 missing=tuple(sorted(missing or {execution.request.action, *execution.request.files})),
                 worker="the server",
             )
-        is_late = finished.name == "DEADLINE_EXCEEDED" and not self._address.program
-        if not is_late and (fault := finished.fault) is not None:
-            raise fault
+        if not self._has_result(finished):
+            assert finished.fault is not None
+            raise finished.fault
         if self._address.program:
             return self._worker_reply(finished.result)
         outcome = plain_outcome(execution.action, finished, self._read, self._contents)

@@ -13,7 +13,8 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The reply of a worker: exactly one of the first four fields is set.
 
     `outcome` has the bytes of an ActionOutcome, `blob` the digest of such bytes in the cache. `missing` are blobs that
-    the cache does not have. `fault` is why the worker could not fetch, run or store anything. `worker` is its name.
+    the cache does not have. `fault` is why the worker could not fetch, run or store anything. `worker` is its name, and
+    `version` that of its orch23. `place` is what its engine knows it by, if it can send an action to other workers.
     """
 
     outcome: bytes | None = None
@@ -21,6 +22,8 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     missing: tuple[Digest, ...] = ()
     fault: str = ""
     worker: str = ""
+    version: str = ""
+    place: str = ""
 
     def to_bytes(self) -> bytes:
         """Return the reply as JSON."""

@@ -8,12 +8,14 @@ import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TextIO
 
 from msgspec import Struct
 
 from orch23.cache.disk import DiskCache
 from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.execute.remote.engine import digest_text
+from orch23.execute.remote.live_lines import PrintedLines
 from orch23.execute.remote.reapi_address import ReapiAddress
 from orch23.execute.remote.worker import RemoteWorker, input_digests
 from orch23.model.action import Action
@@ -120,10 +122,11 @@ class _StagedCache:
         self._inputs.close()
 
 
-def run_single_action(folder: Path, digest: str, top: Path | None, *, allowed: bool) -> None:
+def run_single_action(folder: Path, digest: str, top: Path | None, stdout: TextIO, *, allowed: bool) -> None:
     """Run the action whose inputs a server has staged in a folder, and write its outputs and the reply there.
 
-    Temporary files are in `top`, or in that of TMPDIR.
+    The lines of the action are written to `stdout` while it runs: the server may pass them on. Temporary files are in
+    `top`, or in the folder of TMPDIR.
 
     Raises:
         OSError: a folder or the reply cannot be written.
@@ -139,6 +142,6 @@ def run_single_action(folder: Path, digest: str, top: Path | None, *, allowed: b
         open_cache=lambda _: _StagedCache(folder),
     )
     try:
-        (folder / REPLY).write_bytes(worker.run_remotely("", digest))
+        (folder / REPLY).write_bytes(worker.run_remotely("", digest, lines=PrintedLines(stdout)))
     finally:
         worker.close()

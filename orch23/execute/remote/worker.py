@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cache.registry import open_shared_cache
@@ -15,9 +16,10 @@ from orch23.execute.interpreters import SYSTEM_PATH, matching_interpreter, tool_
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.engine import parse_digest
+from orch23.execute.remote.live_lines import LineSender
 from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.execute.remote.transfers import Transfers
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
+from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import (
     Action,
@@ -117,35 +119,40 @@ class RemoteWorker:
         self._folder = self._stack.enter_context(temporary_folder("worker", top))
         self._slots, self._environ, self._cache_url = slots, environ, cache_url
         self._scratch_bytes, self._open_cache = scratch_bytes, open_cache
+        self.name = f"{os.uname().nodename}:{os.getpid()}"
         home = environ.get("HOME", "")
         closed = (Path(home),) if Path(home).is_absolute() else ()
         self._sandbox = SandboxLauncher(best_tier_once, closed=closed, allowed=allowed)
-        self._unconfined = PlainLauncher(None if allowed else not_allowed_error())
+        self._unconfined = PlainLauncher(None if allowed else _not_allowed_error(self.name))
         self._changed = threading.Condition()
         self._caches: dict[str, SharedCache] = {}
         self._generations: list[_Generation] = []
         self._running: set[LocalExecutor] = set()
         self._retired: list[LocalExecutor] = []
         self._is_closed = False
-        self.name = f"{os.uname().nodename}:{os.getpid()}"
 
-    def run_remotely(self, cache_url: str, digest: str, is_wanted: Callable[[], bool] = lambda: True) -> bytes:
+    def run_remotely(
+        self,
+        cache_url: str,
+        digest: str,
+        is_wanted: Callable[[], bool] = lambda: True,
+        lines: LineSender | None = None,
+        place: str = "",
+    ) -> bytes:
         """Run an action to its end, and return the bytes of a `Reply`. Never raises.
 
         `digest` is that of the action's bytes. As soon as `is_wanted` returns False, the action is cancelled: its
-        processes are killed.
+        processes are killed. `lines` gets the lines that it prints. `place` is what the engine knows this worker by.
         """
         try:
-            reply = self._reply(cache_url, digest, is_wanted)
+            reply = self._reply(cache_url, digest, is_wanted, lines)
         except CacheFault as fault:
             reply = Reply(fault=f"the cache cannot be used: {fault.message}")
         except ConfigurationError as error:
             reply = Reply(fault=error.diagnostics[0].message)
         except Exception as error:  # noqa: BLE001 - the engine would send it as a pickle of this machine's classes
             reply = Reply(fault=f"{type(error).__name__}: {error}")
-        return Reply(
-            outcome=reply.outcome, blob=reply.blob, missing=reply.missing, fault=reply.fault, worker=self.name
-        ).to_bytes()
+        return replace(reply, worker=self.name, version=__version__, place=place).to_bytes()
 
     def close(self) -> None:
         """Cancel all actions, wait for their end, and remove the folder. A second call has no effect."""
@@ -163,7 +170,9 @@ class RemoteWorker:
                 cache.close()
         self._stack.close()
 
-    def _reply(self, cache_url: str, digest_text: str, is_wanted: Callable[[], bool]) -> Reply:
+    def _reply(
+        self, cache_url: str, digest_text: str, is_wanted: Callable[[], bool], lines: LineSender | None
+    ) -> Reply:
         digest = parse_digest(digest_text)
         cache = self._cache(self._cache_url or cache_url)
         with self._generation() as generation:
@@ -180,7 +189,7 @@ class RemoteWorker:
             if (other := self._other_program(action)) is not None:
                 return Reply(outcome=outcome_to_bytes(EngineUnavailable(other.message, diagnostic=other)))
             with self._executor(generation) as executor:
-                outcome = _run_while(executor, action, is_wanted)
+                outcome = _run_while(executor, action, is_wanted, lines)
             if isinstance(outcome, InputsChanged):
                 # They were there a moment ago: the disk is damaged, or someone cleans up.
                 return Reply(fault=f"the worker lost the bytes of {', '.join(outcome.paths)}")
@@ -275,8 +284,16 @@ class RemoteWorker:
         )
 
 
-def _run_while(executor: LocalExecutor, action: Action, is_wanted: Callable[[], bool]) -> ActionOutcome:
-    """Run an action, and cancel it as soon as it is not wanted any more."""
+def _not_allowed_error(worker: str) -> Diagnostic:
+    message = f"it says `sandbox: off`, which the worker {worker} does not allow"
+    hint = "start the workers with `orch23 worker --allow-unsandboxed`, or remove `sandbox: off`"
+    return Diagnostic("E484", message, hint=hint)
+
+
+def _run_while(
+    executor: LocalExecutor, action: Action, is_wanted: Callable[[], bool], lines: LineSender | None
+) -> ActionOutcome:
+    """Run an action, send its lines, and cancel it as soon as it is not wanted any more."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -284,11 +301,13 @@ def _run_while(executor: LocalExecutor, action: Action, is_wanted: Callable[[], 
             if not is_wanted():
                 executor.cancel()
                 return
+            if lines is not None:
+                lines.send_waiting()
 
     watcher = threading.Thread(target=watch, name="orch23-wanted", daemon=True)
     watcher.start()
     try:
-        return executor.run(action) if is_wanted() else Cancelled()
+        return executor.run(action, lines) if is_wanted() else Cancelled()
     finally:
         ended.set()
         watcher.join()

@@ -4,13 +4,17 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from types import FrameType
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 NO_SCHEDULER = 69
 """The exit status of a worker that could not reach its scheduler: EX_UNAVAILABLE of sysexits.h."""
+
+WAS_FROZEN = 75
+"""The exit status of a worker that its cluster has removed while it was stopped: EX_TEMPFAIL."""
 
 # Not `-m`: the function that clients name would be in a second copy of the module.
 _PROGRAM = "from orch23.execute.remote.dask_worker import main; main()"
@@ -18,13 +22,14 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """The options of `orch23 worker`. `folder` is an absolute path."""
+    """The options of `orch23 worker`. `folder` is an absolute path. `resources` are what actions share, by name."""
 
     scheduler: str
     slots: int
     folder: str
     cache_url: str = ""
     allowed: bool = False
+    resources: Mapping[str, float] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """Return the settings as one line of JSON."""
@@ -58,8 +63,8 @@ class WorkerProcess:
             status = self._run_once()
             if status in {0, NO_SCHEDULER}:
                 return status == 0
-            # One that was killed is started again at once, one that fails each time not.
-            pause_s = _PAUSE_S if status < 0 else min(2 * pause_s, _LONGEST_PAUSE_S)
+            # One that was killed or stopped is started again at once, one that fails each time not.
+            pause_s = _PAUSE_S if status < 0 or status == WAS_FROZEN else min(2 * pause_s, _LONGEST_PAUSE_S)
             self._stop.wait(pause_s)
         return True
 

@@ -132,7 +132,7 @@ def _totals(run: RunFacts) -> tuple[Fact, ...]:
     if before:
         of_cost = f"{of_cost}, " * bool(of_cost) + f"{format_money(before)} before an interruption"
     reused = sum(number for status, number in run.counts.items() if status in ("fresh", "restored"))
-    jobs = f"at most {pluralize(run.began.jobs, 'stage')} at once"
+    jobs = f"at most {pluralize(run.began.jobs, 'stage')} at once" if run.began.jobs else ""
     facts = [
         Fact("Time", format_duration(run.last_s), jobs),
         Fact("Model calls", f"{cost.calls:,}", of_calls or _unanswered(run)),

@@ -56,7 +56,7 @@ def test_a_build_takes_at_least_its_round_trips_and_its_client(team: Team):
         (SLOW_SERVER, SMALL),
         (replace(SLOW_SERVER, cores=1), SLOW_SERVER),
         (SMALL, replace(SMALL, batch_read=64)),
-        (SMALL, replace(SMALL, batch_asked=1000)),
+        (SMALL, replace(SMALL, costs=replace(Costs(), per_stored=3.0))),
         (replace(SMALL, bandwidth=2e6), replace(SMALL, bandwidth=2e6, compression=3.0)),
     ],
 )

@@ -101,6 +101,14 @@ def test_a_project_has_chains_and_stages_that_wait(tmp_path):
     text = (tmp_path / "layers/pipeline.yaml").read_text()
     assert text.count("inputs: [in.txt]") == 2
     assert "s00010:\n    inputs: [out/00008.txt]" in text
+    write_project(tmp_path / "one", 11, "one chain", 0.0)
+    text = (tmp_path / "one/pipeline.yaml").read_text()
+    assert text.count("inputs: [in.txt]") == 1
+    assert "s00010:\n    inputs: [out/00009.txt]" in text
+    write_project(tmp_path / "mixed", 16, "mixed", 0.0)
+    text = (tmp_path / "mixed/pipeline.yaml").read_text()
+    assert text.count("inputs: [in.txt]") == 1 + 8
+    assert "s00007:\n    inputs: [out/00006.txt]" in text
     write_project(tmp_path / "chains", 11, "by chain", 0.5)
     text = (tmp_path / "chains/pipeline.yaml").read_text()
     assert text.count("inputs: [in.txt]") == 2

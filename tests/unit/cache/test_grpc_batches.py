@@ -295,9 +295,10 @@ def test_a_blob_that_is_gone_from_this_machine_fails_alone(server: ReapiServer, 
     assert rig.warnings == []
 
 
+@pytest.mark.parametrize("status", ["UNIMPLEMENTED", "INVALID_ARGUMENT"])
 @pytest.mark.parametrize("method", ["BatchUpdateBlobs", "BatchReadBlobs"])
-def test_a_server_without_batches_gets_streams(server: ReapiServer, rig: Rig, method: str) -> None:
-    server.fault = lambda one: "UNIMPLEMENTED" if one == method else ""
+def test_a_server_without_batches_gets_streams(server: ReapiServer, rig: Rig, method: str, status: str) -> None:
+    server.fault = lambda one: status if one == method else ""
     blobs = {**SMALL, digest_bytes(b""): b""}
     assert rig.upload(blobs) == ()
     assert rig.fetch(*blobs)
@@ -403,6 +404,16 @@ def test_a_reply_to_an_upload_with_other_blobs_is_refused(server: ReapiServer, r
     assert server.entries == {}
     (warning,) = rig.warnings
     assert "BatchUpdateBlobs makes no sense" in warning
+
+
+def test_digests_that_could_be_paths_are_refused(server: ReapiServer, rig: Rig) -> None:
+    assert isinstance(rig.cache, GrpcCache)
+    forged = Digest("../../secret", 3)
+    with pytest.raises(CacheFault, match="is not a SHA-256"):
+        rig.cache.read_batch([*SMALL, forged])
+    with pytest.raises(CacheFault, match="is not a SHA-256"):
+        rig.cache.put_batch({**SMALL, forged: b"abc"})
+    assert server.calls == []
 
 
 # ---- the inputs and outputs of remote actions ----

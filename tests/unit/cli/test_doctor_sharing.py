@@ -4,20 +4,27 @@ import importlib.util
 import socket
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 
 from orch23.cli import doctor_sharing
 from orch23.execute.remote import dask_engine
 from orch23.execute.remote.engine import UnreachableEngineError
+from tests.authorities import Authority
 from tests.cache_server import serving_cache
+from tests.environments import executable
 from tests.project import Project
 from tests.unit.cli.test_doctor import findings
 
 STAGES = "stages: {a: {outputs: [a.txt], shell: echo a > a.txt}}\n"
-SHARING = ("shared cache", "cache keys", "credential helper", "cache access", "executor")
+SHARING = (
+    *("shared cache", "cache keys", "credential helper", "client certificate", "cache access", "executor"),
+    *("executor certificate", "worker", "worker credential helper", "worker certificate"),
+)
 SERVER = "http://127.0.0.1:9/base"
 LOCAL = "tcp://127.0.0.1:8786"
 ALLOWED = " of the pipeline, which you have allowed"
@@ -212,6 +219,74 @@ def test_a_server_of_the_remote_execution_api_is_asked_only_online(project: Proj
         assert check(**named) == (True, f"`reapi`, with the server {address}, which was not asked (`--online`)", "")
         ok, value, hint = check("--online", **named)
     assert (ok, value.startswith("the server cannot be reached: "), "that it runs" in hint) == (False, True, True)
+
+
+def test_the_certificate_for_a_server_is_checked_offline(project: Project, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    good, old = authority.issue("good"), authority.issue("old", ends=datetime(2021, 1, 1, tzinfo=UTC))
+    address = "grpcs://build.example.org/main"
+
+    def check(certificate: str, key: str, *argv: str) -> dict[str, tuple[bool, str, str]]:
+        env = {"ORCH23_TLS_CLIENT_CERTIFICATE": certificate, "ORCH23_TLS_CLIENT_KEY": key}
+        named = {"ORCH23_CACHE_URL": address, "ORCH23_BUILD_SCHEDULER": address, "ORCH23_BUILD_EXECUTOR": "reapi"}
+        return sharing(project, *argv, **env, **named)
+
+    valid = (True, f"{good[0]}, valid until 2120-01-01", "")
+    found = check(*good)
+    assert (found["client certificate"], found["executor certificate"]) == (valid, valid)
+    expired = (False, f"the certificate {old[0]} expired on 2021-01-01", "renew it")
+    found = check(*old, "--online")
+    assert (found["client certificate"], found["executor certificate"]) == (expired, expired)
+    assert not {"cache access", "executor"} & found.keys(), "no server is asked"
+    ok, value, hint = check("/absent.pem", good[1])["client certificate"]
+    assert (ok, value, bool(hint)) == (
+        False,
+        "the certificate /absent.pem cannot be read: No such file or directory",
+        True,
+    )
+    ok, value, _ = check(good[0], str(tmp_path))["executor certificate"]
+    assert (ok, value) == (False, f"the key {tmp_path} cannot be read: Is a directory")
+    ok, value, _ = check(good[0], "")["client certificate"]
+    assert (ok, value) == (False, "ORCH23_TLS_CLIENT_CERTIFICATE is set, and ORCH23_TLS_CLIENT_KEY is not")
+
+
+def test_the_certificates_of_dask_are_checked_for_builds_and_workers(project: Project, tmp_path: Path) -> None:
+    importlib.import_module("distributed")  # it adds its defaults to the settings once
+    authority = Authority(tmp_path, "authority")
+    good, old = authority.issue("good"), authority.issue("old", ends=datetime(2021, 1, 1, tzinfo=UTC))
+    address, ca = "tls://scheduler.example.org:8786", str(authority.certificate)
+
+    def check(files: tuple[str, str], ca: str = ca) -> list[tuple[bool, str, str]]:
+        names = ("ca-file", *(f"{role}.{part}" for role in ("client", "worker") for part in ("cert", "key")))
+        settings = {f"distributed.comm.tls.{n}": v for n, v in zip(names, (ca, *files, *files), strict=True)}
+        env = {"ORCH23_BUILD_SCHEDULER": address, "ORCH23_CACHE_URL": "/srv/c", "ORCH23_WORKER_SCHEDULER": address}
+        with dask.config.set(settings):
+            found = sharing(project, head="executor: dask\n", **env)
+        return [found["executor"], found["worker"]]
+
+    usable = "which was not asked"
+    assert [(ok, usable in value) for ok, value, _ in check(good)] == [(True, True)] * 2
+    for files, authority_file, why in (
+        (old, ca, f"the certificate {old[0]} expired on 2021-01-01"),
+        ((good[0], "/absent.key"), ca, "the key /absent.key cannot be read: No such file or directory"),
+        (("/absent.pem", good[1]), ca, "the certificate /absent.pem cannot be read: No such file or directory"),
+        ((good[0], old[1]), ca, f"the key {old[1]} is not that of the certificate {good[0]}"),
+        (good, "/absent", "the certificate of the authority /absent cannot be read: No such file or directory"),
+    ):
+        assert [(ok, value) for ok, value, hint in check(files, authority_file) if hint] == [(False, why)] * 2
+
+
+def test_a_worker_of_the_environment_is_shown_with_its_credentials(project: Project, tmp_path: Path) -> None:
+    env = {"ORCH23_WORKER_SCHEDULER": LOCAL, "ORCH23_WORKER_CACHE": "grpcs://cache.example.org"}
+    helper = executable(tmp_path / "helper", b"#!/bin/sh\nexit 1\n")
+    found = sharing(project, ORCH23_CACHE_CREDENTIAL_HELPER=str(helper), **env)
+    assert found == {
+        "worker": (True, f"with the scheduler {LOCAL}, which was not asked", ""),
+        "worker credential helper": (True, f"{helper}, named in ORCH23_CACHE_CREDENTIAL_HELPER", ""),
+    }
+    broken = {"ORCH23_CACHE_CREDENTIAL_HELPER": "/absent", "ORCH23_TLS_CLIENT_KEY": "/absent.key"}
+    found = sharing(project, **env, **broken)
+    assert [one[0] for one in found.values()] == [True, False, False]
 
 
 def test_an_executor_of_the_environment_without_a_cache(project: Project) -> None:

@@ -385,7 +385,7 @@ class Project:
             session=session,
             worker=self.worker(session),
             committer=Committer(session),
-            executor=self.executor,
+            cancel_steps=self.executor.cancel,
             ledger=Ledger(
                 limits=self.pipeline.stop,
                 limits_of=lambda _name: StopConditions(),
@@ -408,7 +408,7 @@ class Project:
     def worker(self, session: Session) -> Worker:
         return Worker(
             session=session,
-            executor=self.executor,
+            executor_of=lambda _: self.executor,
             models=Models(
                 requests=RequestBuilder(self.secrets, self, self.pipeline.vars),
                 conversations=MemoryConversations(self.provider, self.store.exchanges, self.load),

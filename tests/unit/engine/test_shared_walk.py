@@ -8,7 +8,8 @@ import pytest
 
 from orch23.engine import shared_walk
 from orch23.engine.decisions import DecidedStage, StageDecider
-from orch23.engine.plan_walk import PlanVisitor, walk_through
+from orch23.engine.dry_run import walk_through
+from orch23.engine.plan_walk import PlanVisitor
 from orch23.engine.shared_entries import FoundResult, ResultOrigin
 from orch23.engine.shared_lookups import Lookup, PendingLookupError
 from orch23.engine.shared_walk import SharedWalk

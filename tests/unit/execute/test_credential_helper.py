@@ -91,14 +91,13 @@ def test_every_reply_of_the_protocol_is_understood(helper: Helper, reply, header
     assert helper.prints(reply).made().headers_for(URL) == headers
 
 
-def test_a_server_behind_grpc_has_the_address_that_bazel_gives(helper: Helper, tmp_path: Path) -> None:
-    url = "grpcs://cache.example.org:9092/team"
+def test_for_grpc_it_gets_the_address_with_https(helper: Helper, tmp_path: Path) -> None:
     helper.prints(TOKEN, before=f"cat > {helper.folder}/request")
-    made = credential_helper(url, tmp_path / "project", {HELPER_VARIABLE: str(helper.program)})
+    made = credential_helper("grpcs://build.lan:8980/main", tmp_path / "root", {HELPER_VARIABLE: str(helper.program)})
     assert made is not None
-    assert made.headers_for(url) == (("Authorization", f"Bearer {SECRET}"),)
-    assert json.loads((helper.folder / "request").read_text()) == {"uri": "https://cache.example.org:9092/team"}
-    assert made.headers_for("grpcs://other.example.org:9092/team") == ()
+    assert made.headers_for("grpcs://build.lan:8980/main") == (("Authorization", f"Bearer {SECRET}"),)
+    assert json.loads((helper.folder / "request").read_text()) == {"uri": "https://build.lan:8980/main"}
+    assert made.headers_for("grpcs://other.lan:8980/main") == ()
     assert credential_helper("grpc://cache.example.org", tmp_path, {HELPER_VARIABLE: str(helper.program)}) is None
 
 

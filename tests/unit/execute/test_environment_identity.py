@@ -36,8 +36,10 @@ class Machine:
     def program(self, name: str, data: bytes) -> Path:
         return executable(self.system / name, data)
 
-    def of(self, step: Step, *verify, facts: MachineFacts = MACHINE, env=None, **options) -> EnvironmentIdentity:
-        stage = Stage(name="a", step=step, verify=Verify(tuple(verify)), env=env or {})
+    def of(
+        self, step: Step, *verify, facts: MachineFacts = MACHINE, env=None, tools=(), **options
+    ) -> EnvironmentIdentity:
+        stage = Stage(name="a", step=step, verify=Verify(tuple(verify)), env=env or {}, tools=tools)
         found = Environments(machine=facts, system_path=(str(self.system),), **options)
         return found.of(stage, self.venv.python)
 
@@ -58,7 +60,7 @@ FETCH = FetchStep(sha256="0" * 64, url="https://example.org/a")
 def test_a_stage_without_processes_does_not_depend_on_the_machine(machine: Machine, step: Step) -> None:
     checks = (CheckStep("json_schema"), EnsuresStep(()))
     for platform, executor in ((None, "local"), ("p", "local"), (None, "other")):
-        found = machine.of(step, *checks, platform=platform, executor=executor)
+        found = machine.of(step, *checks, platform=platform, executor_of=lambda _, name=executor: name)
         assert found == EnvironmentIdentity()
         assert found.digest() == EnvironmentIdentity().digest()
     assert EnvironmentIdentity().describe() == "does not depend on the machine"
@@ -151,7 +153,7 @@ def test_a_package_in_editable_mode_is_not_shared(machine: Machine) -> None:
 def test_an_interpreter_whose_packages_are_elsewhere_is_not_shared(machine: Machine) -> None:
     machine.venv.site.parent.rename(machine.venv.site.parent.with_name("python3.11t"))
     assert "packages of the interpreter" in machine.of(TESTS).describe()
-    assert "`cache: {platform: TEXT}`" in machine.of(TESTS).describe()
+    assert "`cache: {platform: NAME}`" in machine.of(TESTS).describe()
 
 
 def test_an_interpreter_without_a_version_is_not_shared(machine: Machine) -> None:
@@ -203,14 +205,15 @@ def test_the_programs_of_the_environment_come_first(machine: Machine) -> None:
 def test_a_script_depends_on_the_program_that_runs_it(machine: Machine, line: str) -> None:
     machine.program("perl", ELF + b"5.36")
     machine.program("tool", f"{line}\nprint 1\n".format(system=machine.system).encode())
-    digests = [machine.digest(ShellStep(("tool",)))]
+    assert not machine.of(ShellStep(("tool",))).is_shareable
+    digests = [machine.digest(ShellStep(("tool",)), tools=("tool",))]
     machine.program("perl", ELF + b"5.38")
-    digests.append(machine.digest(ShellStep(("tool",))))
+    digests.append(machine.digest(ShellStep(("tool",)), tools=("tool",)))
     machine.program("tool", f"{line}\nprint 2\n".format(system=machine.system).encode())
-    digests.append(machine.digest(ShellStep(("tool",))))
+    digests.append(machine.digest(ShellStep(("tool",)), tools=("tool",)))
     assert len(set(digests)) == 3
     (machine.system / "perl").unlink()
-    assert "runs `tool`" in machine.of(ShellStep(("tool",))).faults[0]
+    assert "runs `tool`" in machine.of(ShellStep(("tool",)), tools=("tool",)).faults[0]
 
 
 def test_a_script_of_another_python_depends_on_that_python(machine: Machine, tmp_path: Path) -> None:
@@ -235,8 +238,8 @@ def test_scripts_that_run_each_other_end(machine: Machine) -> None:
     [
         ("sort $(ls)", "`$(`"),
         ("eval sort", "`eval`"),
-        ("bash -c sort", "`bash`"),
-        (("bash", "-c", "sort"), "`bash`"),
+        ("bash -c sort", "`bash` runs other programs"),
+        (("bash", "-c", "sort"), "`bash` runs other programs"),
         ("$X", "variable"),
         ("./sort", "file of the project"),
         ("missing a", "`missing` was not found"),
@@ -252,6 +255,59 @@ def test_a_command_whose_programs_are_not_known_is_shared_only_with_a_stated_pla
     assert stated.digest() != machine.of(ShellStep(command), platform="image 8").digest()
     assert stated.describe() == "platform image 7"
     assert not machine.of(LLM, ShellStep(command)).is_shareable, "in `verify` too"
+
+
+def test_a_program_that_may_start_others_is_shared_only_if_tools_list_it(machine: Machine) -> None:
+    for name in ("own", "part", "make"):
+        machine.program(name, ELF + b"1")
+    step = ShellStep("own x")
+    assert machine.of(step).describe().startswith("not shared: `own` may start other programs; list it and them in `t")
+    digests = [machine.digest(step, tools=("own",)), machine.digest(step, tools=("own", "part"))]
+    for name in ("part", "own"):
+        machine.program(name, ELF + b"2")
+        digests.append(machine.digest(step, tools=("own", "part")))
+    assert len(set(digests)) == 4
+    assert not machine.of(ShellStep("own x; make x"), tools=("own",)).is_shareable
+    assert "`gone` was not found" in machine.of(step, tools=("own", "gone")).describe()
+    # To list only programs that always run others cannot be complete.
+    machine.program("gcc", ELF)
+    assert "`tools` lists none of them" in machine.of(ShellStep("make x"), tools=("make", "gcc")).describe()
+    assert machine.of(ShellStep("make x"), tools=("make", "part")).is_shareable
+    # Its own version, and its other programs, count for tests and in `verify` too.
+    before = machine.digest(TESTS, tools=("own",)), machine.digest(LLM, step, tools=("own",))
+    machine.program("own", ELF + b"3")
+    after = machine.digest(TESTS, tools=("own",)), machine.digest(LLM, step, tools=("own",))
+    assert set(before).isdisjoint(after)
+
+
+def test_a_script_that_has_the_name_of_a_known_program_may_start_others(machine: Machine) -> None:
+    machine.program("sh", ELF)
+    for script in (f"#!{machine.system}/sh\n/opt/sort $*\n", "/opt/sort $*\n"):
+        machine.program("sort", script.encode())
+        assert "`sort` may start other programs" in machine.of(ShellStep("sort a")).describe()
+    machine.program("sort", f"#!{machine.venv.python}\nimport lib\n".encode())
+    assert machine.of(ShellStep("sort a")).is_shareable, "the packages of Python are known"
+
+
+def test_a_script_that_has_the_name_of_python_is_not_shared(machine: Machine) -> None:
+    machine.program("python3.11", b"#!/bin/sh\nexec /opt/python3 $*\n")
+    assert not machine.of(ShellStep(f"{machine.system}/python3.11 x.py")).is_shareable
+    machine.venv.program.write_bytes(b"#!/bin/sh\nexec /opt/python3 $*\n")
+    assert not machine.of(TESTS).is_shareable
+
+
+@pytest.mark.parametrize("name", ["BASH_ENV", "ENV", "PS4", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_FUNC_sort%%"])
+def test_a_variable_that_hides_programs_is_not_shared(machine: Machine, name: str) -> None:
+    for step in (ShellStep("sort a"), TESTS):
+        assert f"`env` sets {name}" in machine.of(step, env={name: "x"}).describe()
+        assert machine.of(step, env={"X": name}).is_shareable
+
+
+def test_options_of_pytest_that_name_an_interpreter_are_not_shared(machine: Machine) -> None:
+    for word in ("--tx=popen//python=python3.9", "--px", "--tx"):
+        found = machine.of(PytestStep(args=("-n", "2", word)))
+        assert f"`{word}` of pytest" in found.describe()
+    assert machine.of(PytestStep(args=("-n", "2"))).is_shareable
 
 
 def test_path_of_env_decides_where_programs_are(machine: Machine, tmp_path: Path) -> None:
@@ -270,8 +326,8 @@ def test_steps_that_run_elsewhere_or_in_an_unknown_way_are_not_shared(machine: M
         declared = ("sort",)
 
     assert "`odd`" in machine.of(Odd()).describe()
-    assert "`slurm`" in machine.of(TESTS, executor="slurm").describe()
-    assert machine.of(TESTS, executor="slurm", platform="p").is_shareable
+    assert "`slurm`" in machine.of(TESTS, executor_of=lambda _: "slurm").describe()
+    assert machine.of(TESTS, executor_of=lambda _: "slurm", platform="p").is_shareable
 
 
 # ---- the machine ------------------------------------------------------------------------------------

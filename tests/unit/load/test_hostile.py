@@ -144,6 +144,10 @@ CASES = {
     "enum": (S + OK + "    on_failure: kep\n", "E812", 5, 17),
     "kind of failure": (S + LLM + "    retry: {max: 1, when: [verify_faild]}\n", "E812", 6, 28),
     "pool that is not there": (S + OK + "    pools: [gpu]\n", "E816", 5, 13),
+    "pools of two executors": (
+        V + "pools: {a: {executor: dask}, b: {executor: local}}\nstages: {s: {shell: a, pools: [a, b]}}\n",
+        *("E817", 3, 35),
+    ),
     "pool of no stage": (V + "pools: {llm: 0}\nstages: {s: {shell: a}}\n", "E812", 2, 14),
     "family of warnings": (V + "exit_codes: {W8: 3}\nstages: {s: {shell: a}}\n", "E812", 2, 14),
     "duration": (S + OK + "    timeout: 5 minutes\n", "E815", 5, 14),

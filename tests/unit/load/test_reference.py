@@ -112,6 +112,8 @@ def document_with(title: str, value: dict[str, Any]) -> dict[str, Any]:
             return {**whole, "stages": simple, title.strip("`"): value}
         case "A model's price in `prices`":
             return {**whole, "stages": simple, "prices": {"m": value}}
+        case "A pool in `pools`":
+            return {**whole, "stages": simple, "pools": {**whole["pools"], "gpu": value}}
         case "The limits of a provider or model in `rates`":
             return {**whole, "stages": simple, "rates": {"anthropic": value}}
         case _:

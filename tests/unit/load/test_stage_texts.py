@@ -35,6 +35,7 @@ stages: # here
 defaults: {timeout: 9s}
 # the end
 jobs: 2
+pools: {gpu: {size: 2, executor: dask, resources: {gpu: 1}}}
 """
 LINES = (
     *(

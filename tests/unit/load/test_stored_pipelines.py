@@ -63,6 +63,8 @@ def same(one: Pipeline, other: Pipeline) -> None:
         "rates",
         "jobs",
         "pools",
+        "pool_executors",
+        "pool_resources",
         "exit_codes",
         "cache",
     )

@@ -102,6 +102,7 @@ def test_money_is_known_or_possible() -> None:
         (4, {"a": 2.0, "rows": 3.0, "z": 5.0}, 10.0),
         (4, {"a": 2.0, "rows": 3.0, "rows@2": 7.0, "z": 5.0}, 14.0),
         (4, {"a": 2.0, "rows": 3.0}, None),
+        (0, {"a": 2.0, "rows": 3.0, "z": 5.0}, 13.0),
     ],
 )
 def test_the_rest_of_a_build_is_simulated_from_usual_durations(
@@ -120,6 +121,16 @@ def test_what_a_running_stage_has_done_counts() -> None:
     assert running.left_s(usual, 4.0) == 11.0
     # Slower than ever: what comes after it is still to be done.
     assert running.left_s(usual, 60.0) == 8.0
+
+
+def test_on_a_cluster_as_many_stages_count_as_run_now() -> None:
+    running = told(
+        ("run_started", "orch23", {"jobs": 0}), PLAN, ("stages_added", "rows", {"items": ["rows@1", "rows@2"]})
+    )
+    usual = {"a": 2.0, "rows": 3.0, "z": 5.0}
+    told(("stage_finished", "a", {"status": "built"}), running=running)
+    told(("stage_started", "rows@1", {}), ("stage_started", "rows@2", {}), running=running)
+    assert running.left_s(usual, 1.0) == 8.0
 
 
 def test_a_model_that_writes_is_not_waited_for() -> None:

@@ -15,6 +15,7 @@ from orch23.model.pipeline import Foreach, Retry, Stage, StopConditions
 from orch23.resolve.document import ForeachDocument, LimitsDocument
 from orch23.resolve.pipeline_document import (
     PipelineDocument,
+    PoolDocument,
     PriceDocument,
     RatesDocument,
     SettingsDocument,
@@ -243,7 +244,7 @@ def test_every_key_that_is_declared_is_read(body: dict[str, Any]) -> None:
 
 def test_bodies_that_are_tried_have_every_key_of_a_stage() -> None:
     tried = set().union(*map(keys_below, BODIES))
-    of_the_file = (PipelineDocument, SettingsDocument, PriceDocument, RatesDocument, SharedCacheDocument)
+    of_the_file = (PipelineDocument, SettingsDocument, PoolDocument, PriceDocument, RatesDocument, SharedCacheDocument)
     owners = [kind for kind in kinds(Document) if not (kind in of_the_file or issubclass(kind, PipelineDocument))]
     declared_keys = {key for kind in owners if kind is not ForeachDocument for key in keys_of(kind)}
     assert declared_keys - tried == {"foreach", "if", "shell", "max_failed_stages"}

@@ -12,7 +12,7 @@ from orch23.model.pipeline import Price, StopConditions
 from orch23.resolve.document import CommonDocument
 from orch23.resolve.pipeline_document import SettingsDocument
 from orch23.resolve.reading import independent_problems, read_document
-from orch23.resolve.stage_fields import read_prices, read_rates, read_run_limits, read_stage_limits
+from orch23.resolve.stage_fields import read_pools, read_prices, read_rates, read_run_limits, read_stage_limits
 
 
 def read(how, body):
@@ -25,10 +25,6 @@ def read(how, body):
         document, wrong = read_document(body, SettingsDocument, "")
         found = document and how(document, at)
     return found, [(problem.path, problem.code) for problem in (*wrong, *independent_problems(wrong, at.found))]
-
-
-def read_pools(settings, _at):
-    return settings.pools
 
 
 def read_exit_codes(settings, _at):
@@ -116,8 +112,50 @@ def test_an_invalid_rate_is_reported_at_its_path(limits, path: str, code: str) -
 
 
 def test_pools_are_at_least_one_and_a_wrong_one_is_none() -> None:
-    assert read(read_pools, {"pools": {"gpu": 1, "api": 8}}) == ({"gpu": 1, "api": 8}, [])
+    sizes = {"pools": {"gpu": 1, "api": 8}, "pool_executors": {}, "pool_resources": {}}
+    assert read(read_pools, {"pools": {"gpu": 1, "api": 8}}) == (sizes, [])
     assert read(read_pools, {"pools": {"gpu": 0}})[1] == [("pools/gpu", "E812")]
+
+
+def test_a_pool_states_size_executor_and_resources_each_on_its_own() -> None:
+    pools = {
+        "api": 8,
+        "gpu": {"size": 2, "executor": "dask", "resources": {"gpu": 1, "memory": "8GiB", "disk": "1.5 GB"}},
+        "here": {"executor": "local"},
+        "half": {"resources": {"gpu": 0.5}},
+    }
+    expected = {
+        "pools": {"api": 8, "gpu": 2},
+        "pool_executors": {"gpu": "dask", "here": "local"},
+        "pool_resources": {"gpu": {"gpu": 1.0, "memory": 8.0 * 2**30, "disk": 1.5e9}, "half": {"gpu": 0.5}},
+    }
+    assert read(read_pools, {"pools": pools}) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("pool", "path", "code"),
+    [
+        ({}, "pools/p", "E812"),
+        ({"resources": {}}, "pools/p", "E812"),
+        ({"size": 0}, "pools/p/size", "E812"),
+        ({"size": "many"}, "pools/p/size", "E811"),
+        ({"siz": 1}, "pools/p/siz", "E802"),
+        ({"executor": 1}, "pools/p/executor", "E811"),
+        ({"executor": "a b"}, "pools/p/executor", "E812"),
+        ({"resources": {"gpu": 0}}, "pools/p/resources/gpu", "E812"),
+        ({"resources": {"gpu": -1}}, "pools/p/resources/gpu", "E812"),
+        ({"resources": {"gpu": -0.5}}, "pools/p/resources/gpu", "E812"),
+        ({"resources": {"gpu": float("inf")}}, "pools/p/resources/gpu", "E812"),
+        ({"resources": {"gpu": True}}, "pools/p/resources/gpu", "E811"),
+        ({"resources": {"memory": "0GiB"}}, "pools/p/resources/memory", "E812"),
+        ({"resources": {"memory": "8 parsecs"}}, "pools/p/resources/memory", "E815"),
+        ({"resources": {"memory": "-8GiB"}}, "pools/p/resources/memory", "E815"),
+        ({"resources": {"a/b": 1}}, "pools/p/resources/a/b", "E812"),
+        ({"resources": ["gpu"]}, "pools/p/resources", "E811"),
+    ],
+)
+def test_an_invalid_pool_is_reported_at_its_path(pool, path: str, code: str) -> None:
+    assert read(read_pools, {"pools": {"p": pool}})[1] == [(path, code)]
 
 
 def test_exit_codes_have_a_least_and_a_most() -> None:

@@ -24,8 +24,6 @@ DECIDED = {
     "--trace",
     "--otel",
     "--plan",
-    "--executor",
-    "--scheduler",
 }
 """The options with which a build is decided each time."""
 WITHOUT_PART = {"--jobs", "-j", *SHARED_FLAGS}

@@ -1,5 +1,6 @@
 """A scheduler of dask in this process, with workers that are processes of `orch23 worker` and end with it."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from distributed import LocalCluster
 
@@ -77,3 +79,23 @@ def end_all(cluster: Cluster) -> None:
         command.terminate()
     for command in cluster.commands:
         assert command.wait(30) in {0, -signal.SIGTERM, -signal.SIGKILL}  # SIGTERM: it was still starting
+
+
+@contextmanager
+def plain_cluster(folder: Path, *, workers: int = 1, processes: bool = True) -> Iterator[str]:
+    """Yield the address of a cluster whose workers are dask's own, not those of `orch23 worker`."""
+    silence_dask()
+    # Dask sets variables for the processes that it starts.
+    with patch.dict(os.environ):
+        local = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=2,
+            processes=processes,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            protocol="tcp://",
+            local_directory=str(folder),
+            silence_logs=logging.CRITICAL,
+        )
+    with local:
+        yield local.scheduler_address

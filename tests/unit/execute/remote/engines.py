@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -11,16 +11,21 @@ from threading import Event
 from typing import Any
 
 from orch23.cache.disk import DiskCache
+from orch23.cache.registry import open_shared_cache
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
+from orch23.execute.remote.dask_engine import lacking_text
 from orch23.execute.remote.engine import EngineFault, Work, digest_text
-from orch23.execute.remote.executor import RemoteExecutor, RemoteLimits
+from orch23.execute.remote.executor import RemoteExecutor
+from orch23.execute.remote.faults import RemoteLimits
+from orch23.execute.remote.live_lines import Line, LineBatches
 from orch23.execute.remote.reapi_engine import make_executor
 from orch23.execute.remote.worker import RemoteWorker, StoredInputs
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.ports import Surroundings
+from orch23.model.text import LineListener
 from orch23.store.content_store import DiskContentStore
 
 ENVIRON = {"VIRTUAL_ENV": sys.prefix, "HOME": os.environ.get("HOME", "/"), "ACME_TOKEN": "a-secret-of-the-worker"}
@@ -35,6 +40,7 @@ class FakeEngine:
 
     def __init__(self, worker: RemoteWorker, slots: int = 2) -> None:
         self.worker, self.count = worker, slots
+        self.resources: dict[str, float] = {}
         self.threads = ThreadPoolExecutor(slots)
         self.submitted: list[Work] = []
         self.faults: list[EngineFault] = []
@@ -44,14 +50,22 @@ class FakeEngine:
     def connect(self) -> None:
         """Do nothing: it is in this process."""
 
-    def submit(self, work: Work) -> Future[bytes]:
+    def submit(self, work: Work, hear: LineListener | None) -> Future[bytes]:
         self.submitted.append(work)
         if self.faults:
             raise self.faults.pop(0)
         unwanted = Event()
 
         def run() -> bytes:
-            reply = self.worker.run_remotely(work.cache_url, digest_text(work.action), lambda: not unwanted.is_set())
+            def send(lines: Sequence[Line]) -> None:
+                for line, cut in lines:
+                    if hear is not None:
+                        hear(line, cut=cut)
+
+            batches = LineBatches(send)
+            reply = self.worker.run_remotely(
+                work.cache_url, digest_text(work.action), lambda: not unwanted.is_set(), batches
+            )
             if unwanted.is_set():
                 raise CancelledError
             return self.on_reply(reply)
@@ -64,8 +78,14 @@ class FakeEngine:
         self._unwanted[submission].set()
         submission.cancel()
 
+    def release(self, submission: Any) -> None:
+        del self._unwanted[submission]
+
     def slots(self) -> int:
         return self.count
+
+    def lacking(self, resources: Mapping[str, float]) -> str:
+        return lacking_text(resources, [self.resources])
 
     def close(self) -> None:
         self.threads.shutdown()
@@ -124,10 +144,20 @@ def fake_rig(folder: Path, *, worker: dict[str, Any] | None = None, **given: Any
 
 
 @contextmanager
-def reapi_rig(folder: Path, scheduler: str, *, limits: RemoteLimits = QUICK, workers: int = 2) -> Iterator[Rig]:
+def reapi_rig(
+    folder: Path, scheduler: str, *, limits: RemoteLimits = QUICK, workers: int = 2, **given: Any
+) -> Iterator[Rig]:
     """Yield an executor on a server of the Remote Execution API, as a build makes it."""
     contents = DiskContentStore(folder / "contents")
-    surroundings = Surroundings(contents=contents, workers=workers, environ={}, redact=str, scheduler=scheduler)
+    surroundings = Surroundings(
+        contents=contents,
+        workers=workers,
+        environ={},
+        redact=str,
+        open_cache=open_shared_cache,
+        scheduler=scheduler,
+        **given,
+    )
     executor = make_executor(surroundings)
     executor._limits = limits
     try:

@@ -30,7 +30,7 @@ from orch23.model.digest import FileEntry, digest_bytes
 from orch23.store.content_store import DiskContentStore
 from tests.casd import running_casd_with_workers
 from tests.reapi_workers import ORCH23, scheduler_of, serving_executions
-from tests.unit.execute.remote.clusters import dask_cluster
+from tests.unit.execute.remote.clusters import dask_cluster, plain_cluster
 from tests.unit.execute.remote.engines import Rig, fake_rig, local_rig, reapi_rig, remote_rig
 
 pytestmark = pytest.mark.slow
@@ -40,6 +40,12 @@ pytestmark = pytest.mark.slow
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with dask_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster.address
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with plain_cluster(tmp_path_factory.mktemp("plain")) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +61,11 @@ def casd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"grpc://{address}?orch23={ORCH23}&network=on"
 
 
-@pytest.fixture(scope="module", params=["local", "fake", "dask", "server", "casd"])
+@pytest.fixture(scope="module", params=["local", "fake", "dask", "plain", "server", "casd"])
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "dask":
-        address = request.getfixturevalue("scheduler")
+    if request.param in {"dask", "plain"}:
+        address = request.getfixturevalue("scheduler" if request.param == "dask" else "plain")
         with remote_rig(folder, DaskEngine(address)) as made:
             yield made
         return

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.execute.remote.executor import USUAL_LIMITS
+from orch23.cache.registry import open_shared_cache
+from orch23.execute.remote.faults import USUAL_LIMITS
 from orch23.execute.remote.reapi_address import reapi_address
+from orch23.execute.remote.reapi_engine import make_executor
 from orch23.execute.remote.reply import Reply
 from orch23.model.action import Action, ActionResult, Cancelled, Completed, EngineUnavailable, outcome_to_bytes
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ConfigurationError
+from orch23.model.ports import Surroundings
+from orch23.store.content_store import DiskContentStore
+from orch23.store.running_actions import RunningActions
 from tests.reapi_oracle import oracle_of
 from tests.reapi_workers import ExecutionServer, ServerProcess, scheduler_of, serving_executions
 from tests.unit.execute.remote.engines import QUICK, Rig, reapi_rig
@@ -75,12 +80,40 @@ def test_the_server_caches_nothing_and_gets_the_properties_and_the_timeout(
     assert "BatchUpdateBlobs" in server.calls, "blobs are sent, though the server takes no results"
 
 
+def test_resources_are_properties_in_place_of_those_of_the_address(tmp_path: Path, server: ExecutionServer) -> None:
+    resources = {"gpu": 1.0, "memory": float(8 << 30), "cpu": 0.5}
+    with reapi_rig(tmp_path, scheduler_of(server, "&gpu=0&OSFamily=linux")) as rig:
+        output(rig, rig.executor.with_resources(resources).run(copying(rig)))
+        output(rig, rig.executor.run(copying(rig)))
+    first, second = ([(one.name, one.value) for one in action.platform.properties] for action in server.actions)
+    assert first == [("OSFamily", "linux"), ("cpu", "0.5"), ("gpu", "1"), ("memory", "8589934592")]
+    assert second == [("OSFamily", "linux"), ("gpu", "0")]
+
+
 def test_after_a_cut_connection_the_same_execution_is_found_again(rig: Rig, server: ExecutionServer) -> None:
     server.cuts = [1, 0, 1, 0]
     rig.executor._limits = replace(QUICK, patience_s=20.0)
     assert output(rig, rig.executor.run(copying(rig))) == b"some bytes"
     assert executions(server) == ["Execute", *["WaitExecution"] * 4]
     assert rig.executor.submissions == 1
+
+
+@pytest.mark.parametrize("name", ["operations/unknown", "operations/cancelled"])
+def test_an_execution_of_an_earlier_build_that_has_no_result_is_replaced(
+    tmp_path: Path, server: ExecutionServer, name: str
+) -> None:
+    scheduler, folder = scheduler_of(server), tmp_path / "running"
+    if name == "operations/cancelled":
+        server.runs[name] = server.ended_run(name, 1)
+    with reapi_rig(tmp_path, scheduler, running=RunningActions(folder)) as rig:
+        action = copying(rig)
+        RunningActions(folder).note(reapi_address(scheduler).identity, digest_bytes(action.to_bytes()), name)
+        assert output(rig, rig.executor.run(action)) == b"some bytes"
+        assert executions(server) == ["WaitExecution", "Execute"]
+        assert rig.executor.submissions == 1
+        assert [*folder.iterdir()] == []
+        assert output(rig, rig.executor.run(action)) == b"some bytes"
+        assert executions(server) == ["WaitExecution", "Execute", "Execute"], "it is looked for once"
 
 
 def test_an_execution_that_the_server_does_not_know_any_more_is_a_lost_one(rig: Rig, server: ExecutionServer) -> None:
@@ -315,3 +348,18 @@ def test_an_address_names_the_workers() -> None:
     assert found.properties == {"pool": "a b", "empty": ""}
     assert reapi_address("grpc://[::1]:1").program == "orch23"
     assert reapi_address("grpc://[::1]:1?orch23=none").program == ""
+
+
+def test_a_server_has_a_fixed_number_of_slots_and_is_not_asked(tmp_path: Path) -> None:
+    executor = make_executor(
+        Surroundings(
+            contents=DiskContentStore(tmp_path),
+            workers=1,
+            environ={},
+            redact=str,
+            open_cache=open_shared_cache,
+            scheduler="grpc://127.0.0.1:1",
+        )
+    )
+    assert executor.slots() == 32
+    executor.close()

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from orch23.execute.interpreters import SYSTEM_PATH, tool_digest
+from orch23.execute.remote.dask_engine import lacking_text
 from orch23.execute.remote.engine import (
     EngineFault,
     UnreachableEngineError,
@@ -32,6 +34,7 @@ from orch23.model.action import (
 )
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from tests.unit.execute.remote.engines import ENVIRON, QUICK, Rig, fake_rig
+from tests.unit.execute.remote.test_conformance import wait_until
 
 COPY = "cat in.txt > out.txt; echo done"
 
@@ -221,6 +224,54 @@ def test_a_full_disk_of_a_worker_is_no_failure_of_the_stage(rig: Rig) -> None:
     assert "w1: No space left" in refusal(rig.executor.run(copying(rig)))
 
 
+def replying_at(place: str, **changes: Any) -> Callable[[bytes], bytes]:
+    """Return what gives a reply the place of a worker that an engine can avoid, and other fields."""
+
+    def reply(data: bytes) -> bytes:
+        changed: Reply = replace(Reply.from_bytes(data), place=place, **changes)
+        return changed.to_bytes()
+
+    return reply
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "it has another cache": {"outcome": None, "missing": (Digest("0" * 64, 1),)},
+    "it cannot use the cache": {"outcome": None, "fault": "the cache cannot be used"},
+    "its disk is full": {"outcome": outcome_to_bytes(EngineUnavailable("No space left on device", "room"))},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_action_that_fails_on_a_worker_is_sent_to_another_one(rig: Rig, name: str) -> None:
+    def reply(data: bytes) -> bytes:
+        is_good = "tcp://bad" in rig.engine.submitted[-1].avoided
+        return data if is_good else replying_at("tcp://bad", **BAD[name])(data)
+
+    rig.engine.on_reply = reply
+    for _ in range(5):
+        assert isinstance(rig.executor.run(copying(rig)), Completed)
+    # After three actions, it gets none any more while there are others.
+    assert [bool(work.avoided) for work in rig.engine.submitted] == [False, True] * 3 + [True, True]
+
+
+def test_nothing_is_sent_to_a_worker_with_another_version(rig: Rig) -> None:
+    def reply(data: bytes) -> bytes:
+        is_good = "tcp://old" in rig.engine.submitted[-1].avoided
+        return data if is_good else replying_at("tcp://old", version="0.0.1")(data)
+
+    rig.engine.on_reply = reply
+    for _ in range(2):
+        assert isinstance(rig.executor.run(copying(rig)), Completed)
+    assert [work.avoided for work in rig.engine.submitted] == [frozenset(), *[frozenset({"tcp://old"})] * 2]
+
+
+def test_a_worker_with_another_version_that_cannot_be_avoided_ends_the_build(rig: Rig) -> None:
+    rig.engine.on_reply = replying_at("", version="0.0.1", worker="w1")
+    outcome = rig.executor.run(copying(rig))
+    assert "w1 has orch23 0.0.1, and this is" in refusal(outcome)
+    assert len(rig.engine.submitted) == 1
+
+
 def test_a_worker_that_shuts_down_is_a_lost_one(rig: Rig) -> None:
     replies = iter([Reply(outcome=outcome_to_bytes(Cancelled()), worker="w1").to_bytes()])
     rig.engine.on_reply = lambda reply: next(replies, reply)
@@ -335,3 +386,93 @@ def test_a_digest_is_one_string() -> None:
 def forget_blobs(worker: RemoteWorker) -> None:
     """Let a worker begin with no blob, as a new one does."""
     worker._generations[-1].scratch.contents.added_bytes = 1 << 60
+
+
+# ---- resources and slots ---------------------------------------------------------------------------
+
+
+def test_resources_are_sent_with_an_action_and_are_no_part_of_it(rig: Rig) -> None:
+    rig.engine.resources = {"gpu": 2.0}
+    passed(rig.executor.with_resources({"gpu": 1.0}).run(copying(rig)))
+    passed(rig.executor.run(copying(rig)))
+    assert [work.resources for work in rig.engine.submitted] == [{"gpu": 1.0}, {}]
+    assert len({work.action for work in rig.engine.submitted}) == 1
+
+
+def test_an_action_waits_only_for_a_while_for_a_resource_that_no_worker_has(rig: Rig) -> None:
+    rig.engine.resources = {"gpu": 2.0}
+    # It would run if a worker came: this engine does not look at resources.
+    rig.engine.threads.shutdown()
+    rig.engine.submit = lambda *_: Waiting()
+    rig.engine.cancel = lambda _: None
+    outcome = rig.executor.with_resources({"gpu": 2.0, "fpga": 1.0}).run(copying(rig))
+    assert isinstance(outcome, EngineUnavailable)
+    assert outcome.diagnostic is not None
+    assert (outcome.diagnostic.code, "no worker with the resource fpga=1 for 0.3 s" in outcome.reason) == ("E487", True)
+
+
+class Waiting:
+    """An action that no worker takes."""
+
+    def result(self, timeout: float) -> bytes:
+        threading.Event().wait(timeout)
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([], "the resources gpu=2, memory=8589934592"),
+        ([{"gpu": 2, "memory": 2**33}], ""),
+        ([{"gpu": 2}, {"gpu": 2, "memory": 2**34}], ""),
+        ([{"gpu": 1, "memory": 2**33}], "the resource gpu=2"),
+        ([{"gpu": 2}, {"gpu": 4}], "the resource memory=8589934592"),
+        ([{"gpu": 2}, {"memory": 2**33}], "the resources gpu=2, memory=8589934592 together"),
+        ([{}], "the resources gpu=2, memory=8589934592"),
+    ],
+)
+def test_the_resources_are_named_that_no_worker_has(workers: list[dict[str, float]], expected: str) -> None:
+    assert lacking_text({"gpu": 2.0, "memory": float(2**33)}, workers) == expected
+
+
+def test_slots_are_asked_in_a_thread_after_the_first_action_and_followed(rig: Rig) -> None:
+    asked: list[str] = []
+
+    def slots() -> int:
+        asked.append(threading.current_thread().name)
+        return int(rig.engine.count)
+
+    rig.executor._slot_count._ask = slots
+    assert (rig.executor.slots(), asked) == (1, [])
+    passed(rig.executor.run(copying(rig)))
+    wait_until(lambda: rig.executor.slots() == 2)
+    rig.engine.count = 5
+    wait_until(lambda: rig.executor.slots() == 5)
+    assert {*asked} == {"orch23-slots"}
+
+
+def test_without_workers_one_action_is_sent_and_reports_that(rig: Rig) -> None:
+    counts = iter([3, 0, 4])
+    rig.executor._slot_count._ask = lambda: next(counts)
+    rig.executor._slot_count._wait = lambda _: rig.executor._slot_count._count == 0
+    rig.executor.submissions = 1
+    wait_until(lambda: rig.executor.slots() == 1 and not slot_threads())
+    assert next(counts) == 4
+
+
+def slot_threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "orch23-slots"]
+
+
+def test_a_fault_of_the_engine_keeps_the_last_count(rig: Rig) -> None:
+    def fail() -> int:
+        failed.set()
+        message = "the scheduler is away"
+        raise EngineFault(message)
+
+    failed = threading.Event()
+    passed(rig.executor.run(copying(rig)))
+    wait_until(lambda: rig.executor.slots() == 2)
+    rig.executor._slot_count._ask = fail
+    assert failed.wait(30)
+    assert rig.executor.slots() == 2

@@ -308,3 +308,9 @@ def test_the_size_of_a_page_with_many_stages(tmp_path: Path, number: int, most: 
     html = render_page(compose_page(read_run(name, read_journal(tmp_path / f"{name}.jsonl"), unchanged_event), sources))
     assert len(html.encode()) < most
     assert html.count('<tbody id="stage-') == number
+
+
+@pytest.mark.parametrize(("jobs", "text"), [(1, "at most 1 stage at once"), (4, "at most 4 stages at once"), (0, "")])
+def test_the_maximum_of_stages_is_shown_if_there_is_one(jobs: int, text: str) -> None:
+    run = run_of(("orch23", RunStarted(jobs=jobs)), ("orch23", RunFinished(status="ok")))
+    assert [one.note for one in page_of(run).totals if one.label == "Time"] == [text]

@@ -1,0 +1,186 @@
+"""A certificate of this client in PEM files, which a server with TLS may demand, and what is wrong with one."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NoReturn
+
+from msgspec import Struct
+
+from orch23.cache.codes import E_CERTIFICATE
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import CacheFault, ConfigurationError
+
+CERTIFICATE_VARIABLE: Final = "ORCH23_TLS_CLIENT_CERTIFICATE"
+KEY_VARIABLE: Final = "ORCH23_TLS_CLIENT_KEY"
+"""The environment variables that name the files, as Bazel's `--tls_client_certificate` and `--tls_client_key` do."""
+
+_FIRST = re.compile(rb"-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
+_KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\s+(Proc-Type: 4,ENCRYPTED)?")
+_EXPLICIT_0, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
+_LONG = 0x80
+
+
+class CertificateFiles(Struct, frozen=True):
+    """What the files of a certificate contain: PEM texts, and from when to when it is valid."""
+
+    certificate: bytes
+    key: bytes
+    begins: datetime
+    ends: datetime
+
+    def __repr__(self) -> str:
+        """Return no key: an object may be shown in an error."""
+        return f"CertificateFiles(until {self.ends})"
+
+
+class ClientCertificate(Struct, frozen=True):
+    """The paths of a certificate, perhaps with those that signed it, and of its key."""
+
+    certificate: str
+    key: str
+
+    def read(self) -> CertificateFiles:
+        """Read the files, and compare the key with the certificate.
+
+        Raises:
+            ConfigurationError: they cannot be used. The message never contains a key.
+
+        """
+        import ssl  # noqa: PLC0415 - few servers demand a certificate
+
+        pem, key = read_tls_file("certificate", self.certificate), read_tls_file("key", self.key)
+        first, found = _FIRST.search(pem), _KEY.search(key)
+        if first is None:
+            _fail(f"{self.certificate} has no certificate in the format PEM")
+        if found is None:
+            _fail(f"{self.key} has no private key in the format PEM")
+        if found[1] == b"ENCRYPTED " or found[2]:
+            _fail(f"the key {self.key} has a password, which cannot be entered", "remove it: `openssl pkey`")
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(self.certificate, self.key)
+            begins, ends = _validity(ssl.PEM_cert_to_DER_cert(first[0].decode()))
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                message = f"the key {self.key} is not that of the certificate {self.certificate}"
+                _fail(message, "name the two files that were made together")
+            _fail(f"the certificate {self.certificate} and the key {self.key} cannot be used: {error.reason}")
+        except (OSError, ValueError, IndexError):
+            _fail(f"the certificate {self.certificate} cannot be decoded")
+        return CertificateFiles(pem, key, begins, ends)
+
+    def read_valid(self) -> CertificateFiles:
+        """Read the files of a certificate that is valid now.
+
+        Raises:
+            ConfigurationError: as `read`.
+            CacheFault: it has expired, or is not valid yet.
+
+        """
+        files = self.read()
+        if (fault := validity_fault(self.certificate, files)) is not None:
+            raise CacheFault(fault)
+        return files
+
+
+def client_certificate(environ: Mapping[str, str]) -> ClientCertificate | None:
+    """Return the certificate that the user names in the environment; None if there is none. No file is read.
+
+    Raises:
+        ConfigurationError: only one of the two variables is set.
+
+    """
+    certificate, key = environ.get(CERTIFICATE_VARIABLE, ""), environ.get(KEY_VARIABLE, "")
+    if not certificate and not key:
+        return None
+    if not certificate or not key:
+        there, absent = (CERTIFICATE_VARIABLE, KEY_VARIABLE) if certificate else (KEY_VARIABLE, CERTIFICATE_VARIABLE)
+        _fail(f"{there} is set, and {absent} is not", "set both of them")
+    return ClientCertificate(certificate, key)
+
+
+def validity_fault(name: str, files: CertificateFiles) -> str | None:
+    """Return that a certificate is not valid now; None if it is. `name` is its path."""
+    now = datetime.now(UTC)
+    if now > files.ends:
+        return f"the certificate {name} expired on {files.ends:%Y-%m-%d}"
+    if now < files.begins:
+        return f"the certificate {name} is valid only from {files.begins:%Y-%m-%d %H:%M} UTC: check the clock"
+    return None
+
+
+def tls_fault(detail: str) -> str | None:
+    """Return what is wrong with a connection, from the text of the library of gRPC; None if it is not known."""
+    reasons = (
+        (
+            "CERTIFICATE_VERIFY_FAILED",
+            "its certificate has expired, or none of the authorities of this machine, or of SSL_CERT_FILE, signed it",
+        ),
+        ("Hostname Verification Check failed", "its certificate is for another host name"),
+        ("WRONG_VERSION_NUMBER", "it has no TLS"),
+        (
+            "Socket closed",
+            f"it closed the connection: it may demand a client certificate ({CERTIFICATE_VARIABLE}), or has TLS",
+        ),
+    )
+    if "failed to connect" not in detail:
+        return None
+    return next((text for mark, text in reasons if mark in detail), None)
+
+
+def read_tls_file(what: str, path: str) -> bytes:
+    """Return the bytes of a file, such as a `key`.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        _fail(f"the {what} {path} cannot be read: {error.strerror}")
+
+
+def _fail(message: str, hint: str = "") -> NoReturn:
+    usual = "name files in the format PEM that this user can read"
+    raise ConfigurationError(Diagnostic(E_CERTIFICATE, message, hint=hint or usual))
+
+
+def _validity(der: bytes) -> tuple[datetime, datetime]:
+    """Return from when to when a certificate is valid (X.509, RFC 5280).
+
+    Raises:
+        ValueError, IndexError: it is not a certificate.
+
+    """
+    (certificate, *_) = _items(der)
+    (body, *_) = _items(certificate[1])
+    fields = _items(body[1])
+    # The version, which has a default; then serial number, algorithm and issuer.
+    at = 4 if fields[0][0] == _EXPLICIT_0 else 3
+    begins, ends = (_time(tag, data) for tag, data in _items(fields[at][1]))
+    return begins, ends
+
+
+def _items(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the tags and contents of the values in DER, one after the other."""
+    found, at = [], 0
+    while at < len(data):
+        tag, size, at = data[at], data[at + 1], at + 2
+        if size & _LONG:
+            count = size & ~_LONG
+            size, at = int.from_bytes(data[at : at + count], "big"), at + count
+        found.append((tag, data[at : at + size]))
+        at += size
+    return found
+
+
+def _time(tag: int, data: bytes) -> datetime:
+    text = data.decode("ascii")
+    if tag == _UTC_TIME:
+        # Years from 1950 to 2049.
+        text = f"{'19' if text >= '5' else '20'}{text}"
+    elif tag != _GENERALIZED_TIME:
+        raise ValueError(tag)
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
