@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli import shared_cache
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.shared_entries import RECORD
 from orch23.engine.worker import Worker
+from orch23.execute import server_login
 from orch23.model.digest import Digest
 from orch23.reapi.entries import decode_result
 from tests.doubles import MemoryCache
@@ -42,7 +42,7 @@ def _unsandboxed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> MemoryCache:
     backend = MemoryCache()
-    monkeypatch.setattr(shared_cache, "open_shared_cache", lambda *_: backend)
+    monkeypatch.setattr(server_login, "open_shared_cache", lambda *_: backend)
     return backend
 
 
