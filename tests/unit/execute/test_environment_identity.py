@@ -273,6 +273,9 @@ def test_a_program_that_may_start_others_is_shared_only_if_tools_list_it(machine
     machine.program("gcc", ELF)
     assert "`tools` lists none of them" in machine.of(ShellStep("make x"), tools=("make", "gcc")).describe()
     assert machine.of(ShellStep("make x"), tools=("make", "part")).is_shareable
+    listed = CommandsStep(allow=("make",), commands=("make x",))
+    assert not machine.of(LLM, listed).is_shareable
+    assert machine.of(LLM, listed, tools=("make", "part")).is_shareable
     # Its own version, and its other programs, count for tests and in `verify` too.
     before = machine.digest(TESTS, tools=("own",)), machine.digest(LLM, step, tools=("own",))
     machine.program("own", ELF + b"3")
