@@ -42,9 +42,8 @@ def main(count: int) -> None:
         print(f"local, {AT_ONCE} at once: {count} actions in {local_s:.1f} s")
         report("workers without orch23", here, *remote(folder / "plain", count, plain=True, restarts=False))
         report("workers without orch23", here, *remote(folder / "killed", count, plain=True, restarts=True))
-        few = count // 5
-        report("workers with orch23", here[:few], *remote(folder / "orch23", few, plain=False, restarts=False))
-        report("workers with orch23", here[:few], *remote(folder / "killed23", few, plain=False, restarts=True))
+        report("workers with orch23", here, *remote(folder / "orch23", count, plain=False, restarts=False))
+        report("workers with orch23", here, *remote(folder / "killed23", count, plain=False, restarts=True))
 
 
 def report(name: str, here: list[str], there: list[str], duration_s: float, starts: int, sent: int, kills: int) -> None:

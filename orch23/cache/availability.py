@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from orch23.cache.bounds import BlobFault
+from orch23.cache.bounds import BlobFault, FileFault
 from orch23.model.errors import CacheFault
 
 _Result = TypeVar("_Result")
@@ -37,7 +37,10 @@ class CacheLimits(Struct, frozen=True, kw_only=True):
 
 
 class Availability:
-    """Whether a shared cache is used, and the time that it may still lose. Safe for calls from several threads."""
+    """Whether a shared cache is used, and the time that it may still lose. Safe for calls from several threads.
+
+    `refusal` is the message of the first fault of one file, or empty.
+    """
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Availability:
         self._lock = threading.Lock()
         self._patience_s = limits.patience_s
         self._refused = 0
+        self.refusal = ""
         self.is_on = True
 
     def switch_off(self, reason: str = "") -> None:
@@ -79,7 +83,7 @@ class Availability:
 
         Raises:
             CacheFault: it failed for good: the cache is switched off. Or it was switched off meanwhile.
-            BlobFault: only one blob failed; the cache is switched off after some of these.
+            BlobFault: only one blob failed; the cache is switched off after some of these, unless it is a FileFault.
 
         """
         began_s = self._clock()
@@ -91,7 +95,9 @@ class Availability:
             except CacheFault as fault:
                 delays_s = self._limits.delays_s[number : number + 1] if fault.transient else ()
                 if not delays_s or self.overdue_s(began_s, usual_s) <= delays_s[0]:
-                    if not isinstance(fault, BlobFault) or self._is_refused_too_often():
+                    if isinstance(fault, FileFault):
+                        self.refusal = self.refusal or fault.message
+                    elif not isinstance(fault, BlobFault) or self._is_refused_too_often():
                         self.switch_off(_after(fault.message, number + 1))
                     raise
                 self._pause(delays_s[0])

@@ -23,12 +23,16 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _Result = TypeVar("_Result")
 
 
-class WrongBytesError(Exception):
-    """The bytes of a blob do not have its digest."""
-
-
 class BlobFault(CacheFault):
     """A shared cache refuses or does not return one blob, in a reply that makes sense: it works for others."""
+
+
+class FileFault(BlobFault):
+    """One file in a directory cannot be used. That costs no request, so a run may meet any number of them."""
+
+
+class WrongBytesError(Exception):
+    """The bytes of a blob do not have its digest."""
 
 
 def is_valid(digest: Digest) -> bool:

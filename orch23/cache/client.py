@@ -81,11 +81,18 @@ class CacheClient:
         self._lock = threading.Lock()
         self._statistics = CacheStatistics()
         self._rejected: set[Digest] = set()
+        self._wrong: set[Digest] = set()
+        self._resent: set[Digest] = set()
 
     @property
     def statistics(self) -> CacheStatistics:
         """Return the counts so far."""
         return self._statistics
+
+    @property
+    def refusal(self) -> str:
+        """Return why the first result that failed alone was not stored; an empty text if there is none."""
+        return self._writing.refusal
 
     def entry(self, action: Digest) -> bytes | None:
         """Return the bytes of the ActionResult of an action; None if the cache has none, or is switched off.
@@ -102,10 +109,19 @@ class CacheClient:
         self._count(misses=1)
         return None
 
-    def reject(self, action: Digest) -> None:
-        """Count a hit as a miss, as its entry cannot be used. The next upload of this action replaces the entry."""
+    def is_damaged(self, digest: Digest) -> bool:
+        """Return whether this run has read wrong bytes for a blob."""
+        return digest in self._wrong
+
+    def reject(self, action: Digest, *, is_damaged: bool = False) -> None:
+        """Count a hit as a miss, as its entry cannot be used. The next upload of this action replaces the entry.
+
+        If a blob of it is damaged, that upload sends all blobs again: some may be damaged that were not read.
+        """
         with self._lock:
             self._rejected.add(action)
+            if is_damaged:
+                self._resent.add(action)
         self._count(hits=-1, misses=1)
 
     def get(self, digest: Digest, limit_bytes: int) -> bytes | None:
@@ -177,7 +193,9 @@ class CacheClient:
     def upload(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource]) -> None:
         """Store a result in the background: the blobs that the cache does not have, then the entry."""
         with self._lock:
-            replace = action in self._rejected
+            replace, is_resent = action in self._rejected, action in self._resent
+        for digest in blobs if is_resent else ():
+            self._uploads.send_again(digest)
         self._uploads.add(action, entry, blobs, replace=replace)
 
     def flush(self, deadline_s: float) -> tuple[Digest, ...]:
@@ -208,6 +226,7 @@ class CacheClient:
             try:
                 use(verified(resumed, digest))
             except WrongBytesError:
+                self._wrong.add(digest)
                 self._count(damaged=1)
                 if self._statistics.damaged >= self._limits.damaged:
                     self._reading.switch_off(f"it sent wrong bytes {self._limits.damaged} times")

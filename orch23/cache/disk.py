@@ -11,7 +11,15 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
-from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, checked_sha256, started
+from orch23.cache.bounds import (
+    CHUNK_BYTES,
+    MAX_ENTRY_BYTES,
+    FileFault,
+    WrongBytesError,
+    checked_sha256,
+    started,
+    verified,
+)
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, SafetyError
 from orch23.model.ports import ChunkSource
@@ -31,6 +39,10 @@ _BLOBS, _ENTRIES, _TEMPS = "cas", "ac", "tmp"
 _ABANDONED_S = 24 * 3600
 """The age of a temporary file whose process must have ended."""
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+_OF_ONE_FILE = frozenset(
+    {errno.EPERM, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENOTEMPTY, errno.EEXIST}
+)
+"""Errors of a path below the directory of all blobs or entries; others can be used."""
 _TRANSIENT = frozenset({errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY, errno.EIO})
 
 
@@ -42,7 +54,8 @@ def open_disk(path: str, _credentials: object) -> "DiskCache":
 class DiskCache:
     """A shared cache in a directory. Files and directories in it get the permissions of that directory.
 
-    Links in it are not followed. A file of a wrong type or size is not used, and is replaced by the next put.
+    Links in it are not followed. A file of a wrong type or size, or that this user cannot read, is not used. The next
+    put replaces it, or raises FileFault: in a directory with the sticky bit, only the owner of a file can replace it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -89,7 +102,10 @@ class DiskCache:
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""
         with _faults():
-            self._put(_BLOBS, digest, chunks, lambda found: found.st_size == digest.size_bytes)
+            # One that is there already was stored meanwhile, or may have wrong bytes.
+            self._put(
+                _BLOBS, digest, chunks, lambda found: found.st_size == digest.size_bytes and self._is_right(digest)
+            )
 
     def discard(self, digest: Digest) -> None:
         """Delete a blob, if this user may."""
@@ -103,39 +119,59 @@ class DiskCache:
     def _open(self, kind: str, digest: Digest) -> int | None:
         names, name = _place(kind, digest)
         try:
-            with open_directory(self._root, names) as parent:
+            with self._of_one_file(kind, name), open_directory(self._root, names) as parent:
                 descriptor = open_regular(name, parent)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, FileFault):
+            # One that its owner hides must not switch off the cache for all others.
             return None
-        except PermissionError as error:
-            # Of the file: one that its owner hides must not switch off the cache for all others.
-            if error.filename == name:
-                return None
-            raise
         if descriptor is not None:
             # Bazel removes the files that were not used for the longest time, and knows that by this time.
             with contextlib.suppress(OSError):
                 os.utime(descriptor)
         return descriptor
 
-    @staticmethod
-    def _has(directories: DirectoryCache, digest: Digest) -> bool:
+    def _has(self, directories: DirectoryCache, digest: Digest) -> bool:
         names, name = _place(_BLOBS, digest)
         try:
-            found = os.stat(name, dir_fd=directories.open(names), follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
+            with self._of_one_file(_BLOBS, name):
+                return _stays(name, directories.open(names), lambda found: found.st_size == digest.size_bytes)
+        except (FileNotFoundError, NotADirectoryError, FileFault):
             return False
-        return stat.S_ISREG(found.st_mode) and found.st_size == digest.size_bytes
+
+    def _is_right(self, digest: Digest) -> bool:
+        """Return whether the bytes of a blob have its digest."""
+        chunks = self.blob(digest)
+        try:
+            return chunks is not None and all(True for _ in verified(chunks, digest))
+        except WrongBytesError:
+            return False
+
+    @contextlib.contextmanager
+    def _of_one_file(self, kind: str, name: str) -> Iterator[None]:
+        """Raise FileFault for what is wrong with one file, or with the directory that has it and some others."""
+        try:
+            yield
+        except (OSError, SafetyError) as error:
+            if isinstance(error, OSError) and error.errno not in _OF_ONE_FILE:
+                raise
+            # It is the fault of the cache if no file of this kind can be used.
+            with open_directory(self._root, (kind,)):
+                message = f"{kind}/{name[:2]}/{name}: {_text(error)}"
+                raise FileFault(message) from error
 
     def _put(self, kind: str, digest: Digest, chunks: ChunkSource, stays: Callable[[os.stat_result], bool]) -> None:
         """Create a file, or replace one that does not stay."""
         names, name = _place(kind, digest)
         self._make_directories(names)
-        with open_directory(self._root, names) as parent:
+        with self._of_one_file(kind, name), open_directory(self._root, names) as parent:
             if not _stays(name, parent, stays):
-                self._create(name, parent, chunks(), stays)
+                # An error of the temporary file is one of the cache.
+                with _faults():
+                    self._create(kind, name, parent, chunks(), stays)
 
-    def _create(self, name: str, parent: int, chunks: Iterable[bytes], stays: Callable[[os.stat_result], bool]) -> None:
+    def _create(
+        self, kind: str, name: str, parent: int, chunks: Iterable[bytes], stays: Callable[[os.stat_result], bool]
+    ) -> None:
         with open_directory(self._root, (_TEMPS,)) as temps:
             descriptor, temp = open_temp("", self._permissions() & 0o666, temps)
             try:
@@ -145,8 +181,9 @@ class DiskCache:
                     # The umask may have removed some. Not all network shares have permissions.
                     with contextlib.suppress(OSError):
                         os.fchmod(descriptor, self._permissions() & 0o666)
-                if not _linked(temp, temps, name, parent, stays):
-                    os.rename(temp, name, src_dir_fd=temps, dst_dir_fd=parent)
+                with self._of_one_file(kind, name):
+                    if not _linked(temp, temps, name, parent, stays):
+                        _replace(temp, temps, name, parent)
             finally:
                 try_unlink(temp, temps)
 
@@ -161,6 +198,9 @@ class DiskCache:
         except FileNotFoundError:
             for count in range(1, len(names) + 1):
                 self._make_directory(names[:count])
+        except (OSError, SafetyError):
+            # The caller opens it, too.
+            return
 
     def _make_directory(self, names: tuple[str, ...]) -> None:
         with open_directory(self._root, names[:-1]) as parent:
@@ -197,13 +237,17 @@ def _faults() -> Iterator[None]:
     try:
         yield
     except SafetyError as error:
-        raise CacheFault(str(error)) from error
+        raise CacheFault(_text(error)) from error
     except OSError as error:
         raise _fault(error) from error
 
 
 def _fault(error: OSError) -> CacheFault:
-    return CacheFault(error.strerror or str(error), transient=error.errno in _TRANSIENT)
+    return CacheFault(_text(error), transient=error.errno in _TRANSIENT)
+
+
+def _text(error: OSError | SafetyError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _place(kind: str, digest: Digest) -> tuple[tuple[str, str], str]:
@@ -228,12 +272,23 @@ def _chunks(descriptor: int, size_bytes: int) -> Iterator[bytes]:
 
 
 def _stays(name: str, parent: int, stays: Callable[[os.stat_result], bool]) -> bool:
-    """Return whether there is a regular file that must not be replaced."""
+    """Return whether there is a regular file that must not be replaced: this user can read it, too."""
     try:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return stat.S_ISREG(found.st_mode) and stays(found)
+    if not (stat.S_ISREG(found.st_mode) and stays(found)):
+        return False
+    return os.access(name, os.R_OK, dir_fd=parent, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _replace(temp: str, temps: int, name: str, parent: int) -> None:
+    """Rename a file over another one, or over an empty directory."""
+    try:
+        os.rename(temp, name, src_dir_fd=temps, dst_dir_fd=parent)
+    except IsADirectoryError:
+        os.rmdir(name, dir_fd=parent)
+        os.rename(temp, name, src_dir_fd=temps, dst_dir_fd=parent)
 
 
 def _linked(temp: str, temps: int, name: str, parent: int, stays: Callable[[os.stat_result], bool]) -> bool:

@@ -31,6 +31,8 @@ _OPTIONS = {"endpoint", "region"}
 # The client above bounds the time of a call by the size of its blob, and repeats calls.
 _CLIENT = {"connect_timeout": "5s", "timeout": "3600s"}
 _RETRIES = {"max_retries": 0}
+# The only words of the library for http:// that it was not allowed. AWS_ALLOW_HTTP has no effect beside other options.
+_PLAIN_HTTP = re.compile(r" http://\S+ .*builder error")
 # Of Azure, it can contain a token.
 _QUERY = re.compile(r"\?\S+")
 
@@ -190,7 +192,11 @@ def _faults() -> Iterator[None]:
     except (exceptions.NotSupportedError, exceptions.AlreadyExistsError):
         raise
     except exceptions.BaseError as error:
-        raise CacheFault(_first_line(error), transient=not isinstance(error, lasting)) from error
+        text = _first_line(error)
+        if _PLAIN_HTTP.search(text):
+            message = "its endpoint has http://, which only `?endpoint=http://...` in the address of the cache allows"
+            raise CacheFault(message) from error
+        raise CacheFault(text, transient=not isinstance(error, lasting)) from error
     except FileNotFoundError as error:
         # Of a put: there is no bucket.
         raise CacheFault(_first_line(error)) from error

@@ -7,5 +7,5 @@ from orch23.model.errors import ConfigurationError
 
 def url_error(why: str) -> ConfigurationError:
     """Return the error that the URL of a shared cache cannot be used. `why` must not contain it: it has a password."""
-    hint = "see `orch23 help shared-cache` for the addresses of caches"
+    hint = "see `orch23 help shared-cache` for the addresses of caches, and how to log in"
     return ConfigurationError(Diagnostic(E_CACHE_URL, f"the URL of the shared cache {why}", hint=hint))

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -244,11 +244,12 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # question to the user must not wait for hours.
         build = parts.checked_build(local, lambda: preview(open_again(), request.selection))
         uses_sandbox = any(map(needs_sandbox, session.state.plan.nodes.values()))
-        tier = sandbox.tier if uses_sandbox else "unused"
+        tier = sandbox.tier if uses_sandbox else "of the workers" if elsewhere else "unused"
         at_rest = build.unaffected.intersection(selected)
         began = _run_started(project, session, journal.run_id, jobs or 0, tier, at_rest)
         build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits), **_machine())))
         _report_plan(session.state.plan, selected - at_rest, build.observer)
+        _warn_about_scheduler(build, request, settings.environ, is_used=bool(elsewhere))
         if _warn_about_sandbox(build, tier) and tier == LANDLOCK_TIER:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
             stack.callback(lambda: store.save_shown_tier(tier) if local.has_started else None)
@@ -330,6 +331,18 @@ def _report_plan(plan: Plan, to_decide: Collection[str], observer: Observer) -> 
     stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in to_decide}
     needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
     observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
+
+
+_NO_EXECUTOR = (
+    "`--scheduler` has no effect: all steps run on this machine; add `--executor dask` or `--executor reapi`, or name "
+    "the executor in the pipeline"
+)
+
+
+def _warn_about_scheduler(build: Build, request: BuildRequest, environ: Mapping[str, str], *, is_used: bool) -> None:
+    # Who sets the variable for all builds knows that some run here.
+    if request.scheduler and not is_used and not environ.get("ORCH23_BUILD_SCHEDULER"):
+        build.observer.notice(Event(Warned(), _NO_EXECUTOR, level="warning"))
 
 
 def _warn_about_sandbox(build: Build, tier: str) -> bool:

@@ -23,10 +23,11 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E730": (
         "the shared cache cannot be used as it is named",
-        "`--cache` and ORCH23_CACHE_URL name the shared cache: the absolute path of a directory, `file:///PATH`, or "
-        "the address of a server, with https:// unless it is this machine. The address must not have a user name or "
-        "a password. `off` uses no shared cache. `--cache-write` needs a cache to write to: one that you name, or "
-        "that of the pipeline after `orch23 trust`.",
+        "`--cache` and ORCH23_CACHE_URL name the shared cache: the path of a directory, which must be absolute in "
+        "ORCH23_CACHE_URL, `file:///PATH`, or the address of a server, with https:// unless it is this machine. The "
+        "address must not have a user name or a password: `orch23 help shared-cache` explains how to log in. `off` "
+        "uses no shared cache. `--cache-write` needs a cache to write to: one that you name, or that of the pipeline "
+        "after `orch23 trust`.",
     ),
     "E650": (
         "the operating system refused an operation",

@@ -115,7 +115,8 @@ def _source(options: CacheOptions, environ: Mapping[str, str]) -> str:
 
 def _mode(settings: CacheSettings, options: CacheOptions) -> str:
     if settings.writes:
-        why = f"{_WRITE_OPTION} is set" if options.write else "it is a directory"
+        of_kind = "it is a directory" if settings.directory is not None else "the pipeline has `mode: read-write`"
+        why = f"{_WRITE_OPTION} is set" if options.write else of_kind
         return f"read and written, since {why}"
     if settings.directory is None:
         return "only read, since it is a server; `--cache-write` stores results there"

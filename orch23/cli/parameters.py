@@ -36,6 +36,7 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     cache_write: bool = False
     executor: str | None = None
     scheduler: str = ""
+    offline: bool = False
 
 
 class ParsedBuild(Struct, frozen=True):

@@ -8,8 +8,10 @@ from pathlib import Path
 from time import monotonic
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
+from orch23.cache.registry import shown_url
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
@@ -32,6 +34,7 @@ from orch23.providers.codes import NO_LIBRARY
 from orch23.providers.installation import install_command
 from orch23.report.diagnostics import visible
 from orch23.report.shared_cache import shared_cache_text
+from orch23.signing.codes import E_KEY
 from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
 from orch23.store.key_files import key_file, read_key_file
 
@@ -100,9 +103,23 @@ def open_cache(
         text = f"the shared cache {grant.name} is not used: `{trust_command_line(project.settings)}` allows it"
         # A build with nothing to do needs no cache.
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
-    if not settings.reads or (offline and settings.directory is None):
+    if settings.reads and offline and settings.directory is None:
+        text = f"the shared cache {shown_url(settings.url)} is not used because of `--offline`"
+        events.notice(Event(Warned(of_steps=True), text, level="warning"))
         return OpenedCache(None, events)
-    signatures = signatures_of(settings, project.settings.root, project.settings.environ)
+    if not settings.reads:
+        return OpenedCache(None, events)
+    try:
+        signatures = signatures_of(settings, project.settings.root, project.settings.environ)
+    except ConfigurationError as error:
+        problem = error.diagnostics[0]
+        if problem.code != E_KEY:
+            raise
+        # No build fails because of its cache: it is read, as by those who have none of the keys.
+        text = f"[{E_KEY}] results are not stored in the shared cache: {problem.message}; {problem.hint}"
+        events.notice(Event(Warned(of_steps=True, code=E_KEY), text, level="warning"))
+        settings = replace(settings, mode="read")
+        signatures = signatures_of(settings, project.settings.root, project.settings.environ)
     if settings.writes and not signatures.can_sign:
         text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
@@ -173,24 +190,30 @@ def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str
     """Return the keys whose signatures count, and that of the user among them.
 
     Raises:
-        ConfigurationError: a key cannot be used, or the library is missing.
+        ConfigurationError: all private keys that there are cannot be used, or the library is missing.
 
     """
     if not settings.signed_by:
         return Signatures()
     known = [PublicKey.parse(line) for line in settings.signed_by]
+    faults: list[ConfigurationError] = []
     try:
         for key in known if settings.writes else ():
-            # A line without a name has no file.
-            place = key_file(key.name, root, environ) if key.name else None
-            if place is not None and place.exists():
-                pair = KeyPair.from_pem(read_key_file(place), key.name)
-                if pair.public == key:
-                    return Signatures(known, pair)
+            try:
+                # A line without a name has no file.
+                place = key_file(key.name, root, environ) if key.name else None
+                if place is not None and place.exists():
+                    pair = KeyPair.from_pem(read_key_file(place), key.name)
+                    if pair.public == key:
+                        return Signatures(known, pair)
+            except ConfigurationError as error:
+                faults.append(error)
         import_module("cryptography")
     except ModuleNotFoundError as error:
         message = f"`cache.signed_by` needs the library `{LIBRARY}`, which is not installed"
         raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(LIBRARY))) from error
+    if faults:
+        raise faults[0]
     return Signatures(known)
 
 
@@ -207,6 +230,7 @@ def open_cache_for_plan(console: Console, project: Project, args: PipelineArgume
         consent=Consent.of(project.settings.root, environ),
         secrets=secrets_from(environ),
         executor=args.executor,
+        offline=args.offline,
         downloads=False,
     )
 
@@ -230,7 +254,8 @@ def finish_uploads(shared: SharedResults, observer: Observer) -> None:
     names = join_first(unsent, _MOST_NAMES)
     # A cache that was switched off has been reported, with the reason.
     if unsent and not shared.is_off:
-        _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}")
+        why = f" ({shared.refusal})" if shared.refusal else ""
+        _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}{why}")
     used = shared.report(unsent)
     if used is not None:
         observer.notice(Event(used, f"shared cache: {shared_cache_text(used, names)}"))

@@ -141,8 +141,7 @@ def _by_records(known: StageFacts) -> Decision | None:
             return _claim(candidate) or Fresh(candidate.record)
     if available:
         best = available[0]
-        source = (Reason("shared_cache"),) if best.is_shared else ()
-        return _claim(best) or Restore(best.record, (*source, *_restore_reasons(best, known)))
+        return _claim(best) or Restore(best.record, _restore_reasons(best, known))
     if not known.current and known.same_core is not None and known.same_core.is_available:
         record = known.same_core.record
         changed = change_reasons(record.manifest, known.manifest)
@@ -153,6 +152,9 @@ def _by_records(known: StageFacts) -> Decision | None:
 def _restore_reasons(best: Candidate, known: StageFacts) -> tuple[Reason, ...]:
     """Return what changed since the last result, if an earlier one is restored; else how its files differ on disk."""
     changed = change_reasons(known.previous.manifest, known.manifest) if known.previous is not None else ()
+    if best.is_shared:
+        # This machine never had the files, so that they are missing says nothing.
+        return (Reason("shared_cache"), *changed)
     return changed or tuple(_disk_reasons(best.target, known))
 
 

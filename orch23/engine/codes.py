@@ -135,9 +135,9 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "W698": (
         "a result in the shared cache is ignored",
-        "An entry of the shared cache is damaged, or is not a result that the stage can have: it has files that the "
-        "stage may not write, lacks outputs, or exceeds its limits. The stage was built. If you did not expect it, "
-        "check who can write to the cache.",
+        "An entry of the shared cache is damaged, or the cache has wrong bytes for a file of it, or it is not a result "
+        "that the stage can have: it has files that the stage may not write, lacks outputs, or exceeds its limits. The "
+        "stage was built. If you did not expect it, check the disk of the cache, and who can write to it.",
     ),
     "W699": (
         "a result with a secret is not shared",

@@ -356,7 +356,7 @@ class StageDecider(Struct):
             if (entry := target.get(path) or record.outputs.get(path)) is not None
         )
         # A record that only the lock file has is verified first (ADR 21), so all of its outputs are needed.
-        claim = state.is_claim(record)
+        claim = state.is_claim(record, resolved.stage)
         lacking = claim and not self._has_outputs(record)
         rebuilt = (lacking or not available) and rebuild_outputs(state, resolved, record)
         return Candidate(

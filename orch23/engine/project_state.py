@@ -230,13 +230,13 @@ class ProjectState(Struct, dict=True):
         """
         return self.plan.is_declared(record.stage) or is_proven(record, self.store.records)
 
-    def is_claim(self, record: Record) -> bool:
-        """Return whether this result is verified before it counts.
+    def is_claim(self, record: Record, stage: Stage) -> bool:
+        """Return whether this result of a stage is verified before it counts.
 
         Only the lock file says that it passed, or a shared cache whose results are verified (ADR 57).
         """
         if self.is_shared(record) and self.shared is not None:
-            return self.shared.verifies
+            return self.shared.verifies and bool(stage.verify.steps or stage.ensures)
         return not self.trusts_lock and not is_proven(record, self.store.records)
 
     def is_shared(self, record: Record) -> bool:

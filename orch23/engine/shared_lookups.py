@@ -24,11 +24,17 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ContentStore
+from orch23.model.text import join_first
 from orch23.reapi.entries import EntryFile, decode_result, entry_digest
 from orch23.resolve.resolution import ResolvedStage
 
+_MOST_NAMES = 5
 _AT_ONCE = 16
 """So many lookups read their entry at once, and so many others their files. The client bounds the requests."""
+
+
+class _WrongRecordError(InvalidResultError):
+    """The record of an entry has wrong bytes."""
 
 
 class Lookup:
@@ -166,7 +172,7 @@ class Lookups:
             outputs = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
             found = found_result(resolved, text, outputs)
         except (InvalidResultError, MissingBytesError) as error:
-            self._client.reject(digest)
+            self._client.reject(digest, is_damaged=isinstance(error, _WrongRecordError))
             if isinstance(error, InvalidResultError):
                 self._warn(stage.name, error.code, str(error))
             lookup.finish(None)
@@ -202,7 +208,10 @@ class Lookups:
             lookup.finish(None)
             return
         if not is_complete:
-            self._client.reject(action)
+            wrong = [path for path, one in found.record.outputs.items() if self._client.is_damaged(one.digest)]
+            self._client.reject(action, is_damaged=bool(wrong))
+            if wrong:
+                self._warn(stage.name, "W698", f"the cache has wrong bytes for {join_first(wrong, _MOST_NAMES)}")
         lookup.finish(found if is_complete else None)
 
     def signed(self, action: Digest, data: bytes) -> tuple[bytes, Mapping[str, EntryFile]]:
@@ -224,6 +233,9 @@ class Lookups:
         text = described.contents
         if text is None:
             text = self._client.get(described.entry.digest, MAX_RECORD_BYTES)
+        if text is None and self._client.is_damaged(described.entry.digest):
+            message = "the cache has wrong bytes for its record"
+            raise _WrongRecordError(message)
         if text is None:
             raise MissingBytesError(described.entry.digest.sha256)
         if fault := self._signatures.fault(KIND, action, files, text, RECORD):

@@ -29,7 +29,7 @@ _MAX_BYTES = 4 << 20
 class SharedResponses:
     """The recorded responses in a shared cache. Safe for calls from several threads. Each is looked up once in a run.
 
-    `used` and `stored` count responses.
+    `stored` has the fingerprints of new responses.
     """
 
     def __init__(self, client: CacheClient, secrets: Secrets, signatures: Signatures, *, writes: bool) -> None:
@@ -37,12 +37,16 @@ class SharedResponses:
         self._client, self._secrets, self._signatures, self._writes = client, secrets, signatures, writes
         self._lock = threading.Lock()
         self._found: dict[str, Exchange | None] = {}
+        self._used: set[str] = set()
         self.stored: set[str] = set()
 
     @property
     def used(self) -> int:
-        """The number of responses that the cache had."""
-        return sum(one is not None for one in [*self._found.values()])
+        """The number of responses of the cache that a stage has used instead of a call.
+
+        Others were only looked at, such as that of an earlier request whose result is compared.
+        """
+        return len(self._used)
 
     def find(self, fingerprint: str) -> Exchange | None:
         """Return the exchange of a request, as if its response had just arrived; None if the cache has none."""
@@ -52,8 +56,13 @@ class SharedResponses:
             return self._found[fingerprint]
 
     def share(self, exchange: Exchange) -> None:
-        """Store an exchange in the background, if its response was accepted and has no secret."""
+        """Store an exchange in the background, if its response was accepted and has no secret.
+
+        It was judged: one of the cache is counted as used.
+        """
         fingerprint = exchange.fingerprint
+        if self._found.get(fingerprint) is not None:
+            self._used.add(fingerprint)
         if not self._writes or not _is_useful(exchange):
             return
         if fingerprint in self.stored or self._found.get(fingerprint) is not None:

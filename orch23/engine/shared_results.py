@@ -310,6 +310,11 @@ class SharedResults:
         """Whether reading or writing was switched off because of a fault, which was reported."""
         return bool(self._client.statistics.fault)
 
+    @property
+    def refusal(self) -> str:
+        """Why a result was not stored, though the cache works; an empty text if that is not known."""
+        return self._client.refusal
+
     def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
         """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
         known, used = self._client.statistics, [*self._used.values()]

@@ -77,7 +77,7 @@ class _Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`cache` of a pipeline."""
 
     url: str | None = None
-    mode: Literal["read", "off"] | None = None
+    mode: CacheMode | None = None
     responses: bool = False
     verify: Literal["always", "never"] = "never"
     platform: str | None = None
@@ -99,7 +99,10 @@ def cache_grant(
     url = _normal(own.url)
     # The user should know that credentials are sent to a server that a pipeline names.
     has_credentials = bool(environ.get(HELPER_VARIABLE)) and not url.startswith("/")
-    return Grant(kind="cache", name=url, keys=(HELPER_VARIABLE,) if has_credentials else ())
+    # A build sends nothing to a server that the user has allowed it to read.
+    is_written = own.mode == "read-write" and not url.startswith("/")
+    keys = (HELPER_VARIABLE,) if has_credentials else ()
+    return Grant(kind="cache-write" if is_written else "cache", name=url, keys=keys)
 
 
 def cache_settings(
@@ -114,9 +117,9 @@ def cache_settings(
     That of the pipeline counts only with `is_trusted`: the user has given the grant of `cache_grant`. The result may be
     `off`, with the other settings of the pipeline.
 
-    A directory is read and written. A server is only read: writing needs the option `write`. A `mode` of the
-    pipeline makes a directory read-only, unless the option is given. `mode: off` also turns off a cache that the
-    command line does not name.
+    A directory is read and written. A server is only read: writing needs the option `write`, or `mode: read-write`
+    beside its address in the pipeline. `mode: read` makes a directory read-only, unless the option is given.
+    `mode: off` turns off every cache that the command line does not name, and has no effect on one that it names.
 
     Raises:
         ConfigurationError: an address of the environment or the command line cannot be used, or `write` has no cache.
@@ -124,14 +127,15 @@ def cache_settings(
     """
     own = convert(dict(declared), _Declared)
     named = _of_user(environ, options)
-    if named is None and is_trusted and own.url is not None:
-        named = _normal(own.url)
-    if own.mode == "off" and options.url is None:
+    is_own = named is None and is_trusted and own.url is not None
+    if is_own:
+        named = _normal(own.url or "")
+    if own.mode == "off" and not options.url:
         named = NO_CACHE
     mode: CacheMode = "off"
     if named not in {None, NO_CACHE}:
-        is_written = options.write or (own.mode is None and str(named).startswith("/"))
-        mode = "read-write" if is_written else "read"
+        is_written = own.mode != "read" and (str(named).startswith("/") or (is_own and own.mode == "read-write"))
+        mode = "read-write" if options.write or is_written else "read"
     elif options.write:
         message = "`--cache-write` has no shared cache to write to"
         hint = "name one with `--cache URL`, or allow that of the pipeline with `orch23 trust`"

@@ -27,7 +27,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     not compared and not stored.
     """
 
-    kind: Literal["program", "server", "download", "cache"]
+    kind: Literal["program", "server", "download", "cache", "cache-write"]
     # Without the path of a URL: all paths of a server are served by the same owner (ADR 25).
     name: str
     keys: tuple[str, ...] = ()
@@ -56,6 +56,7 @@ class Grant(Struct, frozen=True, kw_only=True):
             "server": f"send prompts to {self.name}",
             "download": f"download from {self.name}",
             "cache": f"use results of the shared cache {self.name}",
+            "cache-write": f"use results of the shared cache {self.name}, and store results there",
         }
         what = whats[self.kind]
         given = ", ".join((*self.keys, *(("the network",) if self.network else ()), *self.reads))

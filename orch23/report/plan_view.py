@@ -76,6 +76,7 @@ _SPECIAL_TEXTS: Mapping[tuple[ReasonCode, str], str] = {
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 # What to say of outputs on disk when they have been restored.
 _OF_OUTPUTS: Mapping[str, str] = {"output_missing": "was missing", "output_edited": "had other bytes"}
+_AS_THEY_ARE = frozenset({*_OF_OUTPUTS, "shared_cache"})
 _WITH_VALUES = frozenset({"command_changed", "params_changed", "model_changed", "tool_changed"})
 
 
@@ -333,7 +334,8 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
 
 def _restore_texts(reasons: Sequence[Reason]) -> tuple[str, ...]:
     first, *others = map(reason_text, reasons) if reasons else ("a later stage needs this version",)
-    return (_as_before(first) if reasons and reasons[0].code not in _OF_OUTPUTS else first, *others)
+    is_change = bool(reasons) and reasons[0].code not in _AS_THEY_ARE
+    return (_as_before(first) if is_change else first, *others)
 
 
 def _as_before(clause: str) -> str:
@@ -345,7 +347,9 @@ def restored_because(reasons: Sequence[EventReason]) -> str:
     """Return in a few words why files were restored, after these files; an empty text if it is not known."""
     first = next(iter(reasons), None)
     text = "" if first is None else event_reason_text(first)
-    return _OF_OUTPUTS.get(first.code, _as_before(text)) if first is not None and text else ""
+    if first is None or not text:
+        return ""
+    return _OF_OUTPUTS.get(first.code) or (text if first.code in _AS_THEY_ARE else _as_before(text))
 
 
 def first_reason(clauses: tuple[str, ...]) -> str:

@@ -86,10 +86,11 @@ class SharedCacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
         ),
     ] = UNSET
     mode: Annotated[
-        Literal["read", "off"] | UnsetType,
+        Literal["read", "read-write", "off"] | UnsetType,
         Meta(
-            description="read: never write to the cache, unless `--cache-write` is given. off: use only a cache that "
-            "`--cache` names. Default: read and write a directory, and only read a server."
+            description="read: never write to the cache, unless `--cache-write` is given. read-write: also write to "
+            "the server that `url` names. off: use no cache, unless `--cache` names one, as if there were no `mode`. "
+            "Default: read and write a directory, and only read a server."
         ),
     ] = UNSET
     responses: Annotated[
@@ -126,7 +127,10 @@ class SharedCacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
             ...,
         ],
         Meta(
-            description="Public keys. A result counts only if it has a signature of one of them. Default: any result."
+            # Removing the last key must not switch the requirement off.
+            min_length=1,
+            description="Public keys. A result counts only if it has a signature of one of them. Default: any result.",
+            extra_json_schema={"x-form": "list a key, or remove `signed_by` to accept any result"},
         ),
     ] = ()
 

@@ -180,7 +180,9 @@ def _words(error: _Error) -> _Words:
         case None | "not":
             return "E812", f"{_name(error)} may not be {describe_value(error.instance)}", _meaning(error), ""
         case _:
-            return "E812", f"{_name(error)} {_bound(str(error.validator), rule, error.instance)}", _meaning(error), ""
+            form = error.schema.get("x-form") if error.validator == "minItems" else None
+            text = f"{_name(error)} {_bound(str(error.validator), rule, error.instance)}"
+            return "E812", text, form or _meaning(error), ""
 
 
 def _malformed(error: _Error) -> _Words:

@@ -64,6 +64,9 @@ def test_trust_lists_the_shared_cache_that_a_pipeline_names(tmp_path: Path) -> N
     assert "use results of the shared cache /srv/cache\n" in allow(project)
     project.write({"pipeline.yaml": f"{text}cache: {{url: 'https://cache.example.org/x'}}\n"})
     helped = project.run("trust", env={"ORCH23_CACHE_CREDENTIAL_HELPER": "helper", "ORCH23_CACHE_URL": "/mine"})
+    project.write({"pipeline.yaml": f"{text}cache: {{url: 'https://cache.example.org/x', mode: read-write}}\n"})
+    assert "https://cache.example.org/x, and store results there\n" in allow(project)
+    project.write({"pipeline.yaml": f"{text}cache: {{url: 'https://cache.example.org/x'}}\n"})
     wanted = "use results of the shared cache https://cache.example.org/x with ORCH23_CACHE_CREDENTIAL_HELPER\n"
     assert wanted in helped.out
     project.write({"pipeline.yaml": f"{text}cache: {{mode: off, url: /srv/cache}}\n"})

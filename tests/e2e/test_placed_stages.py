@@ -286,9 +286,9 @@ def test_a_plan_says_what_the_build_with_the_same_options_says_of_the_shared_cac
     options = ("--cache", cache, "--executor", "dask", "--scheduler", cluster.address)
     plan = project.run("plan", *options, "--json")
     assert plan.code == 0, plan.err
-    told = json.loads(plan.out)
-    assert told["would_store"] == ["a"]
-    assert "the executor `dask` runs its processes on other machines" in json.dumps(told["not_shared"]["b"])
+    planned = json.loads(plan.out)
+    assert planned["would_store"] == ["a"]
+    assert "the executor `dask` runs its processes on other machines" in json.dumps(planned["not_shared"]["b"])
     assert json.loads(project.run("plan", "--cache", cache, "--json").out)["would_store"] == ["a", "b"]
     assert project.run("build", "-n", "--json", *options).out == plan.out
     done = build(project, cluster.address, "--executor", "dask")

@@ -103,6 +103,7 @@ def test_a_stage_without_a_sandbox_needs_permission_on_both_sides(project: Proje
     assert (refused.code, "E484" in refused.err) == (78, True), refused.err
     allowed_here = remote(project, cluster, "--allow-unsandboxed")
     assert (allowed_here.code, "E484" in allowed_here.err) == (78, True), allowed_here.err
+    assert "orch23 worker --allow-unsandboxed" in re.sub(r"\s+", " ", allowed_here.err)
 
 
 def test_a_fault_of_the_cluster_is_no_attempt_of_a_stage(project: Project) -> None:
@@ -176,6 +177,7 @@ def finds_a_step_of_a_killed_build(project: Project, *options: str) -> None:
         build.kill()
         build.wait(20)
     with started(project.root, *words) as build:
+        wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 3)
         wait_until(lambda: "attempt_started" in newest_journal(project))
         (beside / "go-on").touch()
         assert build.wait(60) == 0
@@ -210,7 +212,7 @@ def cancels_a_found_step(project: Project, *options: str) -> None:
 
 
 def newest_journal(project: Project) -> str:
-    return max((project.root / "logs").glob("*.jsonl")).read_text()
+    return max((project.root / "logs").glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns).read_text()
 
 
 def noted_actions(project: Project) -> list[Path]:
@@ -413,3 +415,12 @@ def test_no_model_is_called_if_the_cluster_cannot_be_used(project: Project, sche
     done = project.build("--executor", "dask", "--scheduler", scheduler, "--cache", "cache")
     assert (done.code, code in done.err) == (78, True), done.err
     assert project.journals() == []
+
+
+def test_a_scheduler_without_an_executor_is_reported_unless_a_variable_names_it(project: Project) -> None:
+    project.write({"pipeline.yaml": "version: 1\nname: p\nstages: {a: {shell: echo a > a, outputs: [a]}}\n"})
+    done = project.build("--scheduler", "tcp://127.0.0.1:1")
+    assert (done.code, "`--scheduler` has no effect" in re.sub(r"\s+", " ", done.err)) == (0, True), done.err
+    (project.root / "a").unlink()
+    done = project.build("--force", "a", env={"ORCH23_BUILD_SCHEDULER": "tcp://127.0.0.1:1"})
+    assert (done.code, "no effect" in done.err) == (0, False), done.err

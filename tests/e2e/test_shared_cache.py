@@ -74,7 +74,9 @@ def test_a_plan_shows_what_the_cache_has_and_downloads_nothing(first: Project, t
     before = second.files()
     assert set(second.plan("--cache", cache).values()) == {"restore"}
     shown = second.run("plan", "--cache", cache)
-    assert "the shared cache has its result" in shown.out
+    rows = [line for line in shown.out.splitlines() if " restore " in line]
+    assert len(rows) == 4
+    assert all(line.endswith("the shared cache has its result") for line in rows), shown.out
     assert (second.files(), second.exists(".orch23")) == (before, False)
     second.edit("spec.md", "another spec")
     shown = second.run("plan", "--cache", cache)
@@ -158,10 +160,12 @@ def test_results_are_verified_again_if_the_pipeline_says_so(first: Project, tmp_
     one = Project(tmp_path / "one").write(pipeline(stages, FILES, head="cache: {platform: any}\n"))
     green(one.build("--cache", cache))
     two = Project(tmp_path / "two").write(pipeline(stages, FILES, head="cache: {platform: any, verify: always}\n"))
+    shown = two.plan("--cache", cache)
+    assert (shown["write"], shown["polish"]) == ("restore", "verify")
     green(two.build("--cache", cache))
     assert calls(two) == []
     ends = {one["role"]: one["data"]["status"] for one in two.events_of("stage_finished")}
-    assert ends == dict.fromkeys(("write", "polish", "copy", "count"), "verified")
+    assert ends == {**dict.fromkeys(("write", "copy", "count"), "restored"), "polish": "verified"}
     assert [one["role"] for one in two.events_of("check_result")] == ["polish"]
     assert first.files()["text.md"] == two.files()["text.md"]
 
@@ -426,3 +430,70 @@ def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monk
     monkeypatch.setenv("ORCH23_CACHE_URL", str(tmp_path / "shared"))
     project.edit("spec.md", "a third spec")
     assert "orch23.engine.shared_results" in loaded()
+
+
+def test_a_pipeline_whose_cache_is_off_uses_only_that_of_the_command_line(
+    first: Project, tmp_path: Path, cache: str
+) -> None:
+    head = "cache: {platform: any, mode: off}\n"
+    second, other = checkout(tmp_path / "two", head=head), str(tmp_path / "other")
+    done = second.build(env={"ORCH23_CACHE_URL": cache})
+    green(done)
+    assert (second.ran(), "shared cache" in done.err) == (["write", "polish", "copy", "count"], False)
+    # The option overrides it entirely: a directory is written, too.
+    green(checkout(tmp_path / "three", head=head).build("--cache", other))
+    four = checkout(tmp_path / "four", head=head)
+    green(four.build("--cache", other))
+    assert four.ran() == []
+
+
+@pytest.mark.parametrize("damage", [lambda key: key.chmod(0o644), lambda key: key.write_text("garbage")])
+def test_a_private_key_that_cannot_be_used_is_a_warning(
+    tmp_path: Path, cache: str, damage: Callable[[Path], object]
+) -> None:
+    project, config = checkout(tmp_path / "project"), tmp_path / "config"
+    env = {"XDG_CONFIG_HOME": str(config)}
+    line = project.run("cache", "key", "new", "ci", env=env).out.strip()
+    project.write(pipeline(STAGES, FILES, head=f"cache: {{platform: any, signed_by: ['{line}']}}\n"))
+    damage(config / "orch23/keys/ci")
+    done = project.build("--cache", cache, env=env)
+    green(done)
+    (warning,) = (one for one in done.err.splitlines() if one.startswith("warning"))
+    assert warning.startswith("warning: [E732] results are not stored in the shared cache: the private key ")
+    assert "4 not found\n" in done.err
+    assert not Path(cache).exists()
+    shown = project.run("doctor", env={**env, "ORCH23_BUILD_CACHE": cache})
+    (line,) = (one for one in shown.out.splitlines() if "cache keys" in one)
+    assert "the private key" in line
+    assert not line.startswith("✔")
+
+
+def test_an_offline_build_says_once_that_a_server_is_not_used_and_so_does_its_plan(tmp_path: Path) -> None:
+    stages = "  count: {inputs: [spec.md], outputs: [count.txt], shell: wc -c < spec.md > count.txt}\n"
+    project = Project(tmp_path / "project").write(shell(stages, FILES, head="cache: {platform: any}\n"))
+    options = ("--offline", "--cache-write", "--cache", "http://127.0.0.1:9/team")
+    said = "warning: the shared cache http://127.0.0.1:9/team is not used because of `--offline`\n"
+    shown = project.build("-n", *options)
+    assert shown.err.count(said) == 1
+    assert "would store" not in shown.out
+    done = project.build(*options)
+    green(done)
+    assert done.err.count(said) == 1
+    assert done.err.count("shared cache") == 1
+    # A directory is used.
+    green(project.build("--offline", "--force", "count", "--cache", str(tmp_path / "shared")))
+    assert (tmp_path / "shared/ac").is_dir()
+
+
+def test_a_response_that_was_only_looked_at_is_not_counted(tmp_path: Path, cache: str) -> None:
+    stages = "  write: {inputs: [spec.md], outputs: [draft.md], llm: {prompt: write.j2, returns: text}}\n"
+    files = {**FILES, "write.j2": prompt("write", "draft of {{ inputs[0].text }}")}
+    head = "cache: {platform: any, responses: true}\n"
+    one, two = (Project(tmp_path / name).write(pipeline(stages, files, head=head)) for name in ("one", "two"))
+    green(one.build("--cache", cache))
+    green(two.build("--cache", cache))
+    two.edit("spec.md", "another spec")
+    done = two.build("--cache", cache)
+    green(done)
+    assert calls(two) == ["write"]
+    assert "shared cache: 1 not found, 1 stored" in done.err, done.err

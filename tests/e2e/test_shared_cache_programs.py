@@ -11,7 +11,7 @@ from tests.project import Project
 
 pytestmark = pytest.mark.slow
 
-TOOL = "outsider-tool"
+TOOL = "unknown-tool"
 FILES = {"Makefile": f"o:\n\t{TOOL} > $@\n", "sh.txt": "x\n", "check.mk": f"chk:\n\t{TOOL} > chk\n\tgrep -q one chk\n"}
 STARTERS = {
     "make": "make -s o",

@@ -123,6 +123,7 @@ DAMAGE: Mapping[str, Callable[[Cache], object]] = {
     "more bytes than an int64": lambda cache: cache.change(
         **{OUT: huge((1 << 63) - 1), "outputs/more/b": huge(1 << 62)}
     ),
+    "a blob has other bytes": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"wrong\n"),
     "a digest that is a path": lambda cache: raw(
         cache, OutputFile(path=OUT, digest=digest_proto(Digest("../../../../etc/passwd", 1)))
     ),
@@ -131,7 +132,6 @@ DAMAGE: Mapping[str, Callable[[Cache], object]] = {
 
 MISSING: Mapping[str, Callable[[Cache], object]] = {
     "a blob is gone": lambda cache: cache.blob(digest_bytes(b"right\n")).unlink(),
-    "a blob has other bytes": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"wrong\n"),
     "a blob is cut": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"right"),
     "a blob is longer": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"right\n" * 1000),
     "a blob that no one has": lambda cache: cache.change(**{OUT: huge(6)}),

@@ -61,7 +61,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     live: bool,
     wait: bool,
     replay: bool,
-    offline: bool,
     resample: tuple[str, ...],
     forced: tuple[str, ...],
     overwrite_edited: bool,
@@ -75,7 +74,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     plan_path: str | None,
 ) -> int:
     """Build stages that are not up to date."""
-    approve = None
+    approve, offline = None, args.offline
     if plan_path is not None:
         from orch23.cli import plan_file  # noqa: PLC0415 - most builds have no plan file
 

@@ -187,6 +187,8 @@ class DaskEngine:
             raise EngineFault(exception_text(error)) from error
 
         def on_start(place: Place, earlier: Place) -> None:
+            if earlier.worker:
+                self._warn(f"a step started again on {place.worker}: {earlier.worker} did not end it")
             self._running.forget(self._address, earlier.to_text())
             self._running.note(self._address, work.action, place.to_text())
 

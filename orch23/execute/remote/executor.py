@@ -208,7 +208,7 @@ class RemoteExecutor:
             if reply.version not in {"", __version__}:
                 self._refuse(f"{reply.worker} has orch23 {reply.version}, and this is {__version__}", reply, faults)
             elif reply.fault:
-                self._again("faults", f"{reply.worker}: {reply.fault}", faults, reply.place)
+                self._again("faults", _named(reply, reply.fault), faults, reply.place)
             elif reply.missing:
                 self._upload_again(action, work.action, reply, faults)
             else:
@@ -277,7 +277,7 @@ class RemoteExecutor:
             return None
         if isinstance(outcome, EngineUnavailable) and outcome.kind == "room":
             # The disk of the worker is full, for example: it says nothing about the stage.
-            self._again("faults", f"{reply.worker}: {outcome.reason}", faults, reply.place)
+            self._again("faults", _named(reply, outcome.reason), faults, reply.place)
             return None
         if sum(digest.size_bytes for digest in digests_of(outcome)) > limits.disk + _MOST_TEXT_BYTES:
             message = "its outputs are larger than the limit of the step"
@@ -351,6 +351,11 @@ class ResourceExecutor(Struct, frozen=True):
     def close(self) -> None:
         """See the port."""
         self.executor.close()
+
+
+def _named(reply: Reply, reason: str) -> str:
+    """Return a reason with the name of the worker, if it is known."""
+    return f"{reply.worker}: {reason}" if reply.worker else reason
 
 
 def without_login(url: str) -> str:

@@ -19,7 +19,7 @@ from orch23.execute.remote.engine import parse_digest
 from orch23.execute.remote.live_lines import LineSender
 from orch23.execute.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.execute.remote.transfers import Transfers
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
+from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import (
     Action,
@@ -119,17 +119,17 @@ class RemoteWorker:
         self._folder = self._stack.enter_context(temporary_folder("worker", top))
         self._slots, self._environ, self._cache_url = slots, environ, cache_url
         self._scratch_bytes, self._open_cache = scratch_bytes, open_cache
+        self.name = f"{os.uname().nodename}:{os.getpid()}"
         home = environ.get("HOME", "")
         closed = (Path(home),) if Path(home).is_absolute() else ()
         self._sandbox = SandboxLauncher(best_tier_once, closed=closed, allowed=allowed)
-        self._unconfined = PlainLauncher(None if allowed else not_allowed_error())
+        self._unconfined = PlainLauncher(None if allowed else _not_allowed_error(self.name))
         self._changed = threading.Condition()
         self._caches: dict[str, SharedCache] = {}
         self._generations: list[_Generation] = []
         self._running: set[LocalExecutor] = set()
         self._retired: list[LocalExecutor] = []
         self._is_closed = False
-        self.name = f"{os.uname().nodename}:{os.getpid()}"
 
     def run_remotely(
         self,
@@ -282,6 +282,12 @@ class RemoteWorker:
             launcher=self._sandbox,
             unconfined=self._unconfined,
         )
+
+
+def _not_allowed_error(worker: str) -> Diagnostic:
+    message = f"it says `sandbox: off`, which the worker {worker} does not allow"
+    hint = "start the workers with `orch23 worker --allow-unsandboxed`, or remove `sandbox: off`"
+    return Diagnostic("E484", message, hint=hint)
 
 
 def _run_while(

@@ -2,13 +2,15 @@
 
 import errno
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from orch23.cache.bounds import MAX_ENTRY_BYTES
+from orch23.cache.bounds import MAX_ENTRY_BYTES, FileFault
 from orch23.cache.client import CacheClient
 from orch23.cache.disk import DiskCache
 from orch23.model.digest import Digest, digest_bytes
@@ -155,10 +157,6 @@ def test_what_is_no_file_of_the_cache_is_a_miss(
     else:
         assert cache.blob(DIGEST) is None
         assert list(cache.missing([DIGEST])) == [DIGEST]
-    if make is a_directory:
-        with pytest.raises(CacheFault):
-            put(cache, DATA) if kind == "cas" else cache.put_entry(ACTION, DATA)
-        return
     put(cache, DATA) if kind == "cas" else cache.put_entry(ACTION, DATA)
     assert (read(cache, DIGEST) if kind == "cas" else cache.entry(ACTION)) == DATA
     assert not (tmp_path / "elsewhere").exists() or (tmp_path / "elsewhere").read_bytes() == DATA
@@ -180,9 +178,12 @@ def test_nothing_is_written_outside_of_the_directory(root: Path, tmp_path: Path,
     assert not raised.value.transient
     assert list(outside.iterdir()) == []
     (outside / DIGEST.sha256).write_bytes(DATA)
-    if make is a_link and below != "tmp":
+    if make is a_link and below == "cas":
         with pytest.raises(CacheFault):
             DiskCache(root).missing([DIGEST])
+    elif make is a_link and below != "tmp":
+        assert list(DiskCache(root).missing([DIGEST])) == [DIGEST]
+        assert isinstance(raised.value, FileFault), "other blobs can be stored"
     DiskCache(root).discard(DIGEST)
     assert (outside / DIGEST.sha256).exists()
 
@@ -282,3 +283,126 @@ def test_a_full_disk_leaves_no_half_file_and_one_warning(
     assert len(warnings) == 1
     client.close()
     assert not [path for path in root.rglob("*") if path.is_file()]
+
+
+def full(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "file").touch()
+
+
+def upload_each(root: Path, count: int) -> tuple[tuple[Digest, ...], str]:
+    """Upload so many results, each with a blob of its own; return those that were not stored, and why."""
+    client = CacheClient(DiskCache(root), pytest.fail)
+    for number in range(count):
+        data = b"of stage %d" % number
+        client.upload(digest_bytes(b"stage %d" % number), b"entry", {digest_bytes(data): lambda data=data: [data]})  # type: ignore[misc]
+    unsent = client.flush(30)
+    client.close()
+    return unsent, client.refusal
+
+
+@pytest.mark.parametrize("kind", ["cas", "ac"])
+def test_a_directory_in_place_of_a_file_stops_one_result(root: Path, kind: str) -> None:
+    assert upload_each(root, 20) == ((), "")
+    digest = digest_bytes(b"of stage 0" if kind == "cas" else b"stage 0")
+    full(path_of(root, kind, digest))
+    unsent, why = upload_each(root, 20)
+    assert unsent == (digest_bytes(b"stage 0"),)
+    assert digest.sha256 in why
+    assert "directory" in why.lower() or "not empty" in why
+
+
+def test_any_number_of_files_that_cannot_be_replaced_stop_only_their_results(root: Path) -> None:
+    upload_each(root, 15)
+    for number in range(13):
+        full(path_of(root, "cas", digest_bytes(b"of stage %d" % number)))
+    unsent, _ = upload_each(root, 20)
+    assert set(unsent) == {digest_bytes(b"stage %d" % number) for number in range(13)}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_an_error_of_the_disk_is_one_of_the_cache(
+    root: Path, cache: DiskCache, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_args: object, **_more: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for name in ("link", "rename"):
+        monkeypatch.setattr(os, name, fail)
+    with pytest.raises(CacheFault) as raised:
+        put(cache, DATA)
+    assert not isinstance(raised.value, FileFault)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """Yield a directory in which each user may create files, and replace only those of their own."""
+    folder = Path(tempfile.mkdtemp(prefix="orch23-shared-"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[Callable[[], None]]:
+    """Yield a function that makes this process one of another user until the test ends."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+
+    def become() -> None:
+        os.setegid(65534)
+        os.seteuid(65534)
+
+    yield become
+    os.seteuid(0)
+    os.setegid(0)
+
+
+def wrong_size(path: Path) -> None:
+    path.write_bytes(b"wrong")
+
+
+def no_permission(path: Path) -> None:
+    path.chmod(0)
+
+
+@pytest.mark.parametrize("kind", ["cas", "ac"])
+@pytest.mark.parametrize("damage", [wrong_size, no_permission, full])
+def test_a_file_of_another_user_that_is_damaged_stops_one_result(
+    shared: Path, as_nobody: Callable[[], None], damage: Callable[[Path], None], kind: str
+) -> None:
+    upload_each(shared, 3)
+    digest = digest_bytes(b"of stage 0" if kind == "cas" else b"stage 0")
+    damage(path_of(shared, kind, digest))
+    as_nobody()
+    for _ in range(2):
+        unsent, why = upload_each(shared, 20)
+        if kind == "ac" and damage is wrong_size:
+            assert unsent == (), "an entry can have any size"
+        else:
+            assert unsent == (digest_bytes(b"stage 0"),)
+            assert digest.sha256 in why
+
+
+def test_wrong_bytes_in_a_file_of_another_user_do_not_count_as_stored(
+    shared: Path, as_nobody: Callable[[], None]
+) -> None:
+    put(DiskCache(shared), DATA)
+    replace_blob(shared, DIGEST, b"SOME BYTES")
+    as_nobody()
+    client = CacheClient(DiskCache(shared), pytest.fail)
+    assert client.get(DIGEST, 1000) is None
+    client.upload(ACTION, b"entry", {DIGEST: lambda: [DATA]})
+    assert client.flush(10) == (ACTION,)
+    client.close()
+
+
+def test_a_directory_of_others_that_cannot_be_read_hides_only_its_files(
+    shared: Path, as_nobody: Callable[[], None]
+) -> None:
+    upload_each(shared, 5)
+    (shared / "cas" / digest_bytes(b"of stage 0").sha256[:2]).chmod(0)
+    as_nobody()
+    assert DiskCache(shared).blob(digest_bytes(b"of stage 0")) is None
+    assert upload_each(shared, 20)[0] == (digest_bytes(b"stage 0"),)

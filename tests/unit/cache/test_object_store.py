@@ -57,6 +57,16 @@ def bucket(url: str, endpoint: str) -> ObjectStore:
     )
 
 
+def test_a_fault_says_how_an_endpoint_may_have_http(url: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    with contextlib.closing(open_shared_cache(url.partition("?")[0])) as cache, pytest.raises(CacheFault) as raised:
+        cache.entry(ACTION)
+    assert "`?endpoint=http://...` in the address" in raised.value.message
+    assert not raised.value.transient
+
+
 class TestBucket(CacheConformance):
     """A bucket of S3."""
 

@@ -98,6 +98,7 @@ def test_for_grpc_it_gets_the_address_with_https(helper: Helper, tmp_path: Path)
     assert made.headers_for("grpcs://build.lan:8980/main") == (("Authorization", f"Bearer {SECRET}"),)
     assert json.loads((helper.folder / "request").read_text()) == {"uri": "https://build.lan:8980/main"}
     assert made.headers_for("grpcs://other.lan:8980/main") == ()
+    assert credential_helper("grpc://cache.example.org", tmp_path, {HELPER_VARIABLE: str(helper.program)}) is None
 
 
 def test_a_helper_need_not_read_its_input(helper: Helper) -> None:

@@ -25,6 +25,7 @@ from orch23.resolve.reading import read_document
 from orch23.resolve.stage_fields import read_cache
 
 SERVER, FOLDER, OTHER = "https://cache.example.org/team", "/srv/cache", "/srv/other"
+OTHER_SERVER = "https://other.example.org"
 KEY = f"ed25519:{base64.b64encode(bytes(32)).decode()}"
 
 
@@ -109,7 +110,25 @@ def test_a_pipeline_can_forbid_to_write_or_to_use_a_cache_unless_the_command_lin
     assert used({"url": SERVER, "mode": "off"}) == ("", "off")
     assert used({"mode": "off"}, variable=FOLDER) == ("", "off")
     assert used({"mode": "off"}, url=SERVER) == (SERVER, "read")
-    assert used({"mode": "off"}, url=FOLDER) == (FOLDER, "read")
+    # The option overrides it entirely.
+    assert used({"mode": "off"}, url=FOLDER) == used({}, url=FOLDER) == (FOLDER, "read-write")
+    assert used({"mode": "off"}, url=SERVER, write=True) == (SERVER, "read-write")
+    assert used({"mode": "off"}, url="", variable=FOLDER) == ("", "off")
+
+
+def test_a_pipeline_can_write_to_the_server_that_it_names_with_consent_to_that() -> None:
+    declared = {"url": SERVER, "mode": "read-write"}
+    assert used(declared) == (SERVER, "read-write")
+    assert used(declared, trusted=False) == ("", "off")
+    assert used({"url": FOLDER, "mode": "read-write"}) == (FOLDER, "read-write")
+    grant = cache_grant(declared, {})
+    assert grant != cache_grant({"url": SERVER}, {}), "consent to read it is not enough"
+    assert str(grant) == f"use results of the shared cache {SERVER}, and store results there"
+    assert cache_grant({"url": FOLDER, "mode": "read-write"}, {}) == cache_grant({"url": FOLDER}, {})
+    # A clone must not make a build write to a server of the user.
+    for of_user in ({"url": OTHER_SERVER}, {"variable": OTHER_SERVER}):
+        assert used(declared, **of_user) == (OTHER_SERVER, "read")
+        assert used(declared, **of_user, write=True) == (OTHER_SERVER, "read-write")
 
 
 def test_the_user_can_turn_the_cache_of_a_pipeline_off() -> None:
@@ -209,7 +228,7 @@ ADDRESSES = (None, FOLDER, SERVER, "off")
 def test_a_server_is_never_written_and_a_pipeline_never_trusted_by_itself(data) -> None:
     declared = {
         key: value
-        for key, values in {"url": (None, FOLDER, SERVER), "mode": (None, "read", "off")}.items()
+        for key, values in {"url": (None, FOLDER, SERVER), "mode": (None, "read", "read-write", "off")}.items()
         if (value := data.draw(st.sampled_from(values))) is not None
     }
     url, variable = data.draw(st.sampled_from(ADDRESSES)), data.draw(st.sampled_from(ADDRESSES))
@@ -241,7 +260,7 @@ def test_the_pipeline_states_how_results_are_believed() -> None:
         {"signed_by": [key]}
         for key in (KEY[:-1], KEY[8:], KEY + "\n", KEY + " a b", KEY.replace("A", "!"), "ed448:" + KEY[8:], KEY + " ")
     ]
-    + [{"mode": "read-write"}, {"verify": "sometimes"}, {"platform": " "}, {"url": ""}, {"ulr": "/srv/a"}, True],
+    + [{"signed_by": []}, {"verify": "sometimes"}, {"platform": " "}, {"url": ""}, {"ulr": "/srv/a"}, True],
 )
 def test_values_of_another_form_are_refused(body) -> None:
     assert read(body)[1]
