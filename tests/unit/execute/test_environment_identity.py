@@ -273,6 +273,9 @@ def test_a_program_that_may_start_others_is_shared_only_if_tools_list_it(machine
     machine.program("gcc", ELF)
     assert "`tools` lists none of them" in machine.of(ShellStep("make x"), tools=("make", "gcc")).describe()
     assert machine.of(ShellStep("make x"), tools=("make", "part")).is_shareable
+    listed = CommandsStep(allow=("make",), commands=("make x",))
+    assert not machine.of(LLM, listed).is_shareable
+    assert machine.of(LLM, listed, tools=("make", "part")).is_shareable
     # Its own version, and its other programs, count for tests and in `verify` too.
     before = machine.digest(TESTS, tools=("own",)), machine.digest(LLM, step, tools=("own",))
     machine.program("own", ELF + b"3")
@@ -280,13 +283,14 @@ def test_a_program_that_may_start_others_is_shared_only_if_tools_list_it(machine
     assert set(before).isdisjoint(after)
 
 
-def test_a_script_that_has_the_name_of_a_known_program_may_start_others(machine: Machine) -> None:
+@pytest.mark.parametrize("name", ["cat", "sort"])
+def test_a_script_that_has_the_name_of_a_known_program_may_start_others(machine: Machine, name: str) -> None:
     machine.program("sh", ELF)
-    for script in (f"#!{machine.system}/sh\n/opt/sort $*\n", "/opt/sort $*\n"):
-        machine.program("sort", script.encode())
-        assert "`sort` may start other programs" in machine.of(ShellStep("sort a")).describe()
-    machine.program("sort", f"#!{machine.venv.python}\nimport lib\n".encode())
-    assert machine.of(ShellStep("sort a")).is_shareable, "the packages of Python are known"
+    for script in (f"#!{machine.system}/sh\n/opt/x $*\n", "/opt/x $*\n"):
+        machine.program(name, script.encode())
+        assert f"`{name}` may start other programs" in machine.of(ShellStep(f"{name} a")).describe()
+    machine.program(name, f"#!{machine.venv.python}\nimport lib\n".encode())
+    assert machine.of(ShellStep(f"{name} a")).is_shareable, "the packages of Python are known"
 
 
 def test_a_script_that_has_the_name_of_python_is_not_shared(machine: Machine) -> None:
