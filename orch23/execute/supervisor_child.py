@@ -40,6 +40,7 @@ _CAPABILITY_VERSION = 0x2008_0522
 _SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25
 _END_WITHIN_S = 5.0
 _REAP_EACH_MS = 500
+_LAST_CHILD_S = 5.0
 _FAST_ROUNDS, _PAUSE_S = 100, 0.001
 _READ_BYTES = 1 << 16
 _FAILED = 255
@@ -233,8 +234,9 @@ def _start(control: _socket.socket, isolation: Isolation) -> tuple[int, int, str
             os.write(writing, marshal.dumps(described))
             os._exit(_FAILED)
     os.close(writing)
-    # No request came, since orch23 has ended.
+    # No request came, since orch23 needs no more steps, or has ended. Otherwise the child would stay a zombie of orch23.
     if os.read(reading, len(_BEGUN)) != _BEGUN:
+        _end(pid, _LAST_CHILD_S)
         os._exit(0)
     # A successful exec closes the pipe without writing an error.
     reported = os.read(reading, _READ_BYTES)

@@ -112,6 +112,17 @@ def test_one_supervisor_serves_one_step_after_the_other(tmp_path: Path) -> None:
     assert first == second
 
 
+def test_a_closed_supervisor_leaves_no_child(tmp_path: Path) -> None:
+    run(tmp_path, "true")
+    before = set(process_tree.descendant_processes(os.getpid()))
+    # The process that waits for the next step ends with it, and would be ours: one zombie for each build of a watch.
+    supervisor.close_idle_supervisors()
+    left = set(process_tree.descendant_processes(os.getpid()))
+    assert before - left
+    assert left <= before
+    assert [pid for pid in before & left if (info := process_tree.process_info(pid)) and info.state == "Z"] == []
+
+
 def test_limits_hold_from_the_first_moment(tmp_path: Path) -> None:
     end = run(tmp_path, "bash", "-c", "ulimit -Hc; ulimit -Hf")
     core, size = end.head.decode().split()
