@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, checked_sha256, larger, started
+from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, after, checked_sha256, larger, started
 from orch23.cache.daemon_threads import map_in_threads
 from orch23.cache.recent_misses import RecentMisses
 from orch23.cache.url_error import url_error
@@ -130,17 +130,24 @@ class ObjectStoreCache:
 
     def _chunks(self, path: str, least_bytes: int, most_bytes: int, offset: int) -> Iterator[bytes]:
         """Yield two empty chunks before those of an object; only one if there is none with a size in these bounds."""
+        from obstore.exceptions import GenericError  # noqa: PLC0415 - an extra
+
         yield b""
         with _faults():
             try:
-                found = self._store.get(path, options={"range": {"offset": offset}} if offset else None)
+                found = self._store.get(path, options={"range": (offset, most_bytes)} if offset else None)
             except FileNotFoundError:
                 return
+            except GenericError:
+                # Some servers, such as that of rclone, return the whole object instead.
+                if not offset:
+                    raise
+                found = self._store.get(path)
             if not least_bytes <= found.meta["size"] <= most_bytes:
                 return
             yield b""
-            for chunk in found.stream(min_chunk_size=CHUNK_BYTES):
-                yield bytes(chunk)
+            chunks = map(bytes, found.stream(min_chunk_size=CHUNK_BYTES))
+            yield from after(chunks, offset - found.range[0])
 
     def _size(self, path: str) -> int | None:
         with _faults():

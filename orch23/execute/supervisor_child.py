@@ -234,7 +234,7 @@ def _start(control: _socket.socket, isolation: Isolation) -> tuple[int, int, str
             os.write(writing, marshal.dumps(described))
             os._exit(_FAILED)
     os.close(writing)
-    # No request came, since orch23 needs no more steps, or has ended. Otherwise the child would stay a zombie of orch23.
+    # No request came: orch23 needs no more steps, or has ended. Otherwise the child would stay a zombie of orch23.
     if os.read(reading, len(_BEGUN)) != _BEGUN:
         _end(pid, _LAST_CHILD_S)
         os._exit(0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from orch23.cache.client_certificate import ClientCertificate
 from orch23.cache.registry import open_shared_cache
 from tests.catalogue.provoking import Triggers, raised, shown
 from tests.project import Outcome, Project, scripted
@@ -24,6 +25,12 @@ def built(project: Project, name: str, env: Mapping[str, str] = _UNSANDBOXED, *,
 def password_that_others_can_read(_project: Project) -> set[str]:
     """Name a cache with a password, on another machine and without encryption."""
     return raised(lambda: open_shared_cache("http://user:password@cache.example.org/"))
+
+
+@TRIGGERS.of("E722")
+def certificate_that_is_not_there(_project: Project) -> set[str]:
+    """Name a certificate of this client whose file is missing."""
+    return raised(ClientCertificate("/nowhere/client.pem", "/nowhere/client.key").read)
 
 
 @TRIGGERS.of("W697")
