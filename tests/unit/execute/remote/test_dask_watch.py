@@ -94,7 +94,7 @@ def test_the_action_of_a_frozen_worker_runs_elsewhere_and_nothing_is_left_when_i
         with remote_rig(tmp_path, engine) as rig:
             freeze_and_replace(rig, cluster, action, workers, seconds)
             assert rig.executor.submissions == 1
-            assert ["is frozen" in one for one in warnings] == [True]
+            assert ["is frozen" in one for one in warnings if "started again" not in one] == [True]
             # Its command starts it again, and it is used again.
             wait_until(lambda: len(cluster.local.scheduler.workers) == 2)
             assert isinstance(rig.executor.run(action), Completed)
