@@ -275,7 +275,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
     def _placement(self, local: LocalExecutor, look: Callable[[], Preview]) -> "Placement":
         """Return the executors of the stages, for a build some of whose stages run elsewhere."""
-        from orch23.cli.placement import check_offline, place_stages  # noqa: PLC0415 - few builds run elsewhere
+        from orch23.cli.placement import check_offline, nodes_to_run, place_stages  # noqa: PLC0415 - few builds run elsewhere
         from orch23.cli.shared_cache import cache_of_workers  # noqa: PLC0415 - as above
         from orch23.execute.server_login import engine_opener  # noqa: PLC0415 - as above
         from orch23.store.running_actions import RunningActions  # noqa: PLC0415 - as above
@@ -298,7 +298,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
             )
 
-        nodes = tuple(map(self.session.state.plan.nodes.__getitem__, request.selection.nodes(self.session.state.plan)))
+        nodes = nodes_to_run(look(), request.selection.nodes(self.session.state.plan))
         return place_stages(pipeline, nodes, self.name_of, local, self.jobs, surroundings, self.stack.callback)
 
     def _provider_context(self) -> ProviderContext:

@@ -104,7 +104,14 @@ def place_stages(
     for name, is_taking in takes_resources.items():
         if not is_taking:
             surroundings(1).warn(f"the executor `{name}` takes no resources: those of its pools have no effect")
-    return Placement(executors=executors, name_of=name_of_processes, names=tuple(takes_resources), jobs=jobs)
+    names = tuple(takes_resources) or (LOCAL_EXECUTOR,)
+    return Placement(executors=executors, name_of=name_of_processes, names=names, jobs=jobs)
+
+
+def nodes_to_run(seen: Preview, selected: Collection[str]) -> tuple[Stage | ForeachStage, ...]:
+    """Return the selected stages that run, or may run. The others need no cluster: their results may come from one."""
+    running = [name for name in selected if isinstance(seen.decisions.get(name), Run | VerifyOnly | Maybe | Expand)]
+    return tuple(map(seen.plan.nodes.__getitem__, running))
 
 
 def check_offline(pipeline: Pipeline, name_of: NameOf, scheduler: str, cache: str, look: Callable[[], Preview]) -> None:

@@ -367,3 +367,21 @@ def test_a_resource_of_a_worker_that_cannot_be_read_is_refused(project: Project,
 def test_a_resource_that_is_there_twice_is_refused(project: Project) -> None:
     done = project.run("worker", "--scheduler", "tcp://127.0.0.1:1", "--resource", "gpu=1", "--resource", "gpu=2")
     assert (done.code, "`--resource gpu=2`" in done.err) == (64, True), done.err
+
+
+def test_a_build_with_nothing_to_run_needs_no_cluster(project: Project, cluster: Cluster, folder: Path) -> None:
+    stages = {
+        "a": {"shell": "echo a > a", "outputs": ["a"]},
+        "b": {"shell": "cat a > b", "inputs": ["a"], "outputs": ["b"]},
+    }
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "executor": "dask", "stages": stages})})
+    refused = project.build()
+    assert (refused.code, "E488" in refused.err) == (78, True), refused.err
+    assert project.build("--scheduler", cluster.address, "--cache", str(folder / "cache")).code == 0
+    # Without the snapshot of the last build, all stages are decided.
+    for path in (project.root / ".orch23").glob("*snapshot*"):
+        path.unlink()
+    again = project.build("--force", "b", "--dry-run")
+    assert again.code == 0, again.err
+    done = project.build()
+    assert (done.code, "up to date" in done.err) == (0, True), done.err
