@@ -194,7 +194,7 @@ def test_a_resource_that_no_worker_has_ends_the_build_and_costs_no_attempt(
     done = build(project, cluster.address)
     assert done.code == 78
     assert "E487" in done.err
-    assert "there has been no worker with the resource fpga=2 for 0.3 s" in done.err
+    assert "there has been no worker with the resource fpga=2 for 2 s" in done.err
     assert "orch23 worker --resource NAME=AMOUNT" in done.err
     assert len(project.events_of("attempt_started")) == 1
     write(project, {"p": HERE}, {"a": where("a", "p")})

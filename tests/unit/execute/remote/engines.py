@@ -29,7 +29,7 @@ from orch23.model.text import LineListener
 from orch23.store.content_store import DiskContentStore
 
 ENVIRON = {"VIRTUAL_ENV": sys.prefix, "HOME": os.environ.get("HOME", "/"), "ACME_TOKEN": "a-secret-of-the-worker"}
-QUICK = RemoteLimits(pauses_s=(0.0,), patience_s=0.3, look_each_s=0.05)
+QUICK = RemoteLimits(pauses_s=(0.0,), patience_s=2.0, look_each_s=0.05)
 
 
 class FakeEngine:
