@@ -224,11 +224,12 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     """
     check_ownership(session)
     dry_run = _PreviewRun(session.decider, selection)
-    decisions, plan = dry_run.run(), session.state.plan
+    decisions, plan, decided = dry_run.run(), session.state.plan, dry_run.decided_stages
     seen = Preview(
         plan=plan,
         decisions=decisions,
-        decided_stages=dry_run.decided_stages,
+        # With a shared cache, stages are decided as their lookups finish.
+        decided_stages={name: decided[name] for name in plan.order if name in decided},
         skipped=selection.skipped(plan),
         shared=session.state.shared,
     )
