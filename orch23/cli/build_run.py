@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -242,7 +242,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         stack.callback(local.close)
         # Before the first event: a missing key, price, sandbox or consent must not stop the build half-way, and a
         # question to the user must not wait for hours.
-        build = parts.checked_build(local, lambda: preview(open_again(), request.selection))
+        # Several checks may look, and each preview decides all stages.
+        build = parts.checked_build(local, cache(lambda: preview(open_again(), request.selection)))
         uses_sandbox = any(map(needs_sandbox, session.state.plan.nodes.values()))
         tier = sandbox.tier if uses_sandbox else "of the workers" if elsewhere else "unused"
         at_rest = build.unaffected.intersection(selected)

@@ -126,11 +126,8 @@ def check_offline(pipeline: Pipeline, name_of: NameOf, scheduler: str, cache: st
     if not beyond:
         return
     seen = look()
-    for name, decision in seen.decisions.items():
-        node = seen.plan.nodes[name]
-        if not isinstance(decision, Run | VerifyOnly | Maybe | Expand) or not may_have_process(node):
-            continue
-        executor = name_of(node)
+    for node in filter(may_have_process, nodes_to_run(seen, seen.decisions)):
+        name, executor = node.name, name_of(node)
         for option, url in beyond.items() if executor != LOCAL_EXECUTOR else ():
             if option == "--cache" and executor == "reapi" and urlsplit(url).scheme not in {"grpc", "grpcs"}:
                 continue  # its files are on the server

@@ -175,7 +175,7 @@ def _of_sed(arguments: Sequence[Argument]) -> str | None:
     for script in scripts:
         commands = (part.strip() for line in script.text.splitlines() for part in line.split(";"))
         if script.is_open or not all(_SED_COMMAND.fullmatch(one) for one in commands if one):
-            return f"{describe_value(script.text)} is no plain command; `sed --sandbox` runs none"
+            return f"{describe_value(script.text)} is not a plain command; `sed --sandbox` runs none"
     return next((f"`{word.text}` may be an option" for word in files if _may_be_option(word)), None)
 
 
