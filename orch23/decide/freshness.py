@@ -199,7 +199,7 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
     prefix, _, subject = aspect.partition(":")
     if is_verify_aspect(aspect):
         return Reason("verify_changed", aspect, old, new)
-    if prefix in ("input", "slice"):
+    if prefix in ("input", "slice", "program"):
         code: ReasonCode = "input_added" if old is None else "input_removed" if new is None else "input_changed"
         return Reason(code, subject, old, new)
     by_kind: ReasonCode = "command_changed"  # an aspect that only one step kind has
@@ -236,7 +236,7 @@ def _is_uncertain(aspect: str, patterns: PatternSet) -> bool:
     match prefix:
         case "prompt" | "system":
             return True
-        case "input" | "base":
+        case "input" | "base" | "program":
             return patterns.may_overlap(subject)
         case "slice" | "keys":
             return patterns.may_overlap(subject.partition("#")[0])

@@ -19,7 +19,7 @@ from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
 from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
-from orch23.model.record import LockFile, Record
+from orch23.model.record import LockFile, Record, key_of, without_program
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.promotion import PromotionResult
@@ -77,8 +77,8 @@ class Committer(Struct, dict=True):
         self.session.state.expected |= self.session.state.target(resolved.stage.name, record)
         return record
 
-    def store_trusted_record(self, resolved: ResolvedStage, record: Record) -> None:
-        """Store a record that only the lock file or a shared cache has, if that is trusted."""
+    def store_trusted_record(self, resolved: ResolvedStage, record: Record) -> Record:
+        """Store a record that only the lock file or a shared cache has, if trusted. Return it with today's key."""
         state, records = self.session.state, self.session.store.records
         if state.is_shared(record):
             # Not durable at once: the cache still has it after a power cut.
@@ -87,6 +87,10 @@ class Committer(Struct, dict=True):
         # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
         elif state.trusts_lock and not is_proven(record, records):
             records.put(record)
+        todays = _with_key_of(resolved, record)
+        if todays is not record:
+            records.put(todays)
+        return todays
 
     def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
         """Show a recorded result to other stages. The workspace does not change."""
@@ -243,7 +247,7 @@ class Committer(Struct, dict=True):
         name, state = resolved.stage.name, self.session.state
         # A verified claim is stored unchanged, so that the lock file stays the same (ADR 21).
         if done.claim is not None:
-            return replace(done.claim, stage=name)
+            return replace(_with_key_of(resolved, done.claim), stage=name)
         originals, bases = state.originals(resolved, (*done.outputs, *done.deleted)), state.bases(name)
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.
@@ -415,3 +419,10 @@ class WriteBehind(Struct):
         """Remove and return all results, in the order in which they came."""
         taken, self._members = self._members, {}
         return taken
+
+
+def _with_key_of(resolved: ResolvedStage, record: Record) -> Record:
+    """Return a record of a stage with the stage's key: an earlier version left the program out of it (ADR 65)."""
+    if not resolved.adopts or record.key != key_of(without_program(resolved.manifest)):
+        return record
+    return replace(record, key=resolved.key, manifest=resolved.manifest)

@@ -21,6 +21,7 @@ from orch23.model.digest import Json
 from orch23.model.llm import Exchange, OnTruncated, Provider, RecordingMode, Request, Response
 from orch23.model.parsing import StrictJsonError, json_at, parse_json
 from orch23.model.pipeline import ForeachStage, Pipeline, RateLimits, Stage
+from orch23.model.record import program_of
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NOT_RECORDED, OFFLINE
 from orch23.providers.prices import Prices
@@ -104,6 +105,8 @@ class RequestBuilder(Struct, frozen=True):
             system_users=users,
             cache=step.cache,
             pace=step.pace,
+            program=program_of(resolved.manifest) if step.command else {},
+            adopts=resolved.adopts,
             schema=sent,
             schema_identity=None if sent == wire else wire,
             is_live=self.is_live,
@@ -177,12 +180,12 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         If that is not recorded, and the request without the feedback that was appended is, it is that one.
         """
         request, skipped = self._unused(request)
-        # Earlier versions appended no feedback: their recordings are used as before.
-        plain = request.without_added() if not self.is_recorded(request) else None
-        if plain is not None:
-            earlier, _ = self._unused(replace(plain, sample=0))
+        # Recordings of earlier versions are used as before.
+        for form in request.earlier_forms() if not self.is_recorded(request) else ():
+            earlier, _ = self._unused(replace(form, sample=0))
             if self.is_recorded(earlier):
                 request, skipped = earlier, []
+                break
         self.skipped.extend(skipped)
         self.used.add(request.fingerprint())
         return request
@@ -266,6 +269,9 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
         while recorded.is_excluded(request):
             request = replace(request, sample=request.sample + 1)
         known = recorded.find(request)
+        if known is None:
+            earlier = ((form, recorded.find(form)) for form in request.earlier_forms())
+            request, known = next((one for one in earlier if one[1] is not None), (request, None))
         if known is None:
             return RecordedResponses(found=tuple(found), missing=request)
         found.append(known)

@@ -14,12 +14,23 @@ from orch23.engine.ownership import may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Decision, Edited, Restore, Run, VerifyOnly
-from orch23.model.record import Facts, Manifest, Reason, Record, core_of, retained_key, same_result
+from orch23.model.record import (
+    Facts,
+    Manifest,
+    Reason,
+    Record,
+    core_of,
+    key_of,
+    program_of,
+    retained_key,
+    same_result,
+    without_program,
+)
 from orch23.plan.nodes import reads_with_exclusions, writes_of
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
@@ -82,6 +93,8 @@ class StageDecider(Struct):
             variables=self.state.plan.pipeline.vars,
             read_yaml=self.read_yaml,
         )
+        if program := program_of(resolved.manifest):
+            resolved = replace(resolved, adopts=self._is_first(program, resolved.identity))
         if not tree.lost:
             return resolved
         where = "in neither the store, the transcripts, the project nor git"
@@ -302,11 +315,13 @@ class StageDecider(Struct):
 
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock file's first, then the newest."""
-        stage, locked = resolved.stage, self.state.locked.of_key(resolved.key)
+        stage, records = resolved.stage, self.state.store.records
+        keys = (resolved.key, key_of(without_program(resolved.manifest))) if resolved.adopts else (resolved.key,)
         # A renamed stage may use records of its former name if it may write all of their files (ADR 21).
+        locked = (r for key in keys for r in self.state.locked.of_key(key))
         bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
-        found += [r for r in self.state.store.records.by_key(resolved.key) if not r.failed]
+        found += [r for key in keys for r in records.by_key(key) if not r.failed]
         # A record of the lock file counts only after a verification, which a shared result makes unnecessary.
         if self.state.shared is not None and not self._has_result(resolved):
             found += self._shared(self.state.shared, resolved)
@@ -366,6 +381,12 @@ class StageDecider(Struct):
             is_claim=claim,
             is_shared=state.is_shared(record),
         )
+
+    def _is_first(self, program: Mapping[str, Json], identity: str) -> bool:
+        """Return whether no record of a stage has another program; records of earlier versions name none (ADR 65)."""
+        state = self.state
+        records = (*state.locked.of_identity(identity), *state.store.records.by_identity(identity))
+        return all(named == program for one in records if (named := program_of(one.manifest)))
 
     def _edited_paths(self, names: Sequence[str]) -> tuple[str, ...]:
         chained = self.state.link(names[0]) is not None

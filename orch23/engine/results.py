@@ -238,7 +238,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         state = self.committer.session.state
         if state.shared is not None and state.is_shared(record):
             state.shared.confirm(record)
-        self.committer.store_trusted_record(resolved, record)
+        record = self.committer.store_trusted_record(resolved, record)
         metrics = metrics_of(resolved.stage, record)
         end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key, metrics=metrics)
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
@@ -255,7 +255,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         if state.shared is not None and state.is_shared(record):
             state.shared.use(record)
             text = FROM_SHARED_CACHE
-        self.committer.store_trusted_record(resolved, record)
+        record = self.committer.store_trusted_record(resolved, record)
         self.committer.use_recorded(resolved, record)
         metrics = metrics_of(resolved.stage, record)
         end = StageOutcome(status=StageStatus.RESTORED, text=text, key=resolved.key, metrics=metrics)

@@ -1,6 +1,6 @@
 """Requests to models, their responses, the exchanges that record both, and the provider port."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
@@ -59,7 +59,8 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     ends of the last message and of the last identity that orch23 appended to what the template rendered. `is_live`:
     someone reads the response while it arrives. `fallback`: it goes to an entry of `llm.fallback`. `is_final`: no
     further attempt can send all of these messages again. `input_tokens` are those that the
-    vendor counted, if it was asked.
+    vendor counted, if it was asked. `program` are the digests of the files of the project that the program consists of,
+    by path; with `adopts`, a response that an earlier version recorded without them answers the request, too.
     """
 
     provider: str
@@ -86,6 +87,8 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     fallback: bool = False
     is_final: bool = False
     input_tokens: int | None = None
+    program: Mapping[str, Json] = field(default_factory=dict)
+    adopts: bool = False
 
     @property
     def is_streamed(self) -> bool:
@@ -120,6 +123,13 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
             added=("", ""),
         )
 
+    def earlier_forms(self) -> "Iterator[Request]":
+        """Yield the request as earlier versions would have sent it, the nearest form first."""
+        plain = self.without_added()
+        unnamed = replace(self, program={}) if self.program and self.adopts else None
+        both = plain and unnamed and replace(plain, program={})
+        yield from (one for one in (plain, unnamed, both) if one is not None)
+
     def parts(self) -> dict[str, Json]:
         """Return the parts of the fingerprint by name."""
         return {
@@ -133,6 +143,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
             "returns": self.returns,
             "schema": self.schema if self.schema_identity is None else self.schema_identity,
             "sample": self.sample,
+            **({"program": dict(self.program)} if self.program else {}),
         }
 
     def fingerprint(self) -> str:

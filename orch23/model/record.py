@@ -39,6 +39,9 @@ class Facts(Struct, frozen=True, kw_only=True):
 ACTION_FORMAT = 1
 """The version of the meaning of a manifest; raised when the same aspects get another meaning (ADR 3)."""
 
+PROGRAM_ASPECT = "program:"
+"""Before the path of a file that the program of an llm stage consists of."""
+
 # Without absolute paths, times and the version of orch23, so that two machines get the same key (ADR 3).
 Manifest: TypeAlias = Mapping[str, Json]
 
@@ -96,6 +99,17 @@ def core_of(manifest: Manifest, key: str | None = None) -> str:
     """
     core = {a: v for a, v in manifest.items() if not is_verify_aspect(a)}
     return key if key is not None and len(core) == len(manifest) else digest_json(core)
+
+
+def program_of(manifest: Manifest) -> dict[str, Json]:
+    """Return the digests of the files that the program of an llm stage consists of, by path."""
+    prefix = PROGRAM_ASPECT
+    return {name.removeprefix(prefix): value for name, value in manifest.items() if name.startswith(prefix)}
+
+
+def without_program(manifest: Manifest) -> Manifest:
+    """Return a manifest without the files of the program, as earlier versions wrote it."""
+    return {name: value for name, value in manifest.items() if not name.startswith(PROGRAM_ASPECT)}
 
 
 def identity_of(manifest: Manifest) -> str:

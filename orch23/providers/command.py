@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
+from orch23.resolve.command_program import program_candidates
 from orch23.steps.llm.spec import LLMStep
 
 MAX_STDOUT_BYTES = 4 * 1_048_576
@@ -146,7 +147,8 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
     own = dict(_project_file(name, files)) if "/" in name else {}
     path = None if own else _on_path(name, environ, root)
     outside = tuple(one for one in step.read if one.startswith(("/", "~/")))
-    given = own | _files_given(arguments, [one for one in step.read if one not in outside], files)
+    named = program_candidates(step, files.listing)
+    given = {path: entry for text in named for path, entry in _project_file(text, files)}
     # The arguments are part of the grant, because `python3 -c ...` can be any program (ADR 25).
     identity = {
         "argv": list(step.command),
@@ -165,13 +167,6 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
     )
     argv = (next((f"./{one}" for one in own), str(path)), *arguments)
     return ResolvedProgram(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
-
-
-def _files_given(arguments: Sequence[str], read: Sequence[str], files: ProjectFiles) -> dict[str, FileEntry]:
-    """Return the arguments that are files of the project, and the files in the paths of `llm.read`."""
-    given = {path: entry for text in (*arguments, *read) for path, entry in _project_file(text, files)}
-    below = (name for one in read for name in files.listing(f"{one}/**"))
-    return given | {name: entry for name in below for _, entry in _project_file(name, files)}
 
 
 def _project_file(text: str, files: ProjectFiles) -> Iterator[tuple[str, FileEntry]]:

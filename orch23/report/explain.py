@@ -59,7 +59,8 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
     """The request of a stage's first attempt: its parts, with a digest for a long text.
 
     `answers` are the recorded exchanges that it leads to. `missing` is true if it also leads to a request that is not
-    recorded; `difference` then compares that request with the nearest recorded one.
+    recorded; `difference` then compares that request with the nearest recorded one. `outside` are the program and the
+    paths outside of the project that neither key nor request has.
     """
 
     fingerprint: str
@@ -67,6 +68,7 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
     answers: tuple[str, ...] = ()
     missing: bool = False
     difference: str = ""
+    outside: tuple[str, ...] = ()
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -178,6 +180,8 @@ def _request_lines(request: RequestSummary) -> list[str]:
     else:
         state = "not recorded"
     parts = [f"    {part}  {short_value(value)}" for part, value in request.parts.items()]
+    outside = visible(", ".join(request.outside))
+    parts += [f"    not in the key: {outside} (outside of the project)"] if outside else []
     return ["", f"request {request.fingerprint[:12]}: {state}", *parts]
 
 
@@ -208,4 +212,5 @@ def _request_document(request: RequestSummary) -> Json:
         "answers": list(request.answers),
         "missing": request.missing,
         "difference": request.difference or None,
+        "outside": list(request.outside),
     }

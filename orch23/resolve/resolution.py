@@ -28,6 +28,7 @@ from orch23.model.pipeline import (
 )
 from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, identity_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
+from orch23.resolve.command_program import program_aspects
 from orch23.resolve.commands import command_steps, resolve_commands
 from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, ReadText
 from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
@@ -70,7 +71,8 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     the disk. `given` are the inputs of a prompt or template, in declared order. `listings` are the paths of each
     listing by its pattern, for the verification. `texts` is the digest of everything that the prompt is rendered from,
     except the contents of its inputs. `unmatched` are the patterns that match no file, though they are not optional,
-    each with its path in the stage.
+    each with its path in the stage. `adopts`: no record names another program, so a result of an
+    earlier version counts as made by this one (ADR 65).
     """
 
     stage: Stage
@@ -90,6 +92,7 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     parts: Mapping[str, FileEntry] = field(default_factory=dict)
     verify_parts: Mapping[str, FileEntry] = field(default_factory=dict)
     composed: tuple[bytes, ...] = ()
+    adopts: bool = False
     unkeyed: Mapping[str, FileEntry] = field(default_factory=dict)
     unmatched: tuple[tuple[tuple[str | int, ...], GlobInput], ...] = ()
 
@@ -153,6 +156,7 @@ def resolve_stage(
     texts = _key_texts(stage, given, sources, variables, read_yaml, facts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
+    aspects |= program_aspects(stage, tree.entry, tree.matching)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
     manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))

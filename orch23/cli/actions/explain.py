@@ -36,6 +36,7 @@ from orch23.report.explain import (
     text_diff,
 )
 from orch23.report.plan_view import PlanLine, reason_text
+from orch23.resolve.command_program import programs_outside
 from orch23.steps.registry import is_llm
 from orch23.store.run_list import run_of_result
 
@@ -105,6 +106,7 @@ def _summary(project: Project, decided: DecidedStage, request: Request) -> Reque
         answers=tuple(one.fingerprint for one in replayed.found),
         missing=replayed.missing is not None,
         difference=describe_difference(near.request, missing, redact) if near else "",
+        outside=programs_outside(step),
     )
 
 

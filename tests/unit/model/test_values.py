@@ -85,6 +85,7 @@ REQUEST_CHANGES: dict[str, object] = {
     "returns": "json",
     "schema": {"type": "object"},
     "sample": 1,
+    "program": {"tools/ask.py": "0"},
 }
 
 
@@ -99,7 +100,14 @@ CACHE_CHANGES = {"stable": 1, "family": 1, "system_users": "stages", "cache": Ca
 
 
 # Nor does how soon it is needed, how it arrives, how long it is, or why this provider is called.
-CALL_CHANGES = {"pace": "batch", "is_live": False, "input_tokens": 7, "is_final": True, "fallback": True}
+CALL_CHANGES = {
+    "pace": "batch",
+    "is_live": False,
+    "input_tokens": 7,
+    "is_final": True,
+    "fallback": True,
+    "adopts": True,
+}
 
 
 @pytest.mark.parametrize("name", CALL_CHANGES)

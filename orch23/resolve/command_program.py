@@ -1,0 +1,48 @@
+"""The files of the project that the programs of `provider: command` consist of. They are part of key and fingerprint.
+
+Programs and files outside of the project are not: with them, no other machine would find a recorded response (ADR 65).
+"""
+
+import posixpath
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from orch23.model.digest import FileEntry, Json
+from orch23.model.paths import match_any
+from orch23.model.pipeline import Stage
+from orch23.model.record import PROGRAM_ASPECT
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+
+def program_candidates(step: "LLMStep", matching: Callable[[str], Iterable[str]]) -> Iterator[str]:
+    """Yield the normal paths in the project that a program, its arguments and `read` name. Not all of them exist.
+
+    Without a `/`, the name of the program is searched on PATH, and is no path.
+    """
+    for text in (*step.command[:1] * ("/" in step.command[0]), *step.command[1:], *step.read):
+        path = posixpath.normpath(text) if text else "."
+        if path != "." and not path.startswith(("/", "..", "~/")) and "\0" not in path:
+            yield path
+            if text in step.read:
+                yield from matching(f"{path}/**")
+
+
+def program_aspects(
+    stage: Stage, entry_at: Callable[[str], FileEntry | None], matching: Callable[[str], Iterable[str]]
+) -> dict[str, Json]:
+    """Return the aspects of the files that the program of a stage consists of, without those that the stage writes."""
+    step = stage.step
+    if not is_llm(step) or not step.command:
+        return {}
+    own = (*stage.outputs, *stage.fence.write)
+    found = dict.fromkeys(path for path in program_candidates(step, matching) if not match_any(own, path))
+    return {f"{PROGRAM_ASPECT}{path}": str(entry) for path in found if (entry := entry_at(path)) is not None}
+
+
+def programs_outside(step: "LLMStep") -> tuple[str, ...]:
+    """Return the program and the paths of `read` that are outside of the project, so in neither key nor request."""
+    program = (one for one in step.command[:1] if one.startswith("/") or "/" not in one)
+    return (*program, *(one for one in step.read if one.startswith(("/", "~/"))))
