@@ -13,6 +13,7 @@ from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parent.parent
 LIBRARIES = {
+    "attrs",
     "backports",  # zstd
     "click",
     "compression",  # of Python 3.14
@@ -20,6 +21,7 @@ LIBRARIES = {
     "cryptography",
     "jinja2",
     "jsonschema",
+    "jsonschema_specifications",
     "msgspec",
     "networkx",
     "pathspec",

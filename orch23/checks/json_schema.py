@@ -1,4 +1,4 @@
-"""The check `json_schema`: JSON outputs must be valid by a draft-07 schema."""
+"""The check `json_schema`: JSON outputs must be valid by a JSON schema."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -15,20 +15,21 @@ from orch23.model.paths import match_any
 CODES: Codes = {
     "E316": (
         "a schema cannot be used",
-        "The file in the option `schema` is not a declared input, is not strict JSON or a draft-07 schema, has a "
-        "pattern that RE2 does not support, or refers to another file. List the file in the `inputs` of the stage or "
+        "The file in the option `schema` is not a declared input, is not strict JSON or a schema of its draft, has "
+        "a pattern that RE2 does not support, or refers to another file. List the file in the `inputs` of the stage or "
         "of `verify`, and keep all references within it.",
     ),
 }
 
 
 if TYPE_CHECKING:
-    from jsonschema import Draft7Validator
+    from orch23.checks.schema_validator import SchemaValidator
 
 _NAME = "json_schema"
 _SUBJECT = f"check `{_NAME}`"
 _OPTIONS = {
-    "schema": "Path of a JSON schema, draft 7 (required). Declare the file in `inputs` or `verify.inputs`.",
+    "schema": "Path of a JSON schema (required), of draft 7 unless its `$schema` names another one. "
+    "Declare the file in `inputs` or `verify.inputs`.",
     "files": "Pattern, or list of patterns, of the outputs to check. Default: `**/*.json`.",
 }
 _DEFAULT_FILES = ("**/*.json",)
@@ -75,7 +76,7 @@ def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
     return exclusion(_NAME, "files", listed) or listed
 
 
-def _validator(given: CheckInput) -> "Draft7Validator | Diagnostic":
+def _validator(given: CheckInput) -> "SchemaValidator | Diagnostic":
     """Return the validator of the schema that the options name, or why it cannot be used."""
     path = given.options.get("schema")
     if not isinstance(path, str):
@@ -92,11 +93,11 @@ def _validator(given: CheckInput) -> "Draft7Validator | Diagnostic":
 
     fault = schema_fault(schema)
     if fault is not None:
-        return _unusable(f"{path}#{fault[1]}", f"cannot be used: {fault[0]}", "see the keywords of draft-07")
+        return _unusable(f"{path}#{fault[1]}", f"cannot be used: {fault[0]}", "correct the schema")
     return make_validator(schema)
 
 
-def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Diagnostic]:
+def _judge(path: str, data: bytes, validator: "SchemaValidator") -> Iterator[Diagnostic]:
     """Yield every error of one file."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - the validator has imported it
 

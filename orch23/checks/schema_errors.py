@@ -1,4 +1,4 @@
-"""Describe each error of a draft-07 validator: a JSON pointer and one sentence."""
+"""Describe each error of a JSON schema validator: a JSON pointer and one sentence."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ _Value: TypeAlias = Any
 def schema_errors(
     schema: "Draft7Validator | Mapping[str, Json]", value: Json, path: str, hint: str
 ) -> Iterator[Diagnostic]:
-    """Yield E314 for each violation of a draft-07 schema, sorted by place. `path` is the file of the value."""
+    """Yield E314 for each violation of a schema, sorted by place. `path` is the file of the value."""
     for pointer, message in schema_violations(schema, value):
         yield Diagnostic("E314", message, hint=hint, subject=f"{path}#{json_pointer(pointer)}")
 
@@ -32,7 +32,10 @@ def schema_errors(
 def schema_violations(
     schema: "Draft7Validator | Mapping[str, Json]", value: Json
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path (keys and indexes) and the message of each violation of a draft-07 schema, sorted by path."""
+    """Yield the path (keys and indexes) and the message of each violation of a schema, sorted by path.
+
+    A mapping is a schema of draft 7.
+    """
     from jsonschema import Draft7Validator  # noqa: PLC0415 - 80 ms, and only a stage with such a check needs it
 
     validator = Draft7Validator(schema) if isinstance(schema, Mapping) else schema
@@ -87,6 +90,10 @@ _SENTENCES: Mapping[str, Callable[[_Value, _Value], str]] = {
     "uniqueItems": lambda _wanted, _value: "contains the same item twice",
     "contains": lambda _wanted, _value: "contains no item that matches `contains` of the schema",
     "not": lambda _wanted, value: f"is {_show(value)}, which the schema excludes",
+    "unevaluatedProperties": lambda _wanted, _value: "has keys that the schema does not allow",
+    "unevaluatedItems": lambda _wanted, _value: "has items that the schema does not allow",
+    "items": lambda _wanted, _value: "has more items than the schema allows",
+    "dependentRequired": lambda _wanted, _value: "has a key that requires another key",
     "additionalItems": lambda _wanted, _value: "has more items than the schema allows",
     "dependencies": lambda _wanted, _value: "has a key that requires another key",
 }

@@ -1,4 +1,4 @@
-"""A draft-07 validator whose time is bounded: patterns by RE2, long lists by hashing.
+"""Validators of JSON schemas whose time is bounded: patterns by RE2, long lists by hashing, all work by a count.
 
 Both schemas and values may come from a model. Python's `re` backtracks: `^(a+)+$` takes hours for forty characters.
 RE2 takes a time that is linear in the text. It has no look-arounds: patterns with them are searched for by `re`, in
@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
+import attrs
 from jsonschema import Draft7Validator, FormatChecker, validators
 from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT7
 
+from orch23.checks.schema_drafts import DEFAULT_DRAFT, Draft, draft_fault, draft_of, schemas_in
 from orch23.model.digest import Json
 from orch23.model.text import json_pointer
 
@@ -29,6 +30,10 @@ MAX_WORK = 1_000_000_000
 # len(text) ** (n + 1) * 2 ** m. This many take about 4 s.
 MAX_WAYS = 200_000_000
 MAX_LOOK_AROUND_TEXT = 2_000
+# Keys or items that `unevaluated...` compares with each other: about a second.
+MAX_UNEVALUATED = 5_000
+# Schemas that are applied to a part of a value: alternatives in each other can take exponentially many. About 20 s.
+MAX_STEPS = 3_000_000
 # In place of look-arounds, a schema can combine patterns.
 PATTERN_HINT = 'in place of `(?!x)` write `"not": {"pattern": "^x"}`, of `(?=x)` a second pattern in `allOf`'
 
@@ -140,59 +145,101 @@ def undeclared_keys(instance: Mapping[str, object], schema: Mapping[str, Any]) -
     return [key for key in instance if key not in known and not any(search(key) for search in searches)]
 
 
+SchemaValidator: TypeAlias = Draft7Validator
+"""A validator of any draft: those of the library have the same methods."""
+
 # A value of a JSON document can have any type, so a narrower type would be wrong.
 _Value: TypeAlias = Any
 _DATA = frozenset({"const", "enum", "default", "examples"})  # below these keys is data, not a schema
 _SHOWN = 200
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
+_Rule: TypeAlias = Callable[..., Any]
 # An empty registry: without it a reference to elsewhere would be fetched over the network.
 _NO_OTHER_FILES: Registry[Any] = Registry()
 
 
-def make_validator(schema: Mapping[str, Json] | bool) -> Draft7Validator:  # noqa: FBT001 - a schema may be true or false
-    """Return the validator of a schema, whose references must stay inside the schema.
+def make_validator(schema: Mapping[str, Json] | bool) -> SchemaValidator:  # noqa: FBT001 - a schema may be true or false
+    """Return the validator of a schema of its draft, whose references must stay inside the schema.
 
-    Validating raises `PatternError` for a pattern that cannot be searched for in a bounded time.
+    Validating raises `PatternError` for a pattern that cannot be searched for in a bounded time, and for a value that
+    takes too many steps.
     """
-    made: Draft7Validator = _BOUNDED(schema, registry=_NO_OTHER_FILES)
+    draft = draft_of(schema) or DEFAULT_DRAFT
+    steps = 0
+
+    # The library would select the draft again by a `$schema` below, with validators whose time has no bound.
+    def evolve(self: _Value, **changes: _Value) -> _Value:
+        nonlocal steps
+        steps += 1
+        if steps > MAX_STEPS:
+            message = "this value takes too many steps by the schema: write a flatter one"
+            raise PatternError(message)
+        return attrs.evolve(self, **changes)
+
+    longest = min((_longest_text(one) or 0 for one in _key_patterns(schema)), default=MAX_UNEVALUATED)
+    rules = {word: rule for word, rule in draft.validator.VALIDATORS.items() if word in _UNEVALUATED}
+    words = _BOUNDED_WORDS | {word: _sized(word, rule, longest) for word, rule in rules.items()}
+    bounded: _Value = validators.extend(draft.validator, words)  # type: ignore[no-untyped-call] # not in the stubs
+    bounded.evolve = evolve
+    made: SchemaValidator = bounded(schema, registry=_NO_OTHER_FILES)
     return made
 
 
 def schema_fault(schema: Json) -> tuple[str, str] | None:
-    """Return why a value cannot be used as a draft-07 schema, and the JSON pointer of the cause; None if it can."""
+    """Return why a value cannot be used as a schema of its draft, and the JSON pointer of the cause; None if it can."""
+    draft = draft_of(schema) or DEFAULT_DRAFT
     try:
+        if fault := draft_fault(schema):
+            return fault
         # Without formats: jsonschema would test patterns with Python's `re`, which does not know `\p{L}`.
-        Draft7Validator.check_schema(cast("Mapping[str, Any]", schema), format_checker=FormatChecker(formats=()))
-        registry: Registry[Any] = Registry().with_resource("", DRAFT7.create_resource(cast("Any", schema)))
-        return next(_faults(registry.crawl().resolver(), schema, ""), None)
+        draft.validator.check_schema(cast("Mapping[str, Any]", schema), format_checker=FormatChecker(formats=()))
+        if slow := next((one for one in _key_patterns(schema) if _longest_text(one) is None), None):
+            return f"with `unevaluatedProperties`, the pattern `{slow[:80]}` could take long: write a simpler one", ""
+        whole = draft.specification.create_resource(cast("Any", schema))
+        return next(_faults(_NO_OTHER_FILES.with_resource("", whole).crawl().resolver(), schema, "", draft), None)
     except SchemaError as error:
-        return f"this is not a draft-07 JSON schema: {_first_line(error.message)}", json_pointer(error.absolute_path)
+        message = f"this is not a JSON schema of {draft.name}: {_first_line(error.message)}"
+        return message, json_pointer(error.absolute_path)
     except RecursionError:
         return "the schema is nested too deeply", ""
     except ValueError as error:  # an `$id` such as `http://[`, which urllib does not parse
         return f"the schema has an invalid `$id`: {_first_line(str(error))}", ""
 
 
-def _faults(resolver: _Value, value: Json, at: str) -> Iterator[tuple[str, str]]:
+def _faults(resolver: _Value, value: Json, at: str, draft: Draft) -> Iterator[tuple[str, str]]:
     """Yield each reference that leads out of the schema or back to itself, and each pattern that is not supported."""
     if isinstance(value, Mapping):
-        target, pattern, patterns = value.get("$ref"), value.get("pattern"), value.get("patternProperties")
         if isinstance(value.get("$id"), str):
-            resolver = resolver.in_subresource(DRAFT7.create_resource(cast("Any", value)))
-        if isinstance(target, str) and (fault := _reference_fault(resolver, target)):
-            yield f"`$ref` leads to `{_first_line(target)}`, {fault}", f"{at}/$ref"
-        texts = [pattern] if isinstance(pattern, str) else []
-        texts += list(patterns) if isinstance(patterns, Mapping) else []
-        for text in texts:
-            try:
-                compile_regex(text)
-            except PatternError as error:
-                yield f"the pattern {error}", at
-        for key, member in value.items():
-            if key not in _DATA:
-                yield from _faults(resolver, member, f"{at}/{key}")
-    elif isinstance(value, list | tuple):
-        for number, member in enumerate(value):
-            yield from _faults(resolver, member, f"{at}/{number}")
+            resolver = resolver.in_subresource(draft.specification.create_resource(cast("Any", value)))
+        for word in _REFERENCES:
+            target = value.get(word)
+            if isinstance(target, str) and (fault := _reference_fault(resolver, target)):
+                yield f"`{word}` leads to `{_first_line(target)}`, {fault}", f"{at}/{word}"
+        yield from ((f"the pattern {fault}", at) for fault in _pattern_faults(value))
+    members = (
+        value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, list | tuple) else ())
+    )
+    for key, member in members:
+        if key not in _DATA:
+            yield from _faults(resolver, member, f"{at}/{key}", draft)
+
+
+def _pattern_faults(schema: Mapping[str, Json]) -> Iterator[PatternError]:
+    pattern, patterns = schema.get("pattern"), schema.get("patternProperties")
+    texts = (*([pattern] if isinstance(pattern, str) else ()), *(patterns if isinstance(patterns, Mapping) else ()))
+    for text in texts:
+        try:
+            compile_regex(text)
+        except PatternError as error:
+            yield error
+
+
+def _key_patterns(schema: Json) -> Iterator[str]:
+    """Yield the patterns for keys of a schema with `unevaluatedProperties`."""
+    found = [one for one, _ in schemas_in(schema)]
+    patterns = (one.get("patternProperties") for one in found if any("unevaluatedProperties" in one for one in found))
+    yield from (text for one in patterns if isinstance(one, Mapping) for text in one)
 
 
 def _reference_fault(resolver: _Value, target: str) -> str | None:
@@ -268,12 +315,27 @@ def _numbered(value: _Value) -> _Value:
             return value
 
 
-_BOUNDED = validators.extend(  # type: ignore[no-untyped-call] # the stubs of jsonschema lack it
-    Draft7Validator,
-    {
-        "pattern": _pattern,
-        "patternProperties": _of_patterns,
-        "additionalProperties": _additional,
-        "uniqueItems": _unique,
-    },
-)
+def _sized(word: str, rule: _Rule, longest: int) -> _Rule:
+    """Return a rule of the library for values that it judges in a bounded time.
+
+    It compares each key with each, and searches patterns in keys by Python's engine.
+    """
+
+    def sized(validator: _Value, below: _Value, value: _Value, schema: _Value) -> Iterator[ValidationError]:
+        if isinstance(value, Mapping | list) and len(value) > MAX_UNEVALUATED:
+            message = f"`{word}` is applied to at most {MAX_UNEVALUATED:,} keys or items"
+            raise PatternError(message)
+        if isinstance(value, Mapping) and any(len(key) > longest for key in value):
+            message = f"`{word}` with patterns is applied to keys of at most {longest:,} characters"
+            raise PatternError(message)
+        yield from rule(validator, below, value, schema) or ()
+
+    return sized
+
+
+_BOUNDED_WORDS = {
+    "pattern": _pattern,
+    "patternProperties": _of_patterns,
+    "additionalProperties": _additional,
+    "uniqueItems": _unique,
+}

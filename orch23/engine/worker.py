@@ -109,6 +109,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
         if resolved.stage.runs_pytest:
             self._check_pytest_paths(resolved.stage)
+        if resolved.stage.schema_files:
+            self._check_schemas(resolved.stage)
         return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
 
     def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:
@@ -124,6 +126,12 @@ class Worker(Struct, frozen=True, kw_only=True):
         from orch23.engine.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for stages with pytest
 
         self._warn(stage, pytest_path_warnings(self.session.state.plan, [stage], self.session.store.workspace))
+
+    def _check_schemas(self, stage: Stage) -> None:
+        """Warn about words of schemas without effect."""
+        from orch23.engine.schema_words import ignored_word_warnings  # noqa: PLC0415 - only for stages with a schema
+
+        self._warn(stage, ignored_word_warnings([stage], self.session.store.workspace))
 
     def _warn(self, stage: Stage, warnings: Sequence[Diagnostic]) -> None:
         """Report the warnings that were not reported yet."""

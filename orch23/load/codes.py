@@ -171,8 +171,9 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E861": (
         "a schema that cannot be used",
-        "The file is not a JSON schema of draft 7, or refers to another file. Correct the schema; `$ref` may only "
-        "refer to the same file, as in `#/definitions/name`.",
+        "The file is not a JSON schema of the draft that its `$schema` names (draft 7 without one), has words of "
+        "another draft, or refers to another file. Write the line of the message, or correct the schema; `$ref` may "
+        "only refer to the same file, as in `#/definitions/name`.",
     ),
     "E862": (
         "no such pipeline file",
@@ -183,6 +184,11 @@ LOAD_CODES: Mapping[str, tuple[str, str]] = {
         "a file that cannot be used as metrics",
         "A file in `metrics` is an output of the stage, or is in a directory that is one, and ends in `.json`, `.yaml` "
         "or `.yml`. Add it to `outputs`, correct the path, or write the values to such a file.",
+    ),
+    "W861": (
+        "a word of a schema that has no effect",
+        "No draft of JSON schema knows the word, so nothing is checked by it. Correct a misspelled word. Annotations "
+        "of other tools, such as `discriminator`, `nullable` or `x-order`, may stay.",
     ),
     "W801": (
         "a retry limit was clamped",

@@ -20,7 +20,7 @@ def parse_yaml_data(text: str, file: str) -> tuple[Json, tuple[Diagnostic, ...]]
 def validate_data(
     value: Json, schema_json: Json, file: str, *, parsed: ParsedText | None = None
 ) -> tuple[Diagnostic, ...]:
-    """Return the errors of a value by a JSON schema of draft 7. `subject` is the path of the node, as in `tasks[0].id`.
+    """Return the errors of a value by a JSON schema. `subject` is the path of the node, as in `tasks[0].id`.
 
     With `parsed`, the text that the value was read from, each error has its location.
     """
@@ -53,11 +53,11 @@ def validate_data(
 
 
 def invalid_schema_errors(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:
-    """Return why a value is not a JSON schema of draft 7."""
+    """Return why a value is not a JSON schema of its draft."""
     from orch23.checks.schema_validator import schema_fault  # noqa: PLC0415 - heavy, and hardly ever needed
 
     if not isinstance(schema_json, Mapping | bool):
-        return _unusable(file, "a schema must be a mapping", "write a JSON schema of draft 7")
+        return _unusable(file, "a schema must be a mapping", "write a JSON schema")
     fault = schema_fault(schema_json)
     if fault is None:
         return ()

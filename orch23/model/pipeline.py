@@ -360,6 +360,13 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         return frozenset(path for path in self.outputs if not is_glob(path))
 
     @property
+    def schema_files(self) -> tuple[str, ...]:
+        """The paths of the JSON schemas that the stage names."""
+        checks = (dict(one.options).get("schema") for one in self.verify.steps if isinstance(one, CheckStep))
+        own = (getattr(self.step, "schema", None), *(getattr(one, "schema", None) for one in self.inputs))
+        return tuple(dict.fromkeys(path for path in (*own, *checks) if path and isinstance(path, str)))
+
+    @property
     def author_files(self) -> dict[tuple[str, str], str]:
         """Return the paths of the author's files that the stage reads, such as prompts, by the key that names each."""
         paths = {(self.kind, key): getattr(self.step, key) for key in self.step.author_keys}

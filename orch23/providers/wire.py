@@ -130,6 +130,9 @@ class _Reduction:
         if isinstance(reference, str):
             rest = {key: value for key, value in schema.items() if key != "$ref"}
             return self.reduce({**self._resolved(reference), **rest})
+        # A reference that depends on the way to it, and a list whose first items have schemas of their own.
+        if not {"$dynamicRef", "$recursiveRef", "prefixItems"}.isdisjoint(schema):
+            raise _InexpressibleError
         node = dict(schema)
         for key in _DROPPED_KEYS:
             node.pop(key, None)
@@ -202,7 +205,7 @@ class _Reduction:
 
     def _resolved(self, reference: str) -> Mapping[str, Json]:
         """Return the target of a reference into the same document."""
-        if not reference.startswith("#"):
+        if reference != "#" and not reference.startswith("#/"):
             raise _InexpressibleError
         found: Json = self._root
         for part in reference[1:].split("/")[1:]:

@@ -45,8 +45,8 @@ class InputDocument(OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True
     schema: Annotated[
         Text | UnsetType,
         Meta(
-            description="A JSON schema (draft 7) that the file must match before anything runs. Only for YAML and "
-            "JSON files."
+            description="A JSON schema that the file must match before anything runs, of draft 7 unless its `$schema` "
+            "names another one. Only for YAML and JSON files."
         ),
     ] = UNSET
     list: Annotated[

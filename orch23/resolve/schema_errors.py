@@ -37,6 +37,10 @@ _BOUNDS = {
     "uniqueItems": "holds the same item twice",
     "contains": "lacks an item that the schema requires",
     "dependencies": "has a key that requires another key",
+    "dependentRequired": "has a key that requires another key",
+    "items": "has more items than the schema allows",
+    "unevaluatedItems": "has items that the schema does not allow",
+    "unevaluatedProperties": "has keys that the schema does not allow",
 }
 # Code, message, hint, and what to write in place of the value or key, or an empty text.
 _Words: TypeAlias = tuple[str, str, str | None, str]

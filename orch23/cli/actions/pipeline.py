@@ -130,6 +130,7 @@ def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) 
     """
     plan = check_plan(project.pipeline, project.store, project.tools)
     decider = check_items(plan, project.store, project.tools)
+    from orch23.engine.schema_words import ignored_word_warnings  # noqa: PLC0415 - as below
     from orch23.engine.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
     from orch23.engine.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - as above
     from orch23.engine.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
@@ -144,6 +145,7 @@ def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) 
         from orch23.engine.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for such stages
 
         notes += pytest_path_warnings(decider.state.plan, testing, project.store.workspace)
+    notes += ignored_word_warnings((node for node in nodes if isinstance(node, Stage)), project.store.workspace)
     if errors := (*errors_of_all_stages(decider), *unmatched):
         raise InvalidInputError(*errors)
 

@@ -344,6 +344,14 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
 
         found = pytest_path_warnings(seen.plan, stages, project.store.workspace)
         view = _with_more_warnings(view, project, found)
+    stages = [
+        stage for one in seen.decided_stages.values() if (stage := one.resolved.stage).schema_files and _acts(one)
+    ]
+    if stages:
+        from orch23.engine.schema_words import ignored_word_warnings  # noqa: PLC0415 - only for such stages
+
+        found = ignored_word_warnings(stages, project.store.workspace)
+        view = _with_more_warnings(view, project, found)
     return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
 
 

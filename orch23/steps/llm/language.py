@@ -123,7 +123,10 @@ class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "one with a code fence or thoughts around it, which are left out otherwise."
         ),
     ] = False
-    schema: Annotated[Text | UnsetType, Meta(description="A JSON schema (draft 7) for `returns: json`.")] = UNSET
+    schema: Annotated[
+        Text | UnsetType,
+        Meta(description="A JSON schema for `returns: json`, of draft 7 unless its `$schema` names another one."),
+    ] = UNSET
     max_tokens: Annotated[
         Count | UnsetType,
         Meta(

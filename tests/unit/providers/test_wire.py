@@ -262,3 +262,17 @@ def test_no_client_library_is_imported_to_make_it() -> None:
     environ = {"PATH": os.environ["PATH"]}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "integer"}},
+        {"type": "object", "properties": {"a": {"$dynamicRef": "#node"}}},
+        {"type": "object", "properties": {"a": {"$recursiveRef": "#"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#node"}}},
+    ],
+)
+def test_rules_of_newer_drafts_that_the_reduced_form_lacks_are_not_sent(node) -> None:
+    """Otherwise correct responses would be forbidden."""
+    assert reduce_schema(node) is None

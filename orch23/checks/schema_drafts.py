@@ -1,0 +1,168 @@
+"""The drafts of JSON schema: which one a schema is written for, and words that do not belong to it.
+
+`$schema` decides. Without it, draft 7 applies (ADR 67). A word of another draft would be ignored without a message.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from jsonschema import validators
+from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped] # it has no stubs
+from msgspec import Struct
+from referencing import jsonschema as dialects
+
+from orch23.model.diagnostic import quoted_names
+from orch23.model.digest import Json
+from orch23.model.text import json_pointer
+
+_Library: TypeAlias = Any  # a class or a specification of the library
+
+
+class Draft(Struct, frozen=True):
+    """One draft: its name, its URI in `$schema`, the library's validator for it, and how references are resolved."""
+
+    name: str
+    uri: str
+    validator: _Library
+    specification: _Library
+
+    @property
+    def line(self) -> str:
+        """The line of a schema that selects this draft."""
+        return f'"$schema": "{self.uri}"'
+
+
+_OLD, _NEW = "http://json-schema.org/draft-{}/schema#", "https://json-schema.org/draft/{}/schema"
+DRAFTS: Final = (
+    Draft("draft 3", _OLD.format("03"), validators.Draft3Validator, dialects.DRAFT3),
+    Draft("draft 4", _OLD.format("04"), validators.Draft4Validator, dialects.DRAFT4),
+    Draft("draft 6", _OLD.format("06"), validators.Draft6Validator, dialects.DRAFT6),
+    Draft("draft 7", _OLD.format("07"), validators.Draft7Validator, dialects.DRAFT7),
+    Draft("draft 2019-09", _NEW.format("2019-09"), validators.Draft201909Validator, dialects.DRAFT201909),
+    Draft("draft 2020-12", _NEW.format("2020-12"), validators.Draft202012Validator, dialects.DRAFT202012),
+)
+DEFAULT_DRAFT: Final = DRAFTS[3]
+_SINCE_2019: Final = DRAFTS[4]
+_SCHEME = re.compile(r"https?:")
+# Words that the library applies as a part of another one, and names that references lead to.
+_PARTS: Mapping[str, frozenset[str]] = {
+    "draft 7": frozenset({"then", "else"}),
+    "draft 2019-09": frozenset({"then", "else", "minContains", "maxContains", "$anchor", "$recursiveAnchor"}),
+    "draft 2020-12": frozenset({"then", "else", "minContains", "maxContains", "$anchor", "$dynamicAnchor"}),
+}
+_OF_NAMES = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)  # below these are names, and then schemas
+_OF_SCHEMAS = frozenset(
+    [
+        "items",
+        "additionalItems",
+        "prefixItems",
+        "contains",
+        "additionalProperties",
+        "propertyNames",
+        "unevaluatedItems",
+        "if",
+        "then",
+        "else",
+        "not",
+        "unevaluatedProperties",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "extends",
+        "contentSchema",
+    ]
+)
+
+
+def draft_of(schema: Json) -> Draft | None:
+    """Return the draft that `$schema` names, draft 7 without one; None for an unknown URI."""
+    named = schema.get("$schema") if isinstance(schema, Mapping) else None
+    if not isinstance(named, str):
+        return DEFAULT_DRAFT
+    # Both schemes are in use for each draft. The library knows one of them, and would apply its newest draft instead.
+    wanted = _SCHEME.sub("", named.strip(), count=1).rstrip("#")
+    return next((one for one in DRAFTS if _SCHEME.sub("", one.uri, count=1).rstrip("#") == wanted), None)
+
+
+def draft_fault(schema: Json) -> tuple[str, str] | None:
+    """Return why the words of a schema are not those of its draft, and the JSON pointer of the place; else None."""
+    draft = draft_of(schema)
+    if draft is None:
+        known = ", ".join(one.uri for one in DRAFTS[1:])
+        named = schema.get("$schema") if isinstance(schema, Mapping) else None
+        return f"`$schema` is `{str(named)[:80]}`, which is not the URI of a draft; write one of {known}", "/$schema"
+    found = list(_foreign_words(schema, draft))
+    if not found:
+        return None
+    words = list(dict.fromkeys(word for word, _ in found))
+    where = found[0][1]
+    if words == ["$schema"]:
+        return f"a `$schema` below the first level would select another draft; {draft.name} applies: remove it", where
+    fitting = next((one for one in reversed(DRAFTS) if not any(_foreign_words(schema, one))), None)
+    verb = "is a word" if len(words) == 1 else "are words"
+    change = f"; write `{fitting.line}`" if fitting else "; replace it" if len(words) == 1 else "; replace them"
+    reason = "" if isinstance(schema, Mapping) and "$schema" in schema else ", which applies without `$schema`"
+    return f"{quoted_names(words)} {verb} of other drafts, and not of {draft.name}{reason}{change}", where
+
+
+def ignored_words(schema: Json) -> tuple[str, ...]:
+    """Return the words of a schema that no draft knows, sorted: they are annotations."""
+    return tuple(sorted({word for one, _ in schemas_in(schema) for word in one if word not in _known_words()}))
+
+
+def _foreign_words(schema: Json, draft: Draft) -> Iterator[tuple[str, str]]:
+    """Yield each word that another draft applies and this one ignores, with the JSON pointer of its schema."""
+    own = _applied(draft)
+    foreign = frozenset[str]().union(*map(_applied, DRAFTS)) - own
+    # Words of before draft 6 were never applied: they are annotations.
+    foreign -= {"extends", "disallow", "divisibleBy"}
+    for one, at in schemas_in(schema):
+        yield from ((word, at) for word in one if word in foreign)
+        if at and isinstance(one.get("$schema"), str) and draft_of(one) is not draft:
+            yield "$schema", at
+
+
+def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str]]:
+    """Yield each schema in a schema once, with its JSON pointer; also those that only a reference leads to."""
+    waiting: list[tuple[Json, tuple[str | int, ...]]] = [(root, ())]
+    seen: set[int] = set()
+    while waiting:
+        one, at = waiting.pop()
+        if not isinstance(one, Mapping) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one, json_pointer(at)
+        for word, value in one.items():
+            if word in _OF_NAMES and isinstance(value, Mapping):
+                waiting += [(below, (*at, word, name)) for name, below in value.items()]
+            elif word in _OF_SCHEMAS:
+                listed = list(enumerate(value)) if isinstance(value, list | tuple) else []
+                waiting += [(below, (*at, word, number)) for number, below in listed] or [(value, (*at, word))]
+            elif word == "$ref" and isinstance(value, str) and value.startswith("#/"):
+                path = tuple(part.replace("~1", "/").replace("~0", "~") for part in value[2:].split("/"))
+                waiting.append((_at(root, path), path))
+
+
+def _at(value: Json, path: tuple[str, ...]) -> Json:
+    """Return what a pointer through mappings leads to; None for any other."""
+    for part in path:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+@cache
+def _applied(draft: Draft) -> frozenset[str]:
+    """Return the words that decide whether a value is valid, by the library."""
+    return frozenset(draft.validator.VALIDATORS) | _PARTS.get(draft.name, frozenset())
+
+
+@cache
+def _known_words() -> frozenset[str]:
+    """Return all words of all drafts, by their schemas of schemas."""
+    schemas = (REGISTRY.contents(uri) for uri in REGISTRY)
+    found = (one.get("properties", {}) for one in schemas if isinstance(one, Mapping))
+    return frozenset[str]().union(*found).union(*map(_applied, DRAFTS))
