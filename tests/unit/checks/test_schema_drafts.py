@@ -118,7 +118,7 @@ def test_words_of_two_drafts_at_once_have_to_be_replaced() -> None:
 
 
 def test_names_and_data_are_no_words() -> None:
-    schema = {
+    schema: dict[str, Any] = {
         "properties": {"prefixItems": {"const": {"prefixItems": 1}}, "$schema": {"type": "string"}},
         "$defs": {"unevaluatedItems": {"enum": [{"dependentRequired": 1}]}},
         "default": {"minContains": 1},
@@ -128,7 +128,7 @@ def test_names_and_data_are_no_words() -> None:
 
 
 def test_words_that_no_draft_knows_are_listed_and_have_no_effect() -> None:
-    schema = {
+    schema: dict[str, Any] = {
         "nullable": True,
         "x-order": 1,
         "properties": {"a": {"discriminator": {"x-no": 1}, "deprecated": True, "requierd": []}},
@@ -151,8 +151,8 @@ def test_a_draft_below_the_first_level_is_an_error(below: dict[str, Any]) -> Non
 
 
 def test_a_draft_in_data_that_a_reference_leads_to_selects_no_other_validator() -> None:
-    schema = {"$ref": "#/const/x", "const": {"x": {"$schema": OLD, "pattern": "^[0-9]+$"}}}
-    below = next(iter(make_validator({"$schema": NEW, **schema}).descend("7", schema["const"]["x"])), None)  # type: ignore[index]
+    schema: dict[str, Any] = {"$ref": "#/const/x", "const": {"x": {"$schema": OLD, "pattern": "^[0-9]+$"}}}
+    below = next(iter(make_validator({"$schema": NEW, **schema}).descend("7", schema["const"]["x"])), None)
     assert below is None
     made = make_validator({"$schema": NEW})
     assert type(made.evolve(schema={"$schema": OLD})) is type(made)
@@ -165,7 +165,7 @@ def test_a_list_of_items_in_the_newest_draft_is_an_error_and_not_a_crash_of_the_
 
 
 def test_rules_that_compare_all_keys_have_a_largest_value() -> None:
-    schema = {"$schema": NEW, "properties": {"a": {}}, "unevaluatedProperties": {"type": "integer"}}
+    schema: dict[str, Any] = {"$schema": NEW, "properties": {"a": {}}, "unevaluatedProperties": {"type": "integer"}}
     assert is_valid(schema, {str(number): number for number in range(MAX_UNEVALUATED)})
     with pytest.raises(PatternError, match="at most"):
         is_valid(schema, {str(number): number for number in range(MAX_UNEVALUATED + 1)})
