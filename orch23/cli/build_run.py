@@ -26,6 +26,7 @@ from orch23.engine.build import Build
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.ledger import run_limits
+from orch23.engine.left_out import check_left_out
 from orch23.engine.preflight import may_call_program, may_have_process, may_use_sandbox
 from orch23.engine.session import Session, lock_path
 from orch23.engine.worker_threads import executor_of
@@ -48,6 +49,7 @@ from orch23.model.event import (
 )
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, PathInput, SliceInput, Stage
 from orch23.model.plan import Plan
+from orch23.plan.planner import Selection
 from orch23.providers.prices import decimal_text
 from orch23.report.observers import Fanout, RedactingObserver
 from orch23.steps.registry import is_llm
@@ -197,6 +199,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         )
         # Read under the lock: no other build changes the lock file, the journal or the store from here on.
         session = open_build_session(project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared)
+        selected = _selected(project, session, request.selection)
         check_ownership(session)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
         if request.approve is not None:
@@ -210,7 +213,6 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
         fanout = Fanout(journal, StateFile(folder / "state.json", settings.clock), screen)
-        selected = request.selection.nodes(session.state.plan)
         elsewhere = _elsewhere([session.state.plan.nodes[name] for name in selected], name_of)
         jobs, workers = _limits(request.jobs or pipeline.jobs, is_mixed=bool(elsewhere))
         parts = BuildParts(
@@ -258,6 +260,17 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # Last entered, first left: the index is saved while the journal and the executor are still open.
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         yield build
+
+
+def _selected(project: Project, session: Session, selection: Selection) -> frozenset[str]:
+    """Return the selected nodes, once git has checked out what they need."""
+    plan, last = session.state.plan, project.last_build
+    changed = () if last is None else last.stale_snapshot.difference.changed
+    selected, there = selection.nodes(plan), (os.path.lexists(project.store.root / path) for path in changed)
+    # After an edit of files that are still there, git has left out nothing else: it need not be started.
+    if project.part is None or project.pipeline.file in changed or not all(there):
+        check_left_out(project.pipeline, (plan.nodes[name] for name in selected), project.git.left_out)
+    return selected
 
 
 def _needs_sandbox(name_of: "NameOf", node: Stage | ForeachStage) -> bool:

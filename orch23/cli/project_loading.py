@@ -14,6 +14,7 @@ from orch23.cli.author_data import check_schema_file
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.partial_build import LastBuild, PartialBuild, SinceLastBuild, partial_build, since_last_build
 from orch23.engine.facts import FactFinder
+from orch23.engine.left_out import check_left_out
 from orch23.engine.ownership import OtherPipelines
 from orch23.engine.partial_plan import Part
 from orch23.engine.protected_files import declared_by_pipeline
@@ -32,7 +33,7 @@ from orch23.execute.git_repository import GitRepository
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.errors import InvalidInputError, Orch23Error, UsageError
+from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, UsageError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import CACHE_VARIABLE, Pipeline, Stage
 from orch23.model.plan import CompileCache
@@ -187,9 +188,10 @@ def _project(
     pipeline = loaded.pipeline
     facts.plugins = pipeline.plugins
     facts.executor_of = partial(executor_of, pipeline=pipeline, usual=pipeline.executor)
-    return Project(
-        settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=GitRepository(root=settings.root)
-    )
+    root, home = settings.root, settings.environ.get("HOME", "")
+    git = GitRepository(root, home, lambda: lock_path(root, pipeline.file))
+    store.workspace.as_committed = git.as_committed
+    return Project(settings=settings, loaded=loaded, store=store, tools=tools, facts=facts, git=git)
 
 
 def usual_executor(pipeline: Pipeline, named: str | None) -> str:
@@ -338,8 +340,10 @@ def open_build_session(
             earlier=project.earlier.stages if project.earlier is not None else None,
             shared=shared,
         )
-    except InvalidInputError as error:
-        raise InvalidInputError(*noted_errors(project, error.diagnostics)) from None
+    except (InvalidInputError, CorruptStateError) as error:
+        # What is missing, or damaged as the pointer of a lock file is, may be what git left out.
+        check_left_out(project.pipeline, project.pipeline.stages, project.git.left_out)
+        raise type(error)(*noted_errors(project, error.diagnostics)) from None
 
 
 def _claims_of(project: Project) -> OtherPipelines:

@@ -197,6 +197,11 @@ class GitFiles(Protocol):
     was_used: bool = False
     """Whether a method below was called since this was set to false."""
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """The paths whose content git did not check out, sorted, each with the command for it; folders end in `/`."""
+        return {}
+
     def committed(self, _paths: Collection[str], /) -> Mapping[str, str]:
         """Return the blob ids in HEAD of these paths; a path that is not in HEAD is left out."""
         return {}

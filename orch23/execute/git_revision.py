@@ -2,26 +2,30 @@
 
 import contextlib
 import hashlib
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Self, TypeAlias
 
 from msgspec import Struct, field
 
 from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry
+from orch23.model.digest import Digest, FileEntry, lfs_digest
 from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import is_own_file
 from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, find_input, list_files, resolve_links
+from orch23.store.safe_files import read_regular
 
 _TIMEOUT_S = 60.0
 # Of regular files: links and submodules have other modes.
 _MODES = {"100644": False, "100755": True}
 _LINK_MODE = "120000"
+_SUBMODULE_MODE = "160000"
+_Listed: TypeAlias = tuple[str, str, str]
 # A link to an absolute path leads out of a commit, wherever the commit was checked out. No path starts with this.
 _NO_ROOT = "//"
 _CONFIG = (
@@ -59,6 +63,7 @@ class GitRevision(Struct, kw_only=True):
     _blobs: Mapping[str, _Blob]
     _links: Mapping[str, str]
     _process: "subprocess.Popen[bytes]"
+    _objects: Sequence[str] = ()
     _entries: dict[str, FileEntry] = field(default_factory=dict)
     _ignore_files: dict[str, bytes | None] = field(default_factory=dict)
     _folders: dict[str, dict[str, str]] | None = None
@@ -81,7 +86,13 @@ class GitRevision(Struct, kw_only=True):
 
         """
         blob = self._blobs.get(path)
-        return None if blob is None else self._bytes_of(path, blob.sha)
+        data = None if blob is None else self._bytes_of(path, blob.sha)
+        if (content := None if data is None else lfs_digest(data)) is not None:
+            # The commit has a pointer of Git LFS, which keeps the content beside the objects of git.
+            name = f"lfs/objects/{content.sha256[:2]}/{content.sha256[2:4]}/{content.sha256}"
+            found = (read_regular(Path(folder).parent / name) for folder in self._objects)
+            return next((one for one in found if one is not None), data)
+        return data
 
     def _bytes_of(self, path: str, sha: str) -> bytes:
         data = read_object(self._process, sha)
@@ -193,10 +204,27 @@ def open_revision(root: Path, name: str) -> GitRevision:
         message = f"git does not know the revision `{name}`"
         raise _unknown(message, "name a commit, a branch or a tag; a shallow clone may lack it")
     sha = commit.decode().strip()
-    listed = run_git(git, "ls-tree", "-r", "-z", "--full-tree", sha) or b""
-    below = prefix.removesuffix(b"\n")
-    links = {path: sha for path, mode, sha in _listed(listed, below) if mode == _LINK_MODE}
-    return GitRevision(commit=sha, _blobs=tree_blobs(listed, below), _links=links, _process=start_cat_file(git))
+    objects: list[str] = []
+    entries = list(_tree(git, root, sha, prefix.removesuffix(b"\n"), objects))
+    links = {path: sha for path, mode, sha in entries if mode == _LINK_MODE}
+    process = start_cat_file(git, objects)
+    return GitRevision(commit=sha, _blobs=tree_blobs(entries), _links=links, _process=process, _objects=objects)
+
+
+def _tree(git: list[str], folder: Path, commit: str, below: bytes, objects: list[str]) -> Iterator[_Listed]:
+    """Yield the files of a commit, also those of its submodules; add the folders of the objects of all."""
+    listed = run_git(git, "ls-tree", "-r", "-z", "--full-tree", commit)
+    if listed is None:
+        message = f"the submodule `{folder.name}` lacks the commit {commit[:12]}"
+        raise _unknown(message, "fetch it: git submodule foreach git fetch")
+    own = run_git(git, "rev-parse", "--git-path", "objects") or b""
+    objects.append(os.path.join(folder, os.fsdecode(own.removesuffix(b"\n"))))
+    for path, mode, sha in listed_files(listed, below):
+        place = folder / path
+        if mode != _SUBMODULE_MODE:
+            yield path, mode, sha
+        elif (place / ".git").exists() and (inner := git_command(place)) is not None:
+            yield from ((f"{path}/{name}", its, one) for name, its, one in _tree(inner, place, sha, b"", objects))
 
 
 def git_command(root: Path) -> list[str] | None:
@@ -208,11 +236,11 @@ def git_command(root: Path) -> list[str] | None:
     return [program, "--no-pager", *options, "-C", str(root)]
 
 
-def start_cat_file(git: list[str]) -> "subprocess.Popen[bytes]":
-    """Start a process that reads the names of objects, one per line, and writes their bytes."""
+def start_cat_file(git: list[str], more: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+    """Start a process that reads the names of objects, one per line, and writes their bytes; `more` are folders."""
     return subprocess.Popen(
         [*git, "cat-file", "--batch"],
-        env=dict(_ENVIRONMENT),
+        env={**_ENVIRONMENT, "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(more)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -241,13 +269,13 @@ def run_git(git: list[str], *arguments: str) -> bytes | None:
     return ended.stdout if ended.returncode == 0 else None
 
 
-def tree_blobs(listed: bytes, prefix: bytes) -> dict[str, _Blob]:
-    """Return the regular files below a folder of a tree, without names that are not UTF-8."""
-    return {path: _Blob(sha, _MODES[mode]) for path, mode, sha in _listed(listed, prefix) if mode in _MODES}
+def tree_blobs(entries: Iterable[_Listed]) -> dict[str, _Blob]:
+    """Return the regular files among the entries of a tree."""
+    return {path: _Blob(sha, _MODES[mode]) for path, mode, sha in entries if mode in _MODES}
 
 
-def _listed(listed: bytes, prefix: bytes) -> Iterator[tuple[str, str, str]]:
-    """Yield path, mode and object id of the entries below a folder of a tree."""
+def listed_files(listed: bytes, prefix: bytes = b"") -> Iterator[_Listed]:
+    """Yield path, mode and object id of the entries below a folder of a tree, without names that are not UTF-8."""
     for line in listed.split(b"\0"):
         head, _, path = line.partition(b"\t")
         words = head.decode().split()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from orch23.model.patterns import lazy_pattern
+
 if TYPE_CHECKING:
     Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 else:
@@ -81,6 +83,18 @@ def git_blob_id(data: bytes, like: str = "") -> str:
     hasher.update(b"blob %d\0" % len(data))
     hasher.update(data)
     return hasher.hexdigest()
+
+
+_LFS = lazy_pattern(
+    rb"version https?://(?:(?:git-lfs|hawser)\.github\.com/spec/v1|git-media\.io/v/2)\r?\n(?:ext-.*\n)*"
+    rb"oid sha256:([0-9a-f]{64})\r?\nsize ([0-9]{1,18})\r?\n?"
+)
+
+
+def lfs_digest(data: bytes) -> Digest | None:
+    """Return the digest of the file for which some bytes are a pointer of Git LFS, or None."""
+    found = _LFS.fullmatch(data)
+    return None if found is None else Digest(found[1].decode(), int(found[2]))
 
 
 def json_builtin(value: object) -> object:

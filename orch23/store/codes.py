@@ -17,6 +17,7 @@ E_PROTECTED = "E694"
 E_FOREIGN_STORE = "E693"
 W_FOREIGN_STORE = "W693"
 E_STATE = "E695"
+E_LEFT_OUT = "E698"
 
 STORE_CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (
@@ -94,6 +95,13 @@ STORE_CODES: Mapping[str, tuple[str, str]] = {
         "it to .orch23-aside and starts with an empty store. If you know where it comes from, run `orch23 trust`. "
         "ORCH23_TRUST=1 trusts it for one command: use it where you restore the store from a cache, and never for "
         "pull requests from forks.",
+    ),
+    E_LEFT_OUT: (
+        "git has not checked out a file",
+        "A stage needs a file of a submodule that is not checked out, one outside of a sparse checkout, or one of "
+        "which only the pointer of Git LFS is there. It is not deleted, so nothing is built without it. Run the "
+        "command of the hint, exclude the path, or build only the stages that do not need it. A text that looks "
+        "like a pointer is a file like any other in a repository that has no attribute `filter=lfs` for it.",
     ),
     E_STATE: (
         "your state directory cannot be written",

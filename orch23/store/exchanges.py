@@ -202,8 +202,10 @@ class Exchanges:
         for place in (transcripts, None) if transcripts else (None,):
             path = self._original(digest, place)
             data = self._bytes(path, committed=place is not None)
-            if data is not None and digest_bytes(data) == digest:
-                return data
+            # Git may have converted its line ends; its name shows which bytes are meant.
+            for one in () if data is None else (data, data.replace(b"\r\n", b"\n")):
+                if digest_bytes(one) == digest:
+                    return one
             if data is not None:
                 self._report(path, "does not match its name", committed=place is not None)
         return None

@@ -130,6 +130,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             raise unsafe_path_error(path)
         with closing(source):
+            if (data := self.workspace.as_committed(path, source)) is not None:
+                return self.contents.put(data)
             return self.contents.adopt(source, path.rpartition("/")[2])
 
     def sync(self) -> None:
@@ -270,7 +272,7 @@ def open_store(
         exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,
         sources=InputFiles(used, workspace, meter),
-        promoter=Promoter(root, place / "promote.json", used, meter),
+        promoter=Promoter(root, place / "promote.json", used, workspace.digest_of),
         index=index,
         pipelines=CompiledTable(index, "pipelines", ("load", "model", "resolve", "checks", "steps")),
         plans=CompiledTable(index, "plans", ("plan", "model", "steps")),

@@ -17,7 +17,7 @@ from orch23.model.file_policy import sealed_reason
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import FileContentStore
 from orch23.store.codes import E_PROTECTED
-from orch23.store.file_copy import FileProgress, hash_file, no_progress
+from orch23.store.file_copy import hash_file, no_progress
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.lock_file import is_lock_of_pipeline
 from orch23.store.record_format import EntryText, optional_entry_from_json, optional_entry_to_json
@@ -59,6 +59,10 @@ class PromotionResult(Struct, frozen=True):
     edited: tuple[str, ...] = ()
 
 
+def _digest_of(_path: str, descriptor: int) -> Digest:
+    return Digest(*hash_file(descriptor, no_progress("hashing", "", 0)))
+
+
 class Promoter:
     """Promotes files into the workspace; no other code writes there. One promotion runs at a time.
 
@@ -66,12 +70,14 @@ class Promoter:
     harmless: a file with the new bytes is left, a file with the old bytes is replaced, and any other is a user edit.
     """
 
-    def __init__(self, root: Path, redo: Path, contents: FileContentStore, meter: FileProgress = no_progress) -> None:
-        """Use `redo` for the redo record, and `contents` for the bytes. `meter` receives the progress of hashing."""
+    def __init__(
+        self, root: Path, redo: Path, contents: FileContentStore, digest_of: Callable[[str, int], Digest] = _digest_of
+    ) -> None:
+        """Use `redo` for the redo record, and `contents` for the bytes. `digest_of` hashes the open file at a path."""
         self._root = root
         self._redo = redo
         self._contents = contents
-        self._meter = meter
+        self._digest_of = digest_of
         self._lock = threading.Lock()
         self.damaged: list[str] = []
 
@@ -215,7 +221,7 @@ class Promoter:
                 parent = places.open(names)
         except NotADirectoryError:
             return False  # a file is where a directory should be
-        if _entry_at(parent, name, self._meter) != entry:
+        if self._entry_at(parent, path) != entry:
             temps[path] = temp_name()
             mode = 0o777 if entry.executable else 0o666
             with closing(os.open(temps[path], NEW_FILE_FLAGS, mode, dir_fd=parent)) as descriptor:
@@ -228,7 +234,7 @@ class Promoter:
         """Rename the temporary file of a path, unless the user edited the path. Return whether it has the new bytes."""
         names, name = split_path(path)
         parent = places.open(names)
-        found = _entry_at(parent, name, self._meter)
+        found = self._entry_at(parent, path)
         if found == entry:
             return True
         if path not in temps or (not _is_free(parent, name) if old is None else found != old):
@@ -248,7 +254,7 @@ class Promoter:
         try:
             with open_directory(self._root, names) as parent:
                 if not _is_free(parent, name):
-                    if old is None or _entry_at(parent, name, self._meter) != old:
+                    if old is None or self._entry_at(parent, path) != old:
                         return False
                     os.unlink(name, dir_fd=parent)
         except (FileNotFoundError, NotADirectoryError):
@@ -274,10 +280,19 @@ class Promoter:
                 pass
 
     def _current(self, path: str) -> FileEntry | None:
-        names, name = split_path(path)
+        names, _ = split_path(path)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), open_directory(self._root, names) as parent:
-            return _entry_at(parent, name, self._meter)
+            return self._entry_at(parent, path)
         return None
+
+    def _entry_at(self, parent: int, path: str) -> FileEntry | None:
+        """Return the regular file at a path, or None."""
+        descriptor = open_regular(path.rpartition("/")[2], parent)
+        if descriptor is None:
+            return None
+        with closing(descriptor):
+            mode = os.fstat(descriptor).st_mode
+            return FileEntry(self._digest_of(path, descriptor), executable=bool(mode & stat.S_IXUSR))
 
     def _sweep(self, new: FileEntries) -> None:
         """Delete the temporary files that a killed promotion left beside its files."""
@@ -299,17 +314,6 @@ def refused_path_errors(refused: Mapping[str, str]) -> tuple[Diagnostic, ...]:
         messages[_MAX_REFUSED_SHOWN:] = [f"{more} more paths were left as they are"]
     hint = "if a stage is to write it, name it in `outputs`; if not, delete the lock file and build"
     return tuple(Diagnostic(E_PROTECTED, text, hint=hint) for text in messages)
-
-
-def _entry_at(parent: int, name: str, meter: FileProgress) -> FileEntry | None:
-    """Return the regular file of that name, or None."""
-    descriptor = open_regular(name, parent)
-    if descriptor is None:
-        return None
-    with closing(descriptor):
-        sha256, size = hash_file(descriptor, meter("hashing", name, os.fstat(descriptor).st_size))
-        mode = os.fstat(descriptor).st_mode
-    return FileEntry(Digest(sha256, size), executable=bool(mode & stat.S_IXUSR))
 
 
 def _is_free(parent: int, name: str) -> bool:

@@ -9,15 +9,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.digest import FileEntry
+from orch23.model.diagnostic import Diagnostic, Location, quoted_names
+from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
 from orch23.snapshot.signatures import entries_signature, is_racy
 from orch23.snapshot.stat_snapshot import FileState, StatSnapshot
+from orch23.store.codes import E_LEFT_OUT
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import EarlierHashes, HashedFile, file_row, pack_hashed_file, stamped_entry
@@ -46,6 +49,15 @@ from orch23.store.safe_files import (
 
 _TRIES = 8
 _MAX_NEIGHBOURS = 1_000
+
+
+AsCommitted: TypeAlias = Callable[[str, int], bytes | None]
+"""Return the bytes that git commits for an open file at a path; None if they are those of the file."""
+
+
+def left_out_error(message: str, commands: Iterable[str], place: Location | None = None) -> Diagnostic:
+    """Return the error for content that git has not checked out, with the commands for it."""
+    return Diagnostic(E_LEFT_OUT, message, place, f"run {quoted_names(dict.fromkeys(commands))}")
 
 
 class _Looks(Struct):
@@ -90,6 +102,7 @@ class Workspace:
         self._wrote: set[str] = set()
         self._reads: set[str] | None = None
         self._looks: _Looks | None = None
+        self.as_committed: AsCommitted = lambda _path, _descriptor: None
 
     def for_one_moment(self) -> "Workspace":
         """Return a view of this workspace that looks at each file, folder and link once, and shares everything else.
@@ -175,7 +188,9 @@ class Workspace:
 
         """
         descriptor = self.open(path)
-        return None if descriptor is None else read_and_close(descriptor)
+        committed = None if descriptor is None else self.as_committed(path, descriptor)
+        data = None if descriptor is None else read_and_close(descriptor)
+        return data if committed is None else committed
 
     def open(self, path: str) -> int | None:
         """Return a descriptor of the regular file at a path, which the caller closes, or None.
@@ -306,7 +321,10 @@ class Workspace:
             found = {path: self._seen.get(path) for path in self._changed}
             self._changed.clear()
         return {
-            file_row(path): None if seen is None or _is_racy(seen, now) else pack_hashed_file(seen)
+            # A row has no size of its own: a file that git converts is hashed by each process.
+            file_row(path): None
+            if seen is None or _is_racy(seen, now) or seen.entry.digest.size_bytes != seen.stamp.size_bytes
+            else pack_hashed_file(seen)
             for path, seen in found.items()
         }
 
@@ -417,16 +435,22 @@ class Workspace:
             with closing(descriptor):
                 began = self._now_ns()
                 before = stamp_of(os.fstat(descriptor))
-                sha256, size = hash_file(descriptor, self._meter("hashing", path, before.size_bytes))
+                digest = self.digest_of(path, descriptor)
                 after = stamp_of(os.fstat(descriptor))
-            if before == after and size == after.size_bytes:
-                seen = HashedFile(after, stamped_entry(after, sha256), began)
+            if before == after and digest.size_bytes <= after.size_bytes:
+                seen = HashedFile(after, FileEntry(digest, executable=bool(after.mode & stat.S_IXUSR)), began)
                 with self._lock:
                     if self._seen.get(path) != seen:
                         self._changed.add(path)
                     self._seen[path] = seen
                 return seen
         raise OSError(errno.EBUSY, "the file changes faster than it can be read", path)
+
+    def digest_of(self, path: str, descriptor: int) -> Digest:
+        """Return the digest of an open file, of the bytes that git commits for it."""
+        if (data := self.as_committed(path, descriptor)) is not None:
+            return digest_bytes(data)
+        return Digest(*hash_file(descriptor, self._meter("hashing", path, os.fstat(descriptor).st_size)))
 
     # ---- what a listing reads ------------------------------------------------------------------
 

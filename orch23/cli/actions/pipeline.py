@@ -21,6 +21,7 @@ from orch23.cli.opening import (
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, noted_errors, open_read_session
 from orch23.engine.dry_run import check_ownership, preview
+from orch23.engine.left_out import check_left_out
 from orch23.engine.plan_walk import list_producers
 from orch23.engine.session import check_items, check_plan
 from orch23.load.loaded import InvalidPipelineError
@@ -128,6 +129,7 @@ def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) 
         InvalidInputError: with all errors of the plan, or of the items.
 
     """
+    check_left_out(project.pipeline, project.pipeline.stages, project.git.left_out)
     plan = check_plan(project.pipeline, project.store, project.tools)
     decider = check_items(plan, project.store, project.tools)
     from orch23.engine.schema_words import ignored_word_warnings  # noqa: PLC0415 - as below

@@ -310,6 +310,7 @@ class MemoryGit:
     """What HEAD has, by path."""
 
     was_used = False
+    left_out: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self.head: dict[str, str] = {}

@@ -1,5 +1,6 @@
 """What a stage sees of a project: versions of a chain, version 0, dead files, listings."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
 
@@ -38,6 +39,7 @@ class FakeGit:
     """What HEAD has, by path, and objects by id; remembers what it was asked."""
 
     was_used = False
+    left_out: Mapping[str, str] = {}
 
     def __init__(self, head, objects=None):
         self.head, self.objects, self.calls = head, objects or {}, []

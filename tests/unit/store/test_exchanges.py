@@ -254,6 +254,12 @@ def test_the_nearest_of_many_prompts_begins_alike(exchanges: Exchanges) -> None:
     assert found == exchange(request("write it all"))
 
 
+def test_an_original_is_found_if_git_converted_its_line_ends(exchanges: Exchanges, tmp_path: Path) -> None:
+    digest = exchanges.put_original(b"a\nb\n", "t")
+    (tmp_path / "t" / "originals" / digest.sha256).write_bytes(b"a\r\nb\r\n")
+    assert exchanges.get_original(digest, "t") == b"a\nb\n"
+
+
 @pytest.mark.parametrize("place", [None, "t"])
 def test_originals_are_kept_beside_the_transcripts(exchanges: Exchanges, tmp_path: Path, place: str | None) -> None:
     digest = exchanges.put_original(b"a person's", place)

@@ -1,0 +1,62 @@
+"""Report the stages that need content which git did not check out: it is not deleted (ADR 63)."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain, islice, takewhile
+from pathlib import Path
+
+from orch23.engine.session import lock_path
+from orch23.model.diagnostic import Diagnostic, Location, quoted_names
+from orch23.model.errors import InvalidInputError
+from orch23.model.paths import match, match_any, static_prefix
+from orch23.model.pipeline import ForeachStage, Pipeline, family_of
+from orch23.plan.nodes import Node, may_overlap_unexcluded, placed_inputs, reads_of
+from orch23.store.workspace import left_out_error
+
+_SHOWN = 3
+
+
+def check_left_out(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping[str, str]) -> None:
+    """Refuse nodes that need content which git did not check out.
+
+    Raises:
+        InvalidInputError: with an error for each pattern.
+
+    """
+    if errors := left_out_errors(pipeline, nodes, left_out):
+        raise InvalidInputError(*errors)
+
+
+def left_out_errors(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Return an error for each pattern of the nodes, and of the records, that includes a path that git left out."""
+    found: dict[tuple[str, str], Diagnostic] = {}
+    paths, folders = list(left_out), [path for path in left_out if path.endswith("/")]
+    records = (str(lock_path(Path(), pipeline.file)), *(f"{folder}/**" for folder in pipeline.transcript_folders))
+    needs = chain((("the records", one, (), None) for one in records), *(_needs(pipeline, node) for node in nodes))
+    for user, pattern, exclude, place in needs if paths else ():
+        above = static_prefix(pattern)
+        near = takewhile(partial(_is_below, above), islice(paths, bisect_left(paths, above), None))
+        lost = (path for path in near if match(pattern, path) and not match_any(exclude, path))
+        under = (path for path in folders if may_overlap_unexcluded(pattern, exclude, f"{path}**"))
+        if shown := tuple(islice(dict.fromkeys(chain(under, lost)), _SHOWN)):
+            message = f"git has not checked out the content of {quoted_names(shown)}: `{pattern}` of {user} includes it"
+            found.setdefault((user, pattern), left_out_error(message, map(left_out.__getitem__, shown), place))
+    return tuple(found.values())
+
+
+def _is_below(folder: str, path: str) -> bool:
+    return path.startswith(folder)
+
+
+def _needs(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str, tuple[str, ...], Location | None]]:
+    """Yield the patterns of the files that a node needs, each with its user, its exclusions and its place."""
+    others = reads_of(node)
+    if not isinstance(node, ForeachStage):
+        for where, one in placed_inputs(node):
+            at = "/".join(map(str, ("stages", node.family, *where)))
+            yield f"stage `{node.family}`", one.pattern, getattr(one, "exclude", ()), pipeline.locate_written(at)
+        others = (*node.outputs, *(one.path for one in node.requires), *node.author_files.values())
+    family = family_of(node.name)
+    for pattern in others:
+        yield f"stage `{family}`", pattern, (), pipeline.locate("stages", family)
