@@ -9,7 +9,7 @@ from orch23.decide.pytest_report import ReportedFailure
 from orch23.decide.traceback_frames import error_text, without_library_frames
 from orch23.model.patterns import lazy_pattern
 
-_NAMED = 3
+_NAMED, _NAMED_SUBTESTS = 3, 20
 _ERROR_LINE = "E  "
 _WHERE = lazy_pattern(r"\+ +(?:where|and) ")
 
@@ -23,11 +23,12 @@ class FailureGroup(Struct, frozen=True):
     def text(self) -> str:
         """Return the group as text: its tests, and the text of its first failure."""
         failure = self.first
-        head = f"{failure.test} ({failure.when}): {failure.error}"
+        head = f"{failure.name} ({failure.when}): {failure.error}"
         shown = without_library_frames(failure.text)
         if others := self.tests[1:]:
-            named = ", ".join(others[:_NAMED])
-            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            most = _NAMED_SUBTESTS if failure.subtest else _NAMED
+            named = ", ".join(others[:most])
+            more = f" and {len(others) - most} more" if len(others) > most else ""
             head = f"{len(self.tests)} tests with this cause: {head}\nlikewise {named}{more}"
         return f"{head}\n{shown}".rstrip()
 
@@ -44,7 +45,7 @@ def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, .
     explanation, or at the same line: a line of the tested code, or of one test with other parameters. A line of a test
     helper does not count.
     """
-    ordered = sorted(failures, key=lambda one: (one.test, one.when))
+    ordered = sorted(failures, key=lambda one: (one.name, one.when))
     groups: list[list[ReportedFailure]] = []
     known: dict[tuple[str, ...], list[ReportedFailure]] = {}
     for failure in ordered:
@@ -56,7 +57,7 @@ def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, .
         mine.append(failure)
         for cause in causes:
             known.setdefault(cause, mine)
-    found = [FailureGroup(tuple(dict.fromkeys(one.test for one in group)), group[0]) for group in groups]
+    found = [FailureGroup(tuple(dict.fromkeys(one.name for one in group)), group[0]) for group in groups]
     return tuple(sorted(found, key=lambda group: (-len(group.tests), group.tests[0], group.first.when)))
 
 

@@ -13,13 +13,19 @@ NOT_RUN = "not run"
 
 
 class ReportedFailure(Struct, frozen=True):
-    """A test that failed: its error, the place of it, the shortened text, and the phase (`when`)."""
+    """A test that failed: its error, the place of it, the shortened text, the phase, the label of a subtest."""
 
     test: str
     error: str
     place: str
     text: str
     when: str
+    subtest: str = ""
+
+    @property
+    def name(self) -> str:
+        """The id of the test with the label of the subtest: `test_a.py::test_x (case='y')`."""
+        return f"{self.test} {self.subtest}".rstrip()
 
 
 class ReportedSkip(Struct, frozen=True):
@@ -56,7 +62,7 @@ class _Collect(Struct, frozen=True, tag_field="event", tag="collect", forbid_unk
 
 
 class _Test(Struct, frozen=True, tag_field="event", tag="test", forbid_unknown_fields=True):
-    """A phase of a test. `made` is the outcome that pytest computed, `outcome` the one that was reported."""
+    """A phase of a test, or a subtest. `made` is the outcome that pytest computed, `outcome` the reported one."""
 
     id: str
     when: str
@@ -68,6 +74,7 @@ class _Test(Struct, frozen=True, tag_field="event", tag="test", forbid_unknown_f
     reason: str = ""
     module: str = ""
     text: str = ""
+    subtest: str = ""
 
 
 class _Foreign(Struct, frozen=True, tag_field="event", tag="foreign", forbid_unknown_fields=True):
@@ -97,7 +104,10 @@ _Event: TypeAlias = _Start | _Collected | _Deselected | _Collect | _Test | _Fore
 
 
 class PytestReport(Struct):
-    """The state after all lines of a report. `broken` says why the report cannot be trusted."""
+    """The state after all lines of a report. `broken` says why the report cannot be trusted.
+
+    `subtests` has the outcome of each subtest that did not pass, by the id of its test and its label.
+    """
 
     begun: bool = False
     status: int | None = None
@@ -105,6 +115,7 @@ class PytestReport(Struct):
     collected: list[str] = field(default_factory=list)
     deselected: set[str] = field(default_factory=set)
     outcomes: dict[str, str] = field(default_factory=dict)
+    subtests: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     failures: list[ReportedFailure] = field(default_factory=list)
     skipped: list[ReportedSkip] = field(default_factory=list)
@@ -165,26 +176,32 @@ def _take(folded: PytestReport, event: _Event) -> None:  # noqa: C901 - one case
             assert_never(event)
 
 
-def _skip_of(event: _Collect | _Test) -> ReportedSkip:
-    return ReportedSkip(event.id, event.place, " ".join(normalise(event.reason).split()), event.module)
+def _skip_of(event: _Collect | _Test, name: str = "") -> ReportedSkip:
+    return ReportedSkip(name or event.id, event.place, " ".join(normalise(event.reason).split()), event.module)
 
 
-def _failure(event: _Collect | _Test, error: str, when: str) -> ReportedFailure:
-    return ReportedFailure(event.id, error or "Failed", event.place, normalise(event.text), when)
+def _failure(event: _Collect | _Test, error: str, when: str, subtest: str = "") -> ReportedFailure:
+    return ReportedFailure(event.id, error or "Failed", event.place, normalise(event.text), when, subtest)
 
 
 def _take_test(folded: PytestReport, event: _Test) -> None:
-    name, when = event.id, event.when
+    name, when, subtest = event.id, event.when, normalise(event.subtest).strip()
     folded.broken = _untrusted_outcome(folded, event) or folded.broken
+    before, outcome = folded.outcomes.get(name), "xfailed" if event.xfail else "skipped"
     match event.outcome:
+        case "failed" if (before, event.made, subtest) == ("failed", "passed", ""):
+            pass  # pytest fails a test because of its subtests, which were reported before it
         case "failed":
-            folded.failures.append(_failure(event, event.raised, when))
-            folded.outcomes[name] = "failed" if when == "call" else "error"
+            outcome = "failed" if when == "call" else "error"
+            folded.failures.append(_failure(event, event.raised, when, subtest))
+            folded.outcomes[name] = outcome
         case "skipped":
-            folded.outcomes[name] = "xfailed" if event.xfail else "skipped"
-            folded.skipped.append(_skip_of(event))
-        case "passed" if when == "call":
+            folded.skipped.append(_skip_of(event, f"{name} {subtest}".rstrip()))
+            folded.outcomes[name] = before if before == "failed" else outcome
+        case "passed" if when == "call" and not (before == "failed" or (event.xfail and before == "xfailed")):
             folded.outcomes[name] = "xpassed" if event.xfail else "passed"
+    if subtest and event.outcome != "passed":
+        folded.subtests[f"{name} {subtest}"] = outcome
     if when == "teardown":
         folded.ended.add(name)
 

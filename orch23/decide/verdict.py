@@ -42,6 +42,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     headline: str = ""
     parts: tuple[str, ...] = ()
     tests: Mapping[str, str] = field(default_factory=dict)
+    subtests: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
 
     @property
@@ -148,6 +149,7 @@ def _verdict(report: PytestReport, found: tuple[Diagnostic, ...], failing: list[
         counts=dict(sorted(Counter(report.outcomes.values()).items())),
         parts=_parts(report, found, output) if found else (),
         tests=dict(sorted(report.outcomes.items())),
+        subtests=dict(sorted(report.subtests.items())),
     )
 
 
@@ -158,6 +160,8 @@ def report_json(verdict: Verdict) -> bytes:
         "passed": verdict.passed,
         "counts": dict(verdict.counts),
         "tests": dict(verdict.tests),
+        # Only if there are any, so that reports of tests without subtests stay the same.
+        **({"subtests": dict(verdict.subtests)} if verdict.subtests else {}),
         "failing": list(verdict.failing),
         "diagnostics": [{"code": d.code, "message": d.message} for d in verdict.diagnostics],
     }
@@ -205,13 +209,22 @@ def _failures(report: PytestReport) -> Iterator[Diagnostic]:
     found = [
         Diagnostic(
             "E301",
-            f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}",
+            f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}{_in_subtests(name, report)}",
             _location(failure.place),
             subject=name,
         )
         for name, failure in sorted(first.items())
     ]
     yield from _listed(found, "tests failed")
+
+
+def _in_subtests(test: str, report: PytestReport) -> str:
+    """Return the labels of the failed subtests of a test."""
+    # Not as subjects: these are in the identity of a retry, and so in the fingerprint of its request.
+    found = dict.fromkeys(one.subtest for one in report.failures if one.test == test and one.subtest)
+    labels = [*found][:_SHOWN]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f" in the subtest{'s' * (len(found) > 1)} {', '.join(labels)}{more}" if found else ""
 
 
 def _location(place: str) -> Location | None:

@@ -208,9 +208,10 @@ def _below_cwd(line: str, cwd: str) -> str:
 
 
 def failure_identity(failure: Failure) -> dict[str, Json]:
-    """Return what is equal in two equal failures: named tests and errors, else the output."""
+    """Return what is equal in two equal failures: named tests, errors, the number of subtests; else the output."""
     feedback = failure.feedback
-    return {**feedback.identity(), "excerpt": "" if feedback.failing or feedback.diagnostics else feedback.excerpt}
+    text = "" if feedback.failing or feedback.diagnostics else feedback.excerpt
+    return {**feedback.identity(), "excerpt": text, "failed_tests": failure.failed_tests}
 
 
 def _constraints(stage: Stage) -> tuple[str, ...]:

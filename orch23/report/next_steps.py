@@ -97,7 +97,7 @@ def _change(cause: LikelyCause) -> str:
 def _first_test(ended: StageFinished) -> EventProblem | None:
     """Return the failed test that the excerpt describes first, or None."""
     named = [one for one in ended.problems if one.code == "E301" and one.subject]
-    found = {ended.failure.find(f"{one.subject} ("): one for one in named}
+    found = {ended.failure.find(f"{one.subject} "): one for one in named}
     found.pop(-1, None)
     return found[min(found)] if found else None
 

@@ -118,8 +118,12 @@ class _Reporter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
-        seen = getattr(report, "orch23_seen", None)
-        if report.when == "setup" and report.outcome == "passed" and seen is not None:
+        seen, label = getattr(report, "orch23_seen", None), _label_of(report)
+        if (
+            seen is not None
+            and report.outcome == "passed"
+            and (report.when == "setup" or (label and not seen["raised"]))
+        ):
             return
         event = dict(seen or {"raised": "", "place": "", "made": "", "module": ""})
         event.update(
@@ -130,6 +134,7 @@ class _Reporter:
             xfail=hasattr(report, "wasxfail"),
             text=_cut(report.longreprtext) if report.outcome == "failed" else "",
             reason=_reason_of(report),
+            **({"subtest": label} if label else {}),
         )
         self.send(event)
 
@@ -198,6 +203,8 @@ class _Witness:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, call: Any) -> Generator[None, Any, None]:
         raised = call.excinfo
+        if isinstance(getattr(raised, "_excinfo", None), pytest.ExceptionInfo):
+            raised = raised._excinfo  # noqa: SLF001 - pytest-subtests wraps a skip of unittest twice
         answer = yield
         report = answer.get_result()
         report.orch23_seen = {
@@ -286,6 +293,14 @@ def _reason_of(report: Any) -> str:
     why = str(longrepr[2])
     prefix = "Skipped: "  # Python 3.8 has no removeprefix
     return _cut(why[len(prefix) :] if why.startswith(prefix) else why)  # noqa: FURB188
+
+
+def _label_of(report: Any) -> str:
+    """Return how pytest 9, or the plugin pytest-subtests, labels a subtest: `[message] (name=value)`; else nothing."""
+    if not hasattr(report, "context"):
+        return ""
+    label = getattr(report, "_sub_test_description", None) or report.sub_test_description
+    return " ".join(label()[:200].split())
 
 
 def _wanted_module(excinfo: Any) -> str:

@@ -108,7 +108,8 @@ class _PytestRunner(ProcessStepRunner):
             failing=verdict.failing,
             diagnostics=verdict.diagnostics,
         )
-        tests = len(verdict.failing) if verdict.headline else None
+        failed_subtests = sum(outcome == "failed" for outcome in verdict.subtests.values())
+        tests = len(verdict.failing) + failed_subtests if verdict.headline else None
         left = LeftoverFiles(result.written, result.removed, verdict)
         unfixable, cause = _unfixable(step, runner, files, report, verdict)
         if unfixable is not None:

@@ -383,3 +383,85 @@ def test_a_text_of_a_test_may_hold_half_of_a_surrogate_pair() -> None:
     whole = report(*passed(name), ids=(name,))
     assert b"\\udcff" in whole
     assert judge_pytest(0, whole, {id_without_parameters(name)}, "").passed
+
+
+# ---- subtests ------------------------------------------------------------------------------------
+
+
+def with_subtests(name: str, *labels: str, parent: str = "passed", **more: object) -> list[dict[str, object]]:
+    """Return the events of a test whose subtests with these labels fail, at one line."""
+    fields: dict[str, object] = {"raised": "AssertionError", "place": "test_a.py:3", "text": "E  assert 1", **more}
+    return [
+        *(reported(name, outcome="failed", subtest=label, **fields) for label in labels),
+        reported(name, outcome=parent, made="passed"),
+        reported(name, "teardown"),
+    ]
+
+
+def test_a_failed_subtest_fails_its_test_whatever_the_exit_code_says() -> None:
+    for exit_code in (0, 1):
+        verdict = judge_pytest(exit_code, report(*with_subtests(X, "(n=1)"), *passed(Y), status=exit_code), {X, Y}, "")
+        assert not verdict.passed
+        assert (verdict.headline, verdict.counts) == ("1 failed, 1 passed", {"failed": 1, "passed": 1})
+        assert verdict.tests == {X: "failed", Y: "passed"}
+        assert verdict.subtests == {f"{X} (n=1)": "failed"}
+
+
+@pytest.mark.parametrize("parent", ["passed", "failed", "skipped"])
+def test_the_end_of_a_test_does_not_hide_its_subtests(parent: str) -> None:
+    """pytest 9 fails the test itself at some places (with xdist), and passes it at others."""
+    verdict = judge_pytest(1, report(*with_subtests(X, "(n=1)", parent=parent), ids=(X,), status=1), {X}, "")
+    assert verdict.tests == {X: "failed"}
+    assert verdict.failing == (f"{X} AssertionError",)
+
+
+def test_each_failed_subtest_is_named() -> None:
+    labels = [f"(n={n:02})" for n in range(14)]
+    verdict = judge_pytest(1, report(*with_subtests(X, *labels), ids=(X,), status=1), {X}, "")
+    assert all(f"{X} {label}" in verdict.excerpt for label in labels), "also if they have one cause"
+    assert len(verdict.diagnostics) == 1
+    assert verdict.diagnostics[0].message.endswith(
+        "in the subtests (n=00), (n=01), (n=02), (n=03), (n=04), (n=05), (n=06), (n=07), (n=08), (n=09) and 4 more"
+    )
+
+
+def test_a_label_is_the_same_in_every_run() -> None:
+    events = with_subtests(X, "(o=<object object at 0x7f00aa11bb22>)")
+    assert [*judge_pytest(1, report(*events, ids=(X,), status=1), {X}, "").subtests] == [
+        f"{X} (o=<object object at 0xADDRESS>)"
+    ]
+
+
+def test_skips_and_expected_failures_of_subtests_are_in_the_report_and_do_not_change_their_test() -> None:
+    skips = [
+        reported(X, outcome="skipped", raised="Skipped", place="test_a.py:3", subtest="(n=1)"),
+        reported(X, outcome="skipped", raised="XFailed", place="test_a.py:4", subtest="(n=2)", xfail=True),
+    ]
+    verdict = judge_pytest(0, report(*skips, *passed(X), ids=(X,)), {X}, "")
+    assert verdict.passed
+    assert verdict.tests == {X: "passed"}
+    assert json.loads(report_json(verdict))["subtests"] == {f"{X} (n=1)": "skipped", f"{X} (n=2)": "xfailed"}
+
+
+def test_the_code_under_test_cannot_skip_a_subtest() -> None:
+    skip = reported(X, outcome="skipped", raised="Skipped", place="app.py:3", subtest="(n=1)")
+    verdict = judge_pytest(0, report(skip, *passed(X), ids=(X,)), {X}, "")
+    assert codes(verdict) == ["E305"]
+    assert verdict.diagnostics[0].subject == f"{X} (n=1)"
+
+
+def test_a_test_that_is_expected_to_fail_fails_by_its_subtests() -> None:
+    """pytest reports the test as passed unexpectedly: then a run without any test that passes would be green."""
+    failure = reported(X, outcome="skipped", raised="AssertionError", place="test_a.py:3", subtest="(n=1)", xfail=True)
+    end = [reported(X, xfail=True), reported(X, "teardown")]
+    verdict = judge_pytest(0, report(failure, *end, ids=(X,)), {X}, "")
+    assert verdict.tests == {X: "xfailed"}
+    assert codes(verdict) == ["E305"]
+
+
+def test_a_new_test_that_fails_by_its_subtests_fails() -> None:
+    assert judge_failing(1, report(*with_subtests(X, "(n=1)"), ids=(X,), status=1), {X}, "").passed
+
+
+def test_a_report_without_subtests_is_as_before() -> None:
+    assert "subtests" not in json.loads(report_json(judge_pytest(0, GREEN, {X, Y}, "")))

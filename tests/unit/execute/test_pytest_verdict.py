@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orch23.decide.verdict import report_json
 from orch23.steps.pytest.spec import PytestStep
 from tests.hostile.judging import Judge
 
@@ -189,3 +190,62 @@ def test_a_report_names_every_sandbox_directory_alike(judge: Judge) -> None:
     assert first is not None
     assert first == second
     assert b"/room/work" in first
+
+
+SUBTESTS = """\
+import pytest, unittest
+def test_cases(subtests):
+    for case in ["x", "y"]:
+        with subtests.test(case=case):
+            assert len("abc") == 4
+def test_named(subtests):
+    with subtests.test("a b"):
+        pytest.skip("later")
+    with subtests.test("known"):
+        pytest.xfail("known")
+class TestU(unittest.TestCase):
+    def test_u(self):
+        for n in (1, 2):
+            with self.subTest(n=n): self.assertEqual(n, 3)
+    def test_green(self):
+        with self.subTest(n=3): pass
+        with self.subTest(n=4): self.skipTest("no")
+"""
+
+
+def test_a_failed_subtest_fails_its_test_and_is_named(judge: Judge) -> None:
+    verdict = judge.verdict({"test_d.py": SUBTESTS})
+    assert not verdict.passed
+    assert (verdict.headline, verdict.counts) == ("2 failed, 2 passed", {"failed": 2, "passed": 2})
+    # The identity of a retry does not have the labels: its fingerprint stays that of earlier versions.
+    assert verdict.failing == ("test_d.py::TestU::test_u AssertionError", "test_d.py::test_cases AssertionError")
+    assert [one.message for one in verdict.diagnostics] == [
+        "failed with AssertionError in the subtests (n=1), (n=2)",
+        "failed with AssertionError in the subtests (case='x'), (case='y')",
+    ]
+    assert json.loads(report_json(verdict))["subtests"] == {
+        "test_d.py::TestU::test_green (n=4)": "skipped",
+        "test_d.py::TestU::test_u (n=1)": "failed",
+        "test_d.py::TestU::test_u (n=2)": "failed",
+        "test_d.py::test_cases (case='x')": "failed",
+        "test_d.py::test_cases (case='y')": "failed",
+        "test_d.py::test_named [a b]": "skipped",
+        "test_d.py::test_named [known]": "xfailed",
+    }
+    assert all(
+        f" {label} (call)" in verdict.excerpt or f" {label}\n" in verdict.excerpt for label in ("(n=1)", "(n=2)")
+    )
+
+
+def test_a_failed_subtest_fails_its_test_in_a_worker_of_xdist(judge: Judge) -> None:
+    verdict = judge.verdict({"test_d.py": SUBTESTS}, PytestStep(args=("-n1",), plugins=("xdist",)))
+    assert (verdict.headline, verdict.counts) == ("2 failed, 2 passed", {"failed": 2, "passed": 2})
+    assert verdict.failing == ("test_d.py::TestU::test_u AssertionError", "test_d.py::test_cases AssertionError")
+    assert len(verdict.subtests) == 7
+
+
+def test_many_subtests_that_pass_do_not_fill_the_report(judge: Judge) -> None:
+    many = "def test_it(subtests):\n    for n in range(300):\n        with subtests.test(n=n): pass\n"
+    one = "def test_it(subtests):\n    with subtests.test(n=0): pass\n"
+    sizes = [len(judge.report(judge.run({"test_a.py": text}, PytestStep(args=("-q",)))) or b"") for text in (one, many)]
+    assert sizes[0] == sizes[1]
