@@ -73,6 +73,7 @@ PYTEST: dict[str, Any] = {
     "trust": ["conftest.py"],
     "report": "r.json",
     "must_fail": True,
+    "provides": ["a"],
 }
 FETCH: dict[str, Any] = {
     "url": "https://example.org/a.zip",

@@ -189,6 +189,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                     live=request.live,
                     watcher=request.watcher,
                 ),
+                selection=request.selection,
                 is_isolated=lambda stage: not self._is_here(stage) or self.sandbox.choice.launcher is not None,
             ),
             committer=Committer(session),

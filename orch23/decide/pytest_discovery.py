@@ -138,7 +138,7 @@ _TEST_LIBRARIES_TEXT = """
 # Test runners, and libraries that tests use. A module of the project must not shadow them.
 _TEST_LIBRARIES = frozenset(_TEST_LIBRARIES_TEXT.split())
 
-_CODE = (".py", ".pyc", ".so", ".pyd")
+CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyd")
 # Package names that some distributions install by mistake; no test imports them.
 _NOT_LIBRARIES = frozenset({"test", "tests"})
 
@@ -148,7 +148,7 @@ def importable_modules(files: Iterable[str], folders: Collection[str]) -> Iterat
 
     A package needs its `__init__`: without one, Python prefers a library of that name. Folders are "" or end with `/`.
     """
-    for path in sorted(path for path in files if path.endswith(_CODE)):
+    for path in sorted(path for path in files if path.endswith(CODE_SUFFIXES)):
         folder, _, name = path.rpartition("/")
         module = name.partition(".")[0]
         if module == "__init__":

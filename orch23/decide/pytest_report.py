@@ -212,6 +212,8 @@ def _untrusted_outcome(folded: PytestReport, event: _Test) -> str | None:
         return f"{event.id} ran and was never collected"
     if not event.made:
         return f"the outcome of {event.id} was not made by pytest"
+    if "." in event.made:
+        return f"`{event.made}` was replaced, so that its tests may not have run"
     changed = event.made == "failed" and event.outcome != "failed"
     if changed or (event.outcome == "passed" and event.raised and not event.xfail):
         return f"{event.id} raised {event.raised or 'an error'}, and its outcome was changed to {event.outcome}"

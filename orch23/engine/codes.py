@@ -62,6 +62,14 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "any other such error ends the attempts. Correct the file, install the module, or add it to `verify.inputs`. "
         "If the stage should write the module, add it to `outputs`.",
     ),
+    "E326": (
+        "a model would supply a module that tests import",
+        "Tests, or files that they use, import a module that is not installed and that a model may write: a stub of a "
+        "library could make any test pass. Install the library. If the pipeline is to make the module, name it by a "
+        "literal output, by a directory in `outputs` (`src/app/`), or by `pytest: {provides: [app]}`. The literal "
+        "outputs of items do not count if a model made their list. A dependency of the project (pyproject.toml, "
+        "setup.cfg, requirements files) is never made by a model.",
+    ),
     "E318": (
         "a condition of the stage is not met",
         "`requires` names a file that must, or must not, exist before the stage runs. Nothing was run. Create or "

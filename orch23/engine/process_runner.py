@@ -1,7 +1,7 @@
 """Run a process of a stage as an action, and turn its outcome into a value or a failure."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from msgspec import Struct
@@ -83,6 +83,7 @@ def _is_of_tree(line: str) -> bool:
     return not named or any(not path.startswith("/") or f"{path}/".startswith(_TREE) for path in named)
 
 
+E_SUPPLIED = "E326"
 _NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
 _PATH = "check that the program exists: PATH is set by orch23, not inherited"
@@ -136,6 +137,9 @@ class Trusting(Protocol):
     def refused(self, step: "PytestStep", files: Files) -> tuple[Diagnostic, ...]:
         """Return an error for each file that must not decide the result of a test run."""
 
+    def unnamed(self) -> Iterator[Diagnostic]:
+        """Yield an error for each module that tests import in vain, whatever a model writes."""
+
     def may_be_written(self, pattern: str) -> bool:
         """Return whether a stage of the pipeline may write a path that the pattern matches."""
 
@@ -173,7 +177,8 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         # By name, so that a build of shell stages does not import pytest steps (ADR 18).
         how: ProcessHooks = load_object(step.run)
         if distrusted := how.distrusted(step, self, files):
-            return failure_of("verify_failed", distrusted)
+            # A missing library is the user's to install: no response can pass.
+            return failure_of("verify_failed", distrusted, retryable=all(one.code != E_SUPPLIED for one in distrusted))
         action = self._action(
             how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
         )

@@ -1,6 +1,7 @@
 """Decide which files may configure the tests of a pytest step: models must not make their own tests pass."""
 
 import os.path
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from orch23.engine.stage_view import StageView
 from orch23.execute.interpreters import has_installed_module
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.pipeline import ForeachStage
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.plan.nodes import WriterIndex
 from orch23.plan.planner import closure
@@ -34,10 +35,33 @@ class TestTrust(Struct, frozen=True):
     state: ProjectState
     resolved: ResolvedStage
     plan: Plan
+    is_wanted: Callable[[str], bool] = lambda _name: True
+    interpreter_of: Callable[[Stage], str] = lambda _stage: sys.executable
+    checked: dict[str, tuple[Diagnostic, ...]] = {}
 
     def refused(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
-        """Return an error for each pytest setting that a model made, and each module that hides a library's."""
-        return (*self._settings(step, files), *self._shadows(step, files))
+        """Return an error for each pytest setting of a model, and each module that hides or supplies a library's."""
+        return (*self._settings(step, files), *self._shadows(step, files), *self._supplied(step, files))
+
+    def unnamed(self) -> Iterator[Diagnostic]:
+        """Yield an error for each module that tests of this stage, or of one that reads its files, import in vain.
+
+        The tests fail before they run if a model supplies it, and without it, so no model needs to be called.
+        """
+        from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - for steps of pytest alone
+        from orch23.steps.pytest.spec import PytestStep  # noqa: PLC0415 - likewise
+
+        plan, own = self.state.plan, self.resolved.stage
+        for name in (own.name, *plan.downstream.get(own.name, ())):
+            stage = plan.nodes.get(name)
+            if isinstance(stage, Stage) and stage.runs_pytest and self.is_wanted(name):
+                # Thousands of items may have one stage that tests them.
+                if name not in self.checked:
+                    steps = [one for one in (stage.step, *stage.verify.steps) if isinstance(one, PytestStep)]
+                    where = self.interpreter_of(stage)
+                    rules = (SuppliedModules(self.state, stage, one, where) for one in steps)
+                    self.checked[name] = tuple(error for rule in rules for error in rule.planned())
+                yield from self.checked[name]
 
     def may_be_written(self, pattern: str) -> bool:
         """Return whether a stage of the pipeline may write a path that the pattern matches."""
@@ -45,13 +69,36 @@ class TestTrust(Struct, frozen=True):
 
     def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         # Many modules of one tree have the same maker.
-        is_of_model = cache(partial(_depends_on_model, self.state.plan))
+        is_of_model = cache(partial(depends_on_model, self.state.plan))
 
         def is_made_by_model(path: str) -> bool:
             maker = self._maker(path, files[path])
             return maker is not None and is_of_model(maker)
 
         yield from _shadowing_errors(step, self.resolved, files.keys(), is_made_by_model)
+
+    def _supplied(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+        from orch23.decide.pytest_discovery import CODE_SUFFIXES, import_folders, importable_modules  # noqa: PLC0415
+        from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - likewise
+
+        is_of_model = cache(partial(depends_on_model, self.state.plan))
+        of_code = {path: self._maker(path, entry) for path, entry in files.items() if path.endswith(CODE_SUFFIXES)}
+        makers = {path: one for path, one in of_code.items() if one and is_of_model(one) and not self._was_users(path)}
+        if not makers:
+            return
+        view, folders = StageView(self.state, self.resolved.stage.name), _declared_folders(step, self.resolved.stage)
+        known = importable_modules(files.keys() - makers.keys(), folders | import_folders(files))
+        # The imports of what a model made count if it is a test: another stage may have to pass it.
+        read = [path for path in files if path.endswith(".py") and (path not in makers or _is_test(path))]
+        texts = {path: view.read(path, files[path]).decode("utf-8", errors="replace") for path in read}
+        rule = SuppliedModules(self.state, self.resolved.stage, step, self.resolved.facts.interpreter)
+        yield from rule.made(makers, {module for _, module in known}, texts)
+
+    def _was_users(self, path: str) -> bool:
+        """Return whether a path had a file of the user, which a stage has edited."""
+        base = self.resolved.base.get(path)
+        is_own = base is not None and not self.state.ownership.is_known(path, base)
+        return is_own or self.state.known_originals.get(path) is not None
 
     def _settings(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         cwd = self.resolved.stage.cwd
@@ -62,7 +109,7 @@ class TestTrust(Struct, frozen=True):
             if (name.rpartition("/")[2] != _CONFTEST and name != step.config) or name in step.trust:
                 continue
             maker = self._maker(path, entry)
-            if maker is not None and _depends_on_model(self.state.plan, maker):
+            if maker is not None and depends_on_model(self.state.plan, maker):
                 message = f"is made by `{maker}`, which is a model's work, and would configure the tests that judge it"
                 hint = f"leave it out, or name it: `pytest: {{trust: [{name}]}}`"
                 yield Diagnostic("E321", message, hint=hint, subject=path)
@@ -99,10 +146,8 @@ def _shadowing_errors(
         shadowed_library,
     )
 
-    cwd = stage.stage.cwd
+    cwd, declared = stage.stage.cwd, _declared_folders(step, stage.stage)
     is_installed = partial(has_installed_module, Path(stage.facts.interpreter))
-    folders = {os.path.normpath(f"{cwd}/{folder}") for folder in step.pythonpath}
-    declared = {"" if folder == "." else f"{folder}/" for folder in folders}
     in_declared = frozenset(importable_modules(files, declared))
     found = dict.fromkeys((*sorted(in_declared), *importable_modules(files, import_folders(files) - declared)))
     of_models = frozenset(path for path, _ in found if is_of_model(path))
@@ -119,7 +164,20 @@ def _shadowing_errors(
             yield Diagnostic("E324", message, hint=hint, subject=path)
 
 
-def _depends_on_model(plan: Plan, name: str) -> bool:
+def _declared_folders(step: "PytestStep", stage: Stage) -> frozenset[str]:
+    """Return the directories of modules that the pipeline names: "" for the root, or with `/` at the end."""
+    paths = (*step.pythonpath, *filter(None, stage.env.get("PYTHONPATH", "").split(os.pathsep)))
+    folders = {os.path.normpath(f"{stage.cwd}/{path}") for path in paths}
+    return frozenset("" if folder == "." else f"{folder}/" for folder in folders)
+
+
+def _is_test(path: str) -> bool:
+    from orch23.decide.pytest_discovery import is_test_file  # noqa: PLC0415 - for steps of pytest alone
+
+    return is_test_file(path) or path.rpartition("/")[2] == _CONFTEST
+
+
+def depends_on_model(plan: Plan, name: str) -> bool:
     """Return whether a stage or one of its upstream stages calls a model."""
     nodes = (plan.nodes[one] for one in closure({name}, plan.upstream) if one in plan.nodes)
     return any("llm" in node.body if isinstance(node, ForeachStage) else is_llm(node.step) for node in nodes)

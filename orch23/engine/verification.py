@@ -68,7 +68,8 @@ class Verifier(Struct, frozen=True, kw_only=True):
         # A file that a stage of the pipeline writes may be another one in the next build.
         files = {path: entry for path, entry in given.items() if not self.runner.trust.may_be_written(path)}
         steps = (step for step in self.resolved.stage.verify.steps if isinstance(step, ProcessStep))
-        return tuple(error for step in steps for error in self.runner.unfixable(step, files))
+        found = tuple(error for step in steps for error in self.runner.unfixable(step, files))
+        return (*found, *self.runner.trust.unnamed())
 
     def _failures(self, result: Files, tree: Files, attempt: int) -> list[Failure]:
         """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""

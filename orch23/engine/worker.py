@@ -19,6 +19,7 @@ from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session, missing_input_errors
 from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.engine.verification import Verifier
+from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
@@ -29,7 +30,7 @@ from orch23.model.plan import Plan, VerifyOnly
 from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.plan.nodes import WriterIndex, writes_of
-from orch23.plan.planner import Selection
+from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage
 from orch23.resolve.slices import SliceError, take_slice
@@ -84,6 +85,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     safeguards: Safeguards
     reporter: Reporter
     is_isolated: Callable[[Stage], bool] = lambda _: True
+    selection: Selection = ALL_STAGES
+    tested: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
     # The items of a foreach share most of their inputs: each warning is given once.
     warned: set[Diagnostic] = field(default_factory=set)
 
@@ -281,7 +284,9 @@ class Worker(Struct, frozen=True, kw_only=True):
             contents=session.store.contents,
             tree=tree,
             redact=self.safeguards.secrets.redact,
-            trust=TestTrust(session.state, resolved, session.state.plan),
+            trust=TestTrust(
+                session.state, resolved, session.state.plan, self._is_wanted, self._interpreter_of, self.tested
+            ),
             report=report,
             project=partial(self._project_facts, stage),
         )
@@ -304,6 +309,12 @@ class Worker(Struct, frozen=True, kw_only=True):
             report=report,
             shown=Shown(self._own(previous, tree), self._hidden(resolved)),
         )
+
+    def _is_wanted(self, name: str) -> bool:
+        return self.selection.selects_all or name in self.selection.nodes(self.session.state.plan)
+
+    def _interpreter_of(self, stage: Stage) -> str:
+        return str(find_interpreter(stage.python, self.session.store.root, self.safeguards.network.environ))
 
     def _project_facts(self, stage: Stage) -> "ProjectFacts":
         """Return the facts that may explain a failure."""

@@ -39,7 +39,8 @@ EXECUTE_CODES: Mapping[str, tuple[str, str]] = {
     "E308": (
         "the report of pytest is incomplete or forged",
         "The process ended without a complete test report: it called os._exit, a hook changed the outcome, or "
-        "something else wrote the report. Let the tests end normally.",
+        "something else wrote the report; or a function of pytest or unittest was replaced by something other than a "
+        "plugin or a conftest.py. Let the tests end normally.",
     ),
     "E487": (
         "no worker could run a step",

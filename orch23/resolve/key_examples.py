@@ -109,6 +109,7 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "pythonpath": "[src]",
         "expect": "['tests/test_app.py::test_names']",
         "trust": "[tests/conftest.py]",
+        "provides": "[app]",
         "report": "build/report.json",
         "must_fail": "true",
     },

@@ -120,7 +120,8 @@ class SharedCacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
                     pattern=PUBLIC_KEY_PATTERN,
                     description="A public key: `ed25519:`, 44 characters of base64, and a name after a blank.",
                     extra_json_schema={
-                        "x-form": "write the line that `orch23 cache key new NAME` prints: `ed25519:BASE64 NAME`"
+                        "examples": [f"ed25519:{'A' * 43}="],  # stands for an expression
+                        "x-form": "write the line that `orch23 cache key new NAME` prints: `ed25519:BASE64 NAME`",
                     },
                 ),
             ],

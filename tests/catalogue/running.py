@@ -223,6 +223,14 @@ def test_file_with_a_syntax_error(project: Project) -> set[str]:
     return built(project, stage, {"test_a.py": "def test_a(:\n"})
 
 
+@TRIGGERS.of("E326")
+def library_that_a_model_may_supply(project: Project) -> set[str]:
+    """Verify a model's directory by a test that imports a module which is not installed and that nothing names."""
+    verify = {"inputs": ["test_a.py"], "steps": [{"pytest": {"paths": ["test_a.py"]}}]}
+    stage = {"outputs": ["src/"], "llm": {"returns": "files"}, "verify": verify}
+    return built(project, stage, {"test_a.py": "import missinglib\ndef test_a(): pass\n"})
+
+
 @TRIGGERS.of("E323")
 def verification_that_writes(project: Project) -> set[str]:
     """Let a step of verification write beside the result."""

@@ -23,8 +23,10 @@ STOP = json.dumps({"status": "error", "reason": "tax.py is not in artifacts"})
 
 
 def placed(project: Project) -> Project:
-    """Copy the template's files into a project."""
-    return templates.copied(project, "planner_coder_tester")
+    """Copy the template's files into a project. Its tasks may add a module that other tests import."""
+    made = templates.copied(project, "planner_coder_tester")
+    made.replace(PIPELINE, "packages: [stats]", "packages: [stats, numbers_]")
+    return made
 
 
 def answered(project: Project, answers: Mapping[str, str], *, tests: Mapping[str, str] | None = None) -> Project:

@@ -31,7 +31,8 @@ def generated(
     project: Project, code: dict[str, str], tests: dict[str, str], *, verify: object = None, **stage: object
 ) -> Outcome:
     """Build a stage whose model writes this code, held to these tests of the user's."""
-    steps = verify if verify is not None else [{"pytest": {"paths": ["tests"], "pythonpath": ["src"]}}]
+    own = {"paths": ["tests"], "pythonpath": ["src"], "provides": ["app", "alpha", "beta"]}
+    steps = verify if verify is not None else [{"pytest": own}]
     stages = {
         "code": {
             "outputs": ["src/"],
@@ -136,7 +137,7 @@ def test_a_module_beside_the_tests_that_hides_one_of_a_library_is_refused(projec
             "llm": {"returns": "files"},
             "verify": {
                 "inputs": ["tests/test_app.py"],
-                "steps": [{"pytest": {"paths": ["tests"], "pythonpath": ["src"]}}],
+                "steps": [{"pytest": {"paths": ["tests"], "pythonpath": ["src"], "provides": ["app"]}}],
             },
             "retry": 0,
         }
@@ -149,7 +150,7 @@ def test_a_module_beside_the_tests_that_hides_one_of_a_library_is_refused(projec
 
 
 def test_a_module_of_a_model_that_hides_one_of_the_users_is_refused(project: Project) -> None:
-    steps = [{"pytest": {"paths": ["tests"], "pythonpath": ["src", "lib"]}}]
+    steps = [{"pytest": {"paths": ["tests"], "pythonpath": ["src", "lib"], "provides": ["app"]}}]
     test = "import app, oracle\ndef test_it(): assert app.mean([1, 3]) == oracle.mean([1, 3])\n"
     own = {"tests/test_app.py": test, "lib/oracle.py": "def mean(values): return 2\n"}
     forged = {"app.py": "def mean(values): return 99\n", "oracle.py": "def mean(values): return 99\n"}

@@ -300,6 +300,43 @@ FORGERIES: dict[str, tuple[dict[str, str], str]] = {
         },
         "E301",
     ),
+    # the runner is changed in memory
+    "pytest's own function is replaced": (
+        {
+            "a.py": "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n",
+            "test_a.py": "import a\n" + RED,
+        },
+        "E308",
+    ),
+    "the code of pytest's own function is replaced": (
+        {
+            "a.py": "import _pytest.python as p\np.pytest_pyfunc_call.__code__ = (lambda pyfuncitem: True).__code__\n",
+            "test_a.py": "import a\n" + RED,
+        },
+        "E308",
+    ),
+    "a function of the runner is replaced": (
+        {
+            "a.py": "import _pytest.runner as r\nr.call_and_report = r.pytest_runtest_teardown\n",
+            "test_a.py": "import a\n" + RED,
+        },
+        "E3",
+    ),
+    "an assertion of unittest is replaced": (
+        {
+            "a.py": "import unittest\nunittest.TestCase.assertEqual = lambda *given: None\n",
+            "test_a.py": "import a, unittest\nclass TestA(unittest.TestCase):\n"
+            "    def test_it(self): self.assertEqual(1, 2)\n",
+        },
+        "E308",
+    ),
+    "pytest.raises expects anything": (
+        {
+            "a.py": "import _pytest.raises as r\nr.RaisesExc.__exit__ = lambda self, *given: True\n",
+            "test_a.py": "import a, pytest\ndef test_it():\n    with pytest.raises(KeyError): pass\n",
+        },
+        "E308",
+    ),
     "a path file": ({"a.pth": "import os; os._exit(0)\n", "test_a.py": RED}, "E301"),
 }
 
@@ -317,10 +354,6 @@ NOT_SEEN: dict[str, dict[str, str]] = {
     "an object that is equal to everything": {
         "a.py": "class Any:\n    def __eq__(self, other): return True\ndef f(): return Any()\n",
         "test_a.py": "import a\ndef test_it(): assert a.f() == 42\n",
-    },
-    "pytest's own function is replaced": {
-        "a.py": "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n",
-        "test_a.py": "import a\n" + RED,
     },
     "the code of the test is replaced": {
         "a.py": "import sys\ndef f():\n    t = sys.modules['test_b']; t.test_it.__code__ = (lambda: None).__code__\n",

@@ -39,6 +39,12 @@ class PytestDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
             "a stage downstream of one, makes; modules that hide a module of a library."
         ),
     ] = ()
+    provides: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, description="A top-level module.")], ...],
+        Meta(
+            description="Modules that a model may make and tests import, if no literal output or directory names them."
+        ),
+    ] = ()
     report: Annotated[Text | UnsetType, Meta(description="A JSON report to write. It is an output of the stage.")] = (
         UNSET
     )
@@ -68,6 +74,7 @@ def read_pytest(value: Pytest, at: Problems) -> PytestStep:
         else _paths(value.pythonpath, below.below("pythonpath")),
         expect=value.expect,
         trust=_paths(value.trust, below.below("trust")),
+        provides=value.provides,
         report=below.file("report", value.report),
         must_fail=value.must_fail,
     )

@@ -31,6 +31,8 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
     pythonpath: tuple[str, ...] = (".",)
     expect: tuple[str, ...] = ()
     trust: tuple[str, ...] = ()
+    # Not declared below: it changes no result, only whether there is one, so that a fresh stage stays fresh.
+    provides: tuple[str, ...] = ()
     report: str | None = None
     must_fail: bool = False
 
