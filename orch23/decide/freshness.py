@@ -91,6 +91,11 @@ class StageFacts(Struct, frozen=True, kw_only=True):
     pending_upstream: tuple[str, ...] = ()
     possible: tuple[Record, ...] = ()
 
+    @property
+    def ignores_records(self) -> bool:
+        """Whether the stage runs although a record may match."""
+        return self.forced or not self.cacheable
+
 
 def decide(known: StageFacts) -> Decision:
     """Return the decision. While upstream stages may still write, it holds whatever they write."""
@@ -124,7 +129,7 @@ def _edited(known: StageFacts) -> Decision:
 
 def _record_of_the_rest(known: StageFacts) -> Record | None:
     """Return the current record that all files match except the edited ones."""
-    if known.forced or not known.cacheable or known.pending_upstream:
+    if known.ignores_records or known.pending_upstream:
         return None
     for candidate in known.current:
         rest = {path: entry for path, entry in candidate.target.items() if path not in known.edited}

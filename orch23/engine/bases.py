@@ -68,8 +68,13 @@ class Bases(Struct, frozen=True):
                 seen.append(start)
                 yield start
 
-    def for_next_run(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
-        """Return the bases of a stage that has to run: the user's bytes where there are some, else those in force."""
+    def for_next_run(
+        self, name: str, in_force: Mapping[str, FileEntry], *, repeats: bool = False
+    ) -> Mapping[str, FileEntry]:
+        """Return the bases of a stage that has to run: the user's bytes where there are some, else those in force.
+
+        With `repeats`, its result is up to date and it is forced to run: it does not start from that result.
+        """
         state, stage = self.state, self.state.stage(name)
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
@@ -79,14 +84,22 @@ class Bases(Struct, frozen=True):
         # Files on disk that the stage may start from, or see before a later stage edits them.
         patterns = (*reads_of(stage), *stage.outputs) if stage.chain else reads_of(stage)
         paths = frozenset[str]().union(*map(state.store.workspace.writable_files, patterns))
-        moved = {path: self._next_base(stage, path, is_new=is_new) or in_force.get(path) for path in sorted(paths)}
-        return {
-            path: entry
-            for path, entry in {**in_force, **moved}.items()
-            if entry is not None and entry != state.incoming_version(name, path)
+        moved = {
+            path: self._next_base(stage, path, is_new=is_new, repeats=repeats) or in_force.get(path)
+            for path in sorted(paths)
         }
+        return self._moved(name, {**in_force, **moved})
 
-    def _next_base(self, stage: Stage, path: str, *, is_new: bool) -> FileEntry | None:
+    def accepted_in(self, record: Record, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+        """Return the bases of a stage that starts from the accepted edits of a record, and elsewhere as so far."""
+        edits = {path: record.outputs[path] for path in record.accepted} if self._has_base(name) else {}
+        return self._moved(name, {**in_force, **edits})
+
+    def _moved(self, name: str, starts: Mapping[str, FileEntry | None]) -> dict[str, FileEntry]:
+        incoming = self.state.incoming_version
+        return {path: entry for path, entry in starts.items() if entry is not None and entry != incoming(name, path)}
+
+    def _next_base(self, stage: Stage, path: str, *, is_new: bool, repeats: bool) -> FileEntry | None:
         """Return the file on disk if the next run starts from it; None if the base so far stays."""
         state = self.state
         if not StageView(state, stage.name).sees_chain(path) or ObsoleteFiles(state).is_obsolete(path):
@@ -95,7 +108,10 @@ class Bases(Struct, frozen=True):
         # Never to the original or the result of an earlier item: these are older than its input (ADR 19, rule 5).
         if there is None or there == start or there in self._older_versions(stage, path):
             return None
-        starts = self._starts_from(stage, path, there, start, is_new=is_new)
+        if repeats and self.state.ownership.is_known(path, there):
+            starts = self.state.ownership.is_accepted(path, there)
+        else:
+            starts = self._starts_from(stage, path, there, start, is_new=is_new)
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:

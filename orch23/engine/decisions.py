@@ -152,7 +152,8 @@ class StageDecider(Struct):
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_over(known, resolved):
             # A record of an earlier base wins: a reverted input restores its result at no cost (ADR 19, rule 2).
-            for start in bases.alternatives(name, resolved.identity, in_force):
+            others = () if known.ignores_records else bases.alternatives(name, resolved.identity, in_force)
+            for start in others:
                 state.moved_bases[name] = start
                 other = self.resolve(name)
                 if self._todays(other):
@@ -161,19 +162,23 @@ class StageDecider(Struct):
             else:
                 # `for_next_run` compares with the base in force, not with the last alternative.
                 state.moved_bases[name] = in_force
-                state.moved_bases[name] = bases.for_next_run(name, in_force)
+                state.moved_bases[name] = bases.for_next_run(name, in_force, repeats=bool(known.current))
                 if state.moved_bases[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         decision = decide(self._without_started(known))
+        if isinstance(decision, VerifyOnly) and decision.record.accepted and not decision.is_final:
+            # If the user's edit does not pass a new verification, the stage runs: it starts from the edit.
+            state.moved_bases[name] = bases.accepted_in(decision.record, name, in_force)
+            resolved = self.resolve(name)
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
         if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
         return self._owned(resolved, decision)
 
     def _may_start_over(self, known: StageFacts, resolved: ResolvedStage) -> bool:
-        """Return whether no record matches on the base in force, so that the stage may have another base."""
-        if any((known.current, known.same_core, known.pending_upstream)):
+        """Return whether no record counts on the base in force, so that the stage may have another base."""
+        if known.pending_upstream or (not known.ignores_records and (known.current or known.same_core)):
             return False
         retained = self.state.lock.retained.get(resolved.stage.name)
         if known.edited or retained is None:
@@ -182,7 +187,8 @@ class StageDecider(Struct):
             return False
         # A stage that `reset` dropped repeats its request: on another base the recorded response would not match.
         was_reset = retained.key == retained_key(resolved.key)
-        return not was_reset or (bool(retained.accepted) and self._accepted_before_reset(resolved) is None)
+        is_verified_again = not known.ignores_records and self._accepted_before_reset(resolved) is not None
+        return not was_reset or (bool(retained.accepted) and not is_verified_again)
 
     def _accepted_before_reset(self, resolved: ResolvedStage) -> VerifyOnly | None:
         """Return the decision to verify an accepted result that `reset` dropped and record it again, or None."""
@@ -200,7 +206,7 @@ class StageDecider(Struct):
     def _without_started(self, known: StageFacts) -> StageFacts:
         """Return the facts without the edits that the stage starts from: a run keeps these."""
         view = StageView(self.state, known.stage)
-        if not known.edited or (known.current and not known.pending_upstream):
+        if not known.edited or (known.current and not known.ignores_records and not known.pending_upstream):
             return known
         there = {path: self.state.store.workspace.entry(path) for path in known.edited}
         left = (p for p, entry in there.items() if entry is None or not view.has_started_from(p, entry))

@@ -256,7 +256,7 @@ class Ownership(Struct, dict=True):
     def equals_head(self, path: str, entry: FileEntry) -> bool:
         """Return whether the file on disk is this one, and HEAD has the same bytes."""
         blob = self._blob(path)
-        # Compared by bytes, not by `git status`: that runs configured filters and hooks (ADR 19, rule 8).
+        # Compared by bytes, not by `git status`: that runs configured filters and hooks (ADR 19, rule 9).
         data = self.store.workspace.read(path) if blob is not None else None
         if blob is None or data is None or digest_bytes(data) != entry.digest:
             return False

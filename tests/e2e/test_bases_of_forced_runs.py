@@ -1,0 +1,166 @@
+"""Whatever asks for a run of an llm stage, it starts from the base that ADR 19 gives."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from msgspec.structs import replace
+
+from orch23.model.llm import Response
+from tests.repository import EchoModel, Repository, ends, green, llm, pipeline, spec
+
+M = "src/m.py"
+EDIT = "# mine\n"
+
+
+@pytest.fixture
+def model() -> Iterator[EchoModel]:
+    with EchoModel().answering() as model:
+        yield model
+
+
+@pytest.fixture
+def accepted(tmp_path: Path, model: EchoModel) -> Repository:
+    """Return a project whose stage `feature` edits a file in place, with an accepted edit of the result."""
+    repository = Repository(tmp_path / "p")
+    declare(repository)
+    repository.write({"FEATURE.md": spec(f"{M}: one"), M: "# base\n"})
+    green(repository.run("build", "a.yaml"))
+    edit(repository)
+    green(repository.run("accept", "a.yaml", "feature"))
+    green(repository.run("build", "a.yaml"))
+    return repository
+
+
+def declare(repository: Repository, **more: Any) -> None:
+    repository.write(pipeline({"feature": llm(["FEATURE.md"], [M], **more)}))
+
+
+def edit(repository: Repository) -> None:
+    repository.write({M: repository.read(M) + EDIT})
+
+
+def starts_from_the_edit(repository: Repository, model: EchoModel, *argv: str) -> None:
+    before = repository.read(M)
+    assert EDIT in before
+    green(repository.run("build", "a.yaml", *argv))
+    assert model.last.base[M] == before
+    assert repository.read(M).startswith(before)
+
+
+WAYS = (("-f", "feature"), ("--resample", "feature"), ("-f", "feature", "--overwrite-edited"))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+def test_a_forced_run_starts_from_an_accepted_edit(
+    accepted: Repository, model: EchoModel, way: tuple[str, ...]
+) -> None:
+    starts_from_the_edit(accepted, model, *way)
+    assert "up to date" in accepted.run("build", "a.yaml").err
+
+
+@pytest.mark.parametrize("way", WAYS[:2], ids=" ".join)
+def test_a_forced_run_starts_from_a_committed_edit(tmp_path: Path, model: EchoModel, way: tuple[str, ...]) -> None:
+    repository = Repository(tmp_path / "p")
+    declare(repository)
+    repository.write({"FEATURE.md": spec(f"{M}: one"), M: "# base\n"})
+    repository.init()
+    green(repository.run("build", "a.yaml"))
+    edit(repository)
+    assert repository.run("build", "a.yaml", *way).code == 6
+    repository.commit()
+    starts_from_the_edit(repository, model, *way)
+
+
+def test_a_forced_run_without_an_edit_repeats_its_request(tmp_path: Path, model: EchoModel) -> None:
+    repository = Repository(tmp_path / "p")
+    declare(repository)
+    repository.write({"FEATURE.md": spec(f"{M}: one"), M: "# base\n"})
+    repository.init()
+    green(repository.run("build", "a.yaml"))
+    repository.commit()
+    made = repository.read(M)
+    green(repository.run("build", "a.yaml", "-f", "feature"))
+    assert len(model.calls) == 1, "the response is recorded"
+    green(repository.run("build", "a.yaml", "--resample", "feature"))
+    assert model.bases(M) == ["# base\n", "# base\n"]
+    assert repository.read(M) == made
+
+
+def test_a_plan_file_of_a_forced_run_starts_from_an_accepted_edit(accepted: Repository, model: EchoModel) -> None:
+    green(accepted.run("plan", "a.yaml", "-f", "feature", "--out", "p.json"))
+    starts_from_the_edit(accepted, model, "--plan", "p.json")
+
+
+def test_a_stage_without_a_cache_starts_from_an_accepted_edit(accepted: Repository, model: EchoModel) -> None:
+    declare(accepted, cache=False)
+    starts_from_the_edit(accepted, model)
+
+
+def test_a_forced_run_after_a_reset_starts_from_an_accepted_edit(accepted: Repository, model: EchoModel) -> None:
+    green(accepted.run("reset", "a.yaml"))
+    starts_from_the_edit(accepted, model, "-f", "feature")
+
+
+def test_an_accepted_edit_that_fails_a_new_verification_is_the_base_of_the_run(
+    accepted: Repository, model: EchoModel
+) -> None:
+    declare(accepted, verify=[{"shell": f"test $(grep -c one {M}) = 2"}])
+    before = accepted.read(M)
+    green(accepted.run("build", "a.yaml"))
+    assert ends(accepted) == {"feature": "built"}
+    assert model.last.base[M] == before
+    assert accepted.read(M).startswith(before)
+
+
+def test_a_forced_item_of_a_chain_starts_from_an_accepted_edit(tmp_path: Path, model: EchoModel) -> None:
+    repository = Repository(tmp_path / "p")
+    items = [{"id": name, "files": [M], "text": name} for name in ("x", "y")]
+    stage = llm([], [M], foreach={"in": items, "key": "id", "as": "one", "order": "sequential"})
+    del stage["inputs"]
+    repository.write({**pipeline({"chain": stage}), M: "# base\n"})
+    green(repository.run("build", "a.yaml"))
+    edit(repository)
+    green(repository.run("accept", "a.yaml", "chain"))
+    for way in (("-f", "chain@y"), ("--resample", "chain@x"), ("-f", "chain")):
+        green(repository.run("build", "a.yaml", *way))
+        assert EDIT in repository.read(M), way
+
+
+@pytest.mark.parametrize("start", ["current", "baseline"])
+def test_the_next_run_after_a_failed_verification_keeps_the_edit(
+    accepted: Repository, model: EchoModel, start: str
+) -> None:
+    retry = {"max": 0, "from": start}
+    declare(accepted, verify=[{"shell": f"test $(grep -c one {M}) -ge 2"}], retry=retry)
+    green(accepted.run("build", "a.yaml"))
+    assert EDIT in accepted.read(M)
+    accepted.write({"FEATURE.md": spec(f"{M}: one or two")})
+    green(accepted.run("build", "a.yaml"))
+    assert EDIT in accepted.read(M), "also if the input changes after that"
+
+
+def test_a_forced_item_before_an_edited_one_keeps_the_edit(tmp_path: Path, model: EchoModel) -> None:
+    repository = Repository(tmp_path / "p")
+    items = [{"id": name, "files": [M], "text": name} for name in ("x", "y")]
+    stage = llm([], [M], foreach={"in": items, "key": "id", "as": "one", "order": "sequential"})
+    del stage["inputs"]
+    repository.write({**pipeline({"chain": stage}), M: "# base\n"})
+    green(repository.run("build", "a.yaml"))
+    edit(repository)
+    green(repository.run("accept", "a.yaml", "chain"))
+    complete = model.complete
+    with patch.object(EchoModel, "complete", lambda _self, request: other(complete(request))):
+        green(repository.run("build", "a.yaml", "--resample", "chain@x"))
+    assert EDIT in repository.read(M)
+
+
+def other(response: Response) -> Response:
+    """Return another response to the same request."""
+    written = json.loads(response.text)
+    for one in written["writes"]:
+        one["content"] += "# another answer\n"
+    return replace(response, text=json.dumps(written))
