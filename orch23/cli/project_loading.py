@@ -361,4 +361,5 @@ def _claims_of(project: Project) -> OtherPipelines:
         nodes = (node for node in other.stages if node.name == stage.partition("@")[0])
         return any(match_any(writes_of(node), path) for node in nodes)
 
-    return OtherPipelines(settings.root, lock_path(settings.root, project.pipeline.file), declares)
+    own_lock = lock_path(settings.root, project.pipeline.file)
+    return OtherPipelines(settings.root, own_lock, declares, project.store.records)

@@ -13,7 +13,7 @@ from orch23.engine.attempt import StageResult
 from orch23.engine.outcomes import StageOutcome
 from orch23.engine.ownership import is_proven
 from orch23.engine.protected_files import DeclaredByPlan
-from orch23.engine.session import Session
+from orch23.engine.session import LAST_LOCK, Session
 from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
@@ -86,10 +86,10 @@ class Committer(Struct, dict=True):
             self._keep_starts(resolved, record)
         # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
         elif state.trusts_lock and not is_proven(record, records):
-            records.put(record)
+            records.put(replace(record, pipeline=self.session.pipeline.file))
         todays = _with_key_of(resolved, record)
         if todays is not record:
-            records.put(todays)
+            records.put(replace(todays, pipeline=self.session.pipeline.file))
         return todays
 
     def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
@@ -222,6 +222,7 @@ class Committer(Struct, dict=True):
         self.written_lock = LockFile(records, retained)
         written = session.prior.write(self.written_lock, session.pipeline.name)
         self.written_lock_sha256 = written.sha256
+        session.store.plans.put(LAST_LOCK + session.pipeline.file, (written.sha256 or "unknown").encode(), b"1")
         if written.file is not None:
             place = session.lock_path.relative_to(session.store.root).as_posix()
             session.store.workspace.note_written_file(place, written.sha256, written.file)
@@ -247,7 +248,7 @@ class Committer(Struct, dict=True):
         name, state = resolved.stage.name, self.session.state
         # A verified claim is stored unchanged, so that the lock file stays the same (ADR 21).
         if done.claim is not None:
-            return replace(_with_key_of(resolved, done.claim), stage=name)
+            return replace(_with_key_of(resolved, done.claim), stage=name, pipeline=self.session.pipeline.file)
         originals, bases = state.originals(resolved, (*done.outputs, *done.deleted)), state.bases(name)
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.
@@ -267,6 +268,7 @@ class Committer(Struct, dict=True):
             texts=resolved.texts,
             git=self._blob_ids((*done.outputs.items(), *originals.items(), *((p, b.start) for p, b in bases.items()))),
             failed=failed,
+            pipeline=self.session.pipeline.file,
         )
         self._keep_starts(resolved, record)
         return record

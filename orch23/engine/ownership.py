@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from orch23.decide.write_protection import allows_write
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes, digest_json, git_blob_id
-from orch23.model.errors import CorruptStateError, Orch23Error
+from orch23.model.errors import CorruptStateError, Orch23Error, SafetyError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
@@ -101,6 +101,53 @@ def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex)
     )
 
 
+def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "GitFiles") -> LockFile:
+    """Return a lock file that was deleted or replaced, with what the store has of this pipeline besides (ADR 19).
+
+    These are the newest result of each stage without a record, and results whose files are on disk and have no owner.
+    """
+    found = {**lock.retained, **lock.records}
+    known = {pair for record in found.values() for pair in record.outputs.items()}
+    paths, originals, released = {path for path, _ in known}, lock.originals(), set[str]()
+
+    def on_disk(path: str) -> FileEntry | None:
+        with contextlib.suppress(SafetyError):  # a link replaced one of its folders
+            return store.workspace.entry(path)
+        return None
+
+    # The newest first; a result that is on disk as a whole was the last one, whatever is newer.
+    every = store.records.everything()[::-1]
+    for record in sorted(every, key=lambda one: any(on_disk(p) != e for p, e in one.outputs.items())):
+        if record.manifest.get("kind") == RELEASED_KIND:
+            released |= record.outputs.keys()
+        is_kept_failure = record.failed and "action_format" in record.manifest
+        # A path has one original: another one is that of a stage with this name which ended before.
+        has_same = all(originals.get(path, entry) == entry for path, entry in record.originals.items())
+        if is_kept_failure or not has_same or released & record.outputs.keys() or not _is_of(record, plan, store.root):
+            continue
+        there, is_new = {(p, e) for p, e in record.outputs.items() if on_disk(p) == e}, record.stage not in found
+        has_files = plan.is_declared(record.stage) or any(p not in paths and on_disk(p) for p in record.outputs)
+        # A file that is committed is in a clone, too: there it is a source.
+        is_left = bool(there - known) and (is_new or not git.committed([path for path, _ in there - known]))
+        if is_left or (is_new and has_files):
+            # No stage has such a name: it is dropped with the ended stages.
+            found[record.stage if is_new else f"{record.stage}@~{record.key}"] = record
+            known |= there
+            paths |= record.outputs.keys()
+            originals |= record.originals
+    parts = {failed: {n: r for n, r in found.items() if r.failed is failed} for failed in (False, True)}
+    return LockFile(parts[False], parts[True])
+
+
+def _is_of(record: Record, plan: Plan, root: Path) -> bool:
+    """Return whether a record of the store is of this pipeline, also if an earlier version or a former file made it."""
+    if record.pipeline == plan.pipeline.file:
+        return True
+    node = plan.nodes.get(record.stage) or plan.nodes.get(family_of(record.stage))
+    is_ownerless = not record.pipeline or not (root / record.pipeline).is_file()
+    return is_ownerless and node is not None and may_write_outputs_of(node, record)
+
+
 def may_write_outputs_of(node: Stage | ForeachStage, record: Record) -> bool:
     """Return whether a stage may write every path of a record: in its write scope, without protected names."""
     patterns = writes_of(node)
@@ -141,17 +188,25 @@ class OtherPipelines:
     """
 
     def __init__(
-        self, root: Path, own_lock: Path, declares: DeclaresOutput = lambda _pipeline, _stage, _path: True
+        self,
+        root: Path,
+        own_lock: Path,
+        declares: DeclaresOutput = lambda _pipeline, _stage, _path: True,
+        records: ResultIndex | None = None,
     ) -> None:
-        """Set the root of the project, the lock file of this pipeline, and the function that loads others."""
+        """Set the root of the project, the lock file of this pipeline, the function that loads others, and the records.
+
+        The records show what a pipeline owns whose lock file is missing.
+        """
         self.root = root
+        self.records = records
         self.own_lock = own_lock
         self.declares = declares
         self._declared: dict[tuple[str, str, str], bool] = {}
 
     def owner(self, path: str) -> PathOwner | None:
         """Return the owner of a path in another pipeline that still declares it as an output, or None."""
-        for claim in self._claims.get(path, ()):
+        for claim in self._claims.get(path) or self._recorded(path):
             declaration = (claim.pipeline, claim.stage, path)
             if declaration not in self._declared:
                 self._declared[declaration] = self.declares(*declaration)
@@ -163,6 +218,14 @@ class OtherPipelines:
         """Return an error for each path that a stage would write and another pipeline owns."""
         owners = ((path, self.owner(path)) for path in sorted(set(paths)))
         return tuple(_refusal(stage, path, claim) for path, claim in owners if claim is not None)
+
+    def _recorded(self, path: str) -> Iterator[PathOwner]:
+        """Yield the owner of a path by its newest record, if that is of a pipeline without a lock file."""
+        for record in self.records.owners(path)[:1] if self.records is not None else ():
+            file = self.root / record.pipeline
+            lock = file.with_suffix(".lock")
+            if record.pipeline and lock != self.own_lock and not lock.exists() and file.is_file():
+                yield PathOwner(record.pipeline, record.stage, record)
 
     @cached_property
     def _claims(self) -> dict[str, list[PathOwner]]:

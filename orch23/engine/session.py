@@ -12,7 +12,13 @@ from msgspec.structs import replace
 from orch23.checks.registry import available_checks
 from orch23.engine.decisions import FactsOf, StageDecider
 from orch23.engine.earlier_build import EarlierBuild
-from orch23.engine.ownership import GitFiles, NoGitFiles, OtherPipelines, without_impossible_records
+from orch23.engine.ownership import (
+    GitFiles,
+    NoGitFiles,
+    OtherPipelines,
+    with_lost_records,
+    without_impossible_records,
+)
 from orch23.engine.plan_walk import (
     expand_foreach,
     list_producers,
@@ -53,6 +59,8 @@ if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
     from orch23.steps.llm.spec import LLMStep
 
+LAST_LOCK = "lock "
+"""The beginning of the name under which the index has the digest of the lock file that a build wrote last."""
 # Each of them looks into up to 100 directories.
 _MOST_SUGGESTIONS = 50
 
@@ -86,6 +94,11 @@ class WholePriorState(Struct):
         digest = lock_digest(place) if self._known is None else self.sha256
         history = read_history(self.logs, self.pipeline_file, digest)
         return read_lock(place) if self._known is None else self._known.lock, history
+
+    def is_last_written(self, store: ProjectStore) -> bool:
+        """Return whether the lock file is the one that the last build of this store wrote."""
+        digest = lock_digest(lock_path(self.root, self.pipeline_file)).encode()
+        return store.plans.get(LAST_LOCK + self.pipeline_file, digest) is not None
 
     def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
         """Write the lock file.
@@ -225,6 +238,8 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     elif problems := [*_without_plan(pipeline, tools, store), *missing_input_errors(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
+    if isinstance(memory, WholePriorState) and not memory.is_last_written(store):
+        lock = with_lost_records(lock, plan, store, git or NoGitFiles())
     # A lock file comes with a clone: a forged record must not make a stage remove files that it may not write.
     lock = without_impossible_records(_with_interrupted(lock, history, store), plan, store.records)
     state = ProjectState(

@@ -142,6 +142,7 @@ class Record(Struct, frozen=True, kw_only=True):
     `texts` is the digest of everything in the prompt except the contents of inputs.
     `failed` marks a kept failure, or a record that `reset` retained: no stage is fresh by it, and it is not restored.
     It only says that orch23 wrote these bytes.
+    `pipeline` is the file of the pipeline; empty in a lock file and in records of earlier versions.
     """
 
     stage: str
@@ -158,6 +159,7 @@ class Record(Struct, frozen=True, kw_only=True):
     # A prompt with lost bytes cannot be rendered. The rest of it can still be compared by this digest (ADR 19).
     texts: str = ""
     failed: bool = False
+    pipeline: str = ""
 
 
 def same_result(one: Record, other: Record) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes
@@ -404,7 +405,7 @@ def _block(record: Record, *, failed: bool = False) -> JsonObject:
     if record.failed is not failed:
         message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
         raise ValueError(message)
-    return with_sum(record_to_json(record))
+    return with_sum(record_to_json(replace(record, pipeline="")))
 
 
 def _records(

@@ -37,6 +37,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     accepted: tuple[str, ...] = ()
     git: dict[str, _BlobId] = {}
     texts: str = ""
+    pipeline: str = ""
 
 
 def entry_to_json(entry: FileEntry) -> EntryText:
@@ -80,6 +81,7 @@ def record_to_json(record: Record) -> JsonObject:
             accepted=record.accepted,
             git=dict(record.git),
             texts=record.texts,
+            pipeline=record.pipeline,
         )
     )
 
@@ -107,6 +109,7 @@ def record_from_json(value: Json) -> Record:
         git=found.git,
         texts=found.texts,
         failed=found.failed,
+        pipeline=found.pipeline,
     )
 
 

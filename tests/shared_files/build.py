@@ -97,6 +97,9 @@ class Building(Facts):
         core = self.core_of[stage.name] = self.core(stage, inputs)
         edited = [] if self.overwrite else self.edited(stage)
         made = self._matching(stage, core)
+        if stage.family == self.forced:
+            self._force(stage, core, inputs, edited)
+            return
         if made is not None:
             edited = [p for p in edited if self.disk[p] not in (made.outputs.get(p), dict(made.start).get(p))]
             edited = [p for p in edited if p in made.outputs or (p, self.disk[p]) not in self.store.released]
@@ -124,6 +127,20 @@ class Building(Facts):
         else:
             self._run(stage, core, inputs)
 
+    def _force(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str], edited: Sequence[str]) -> None:
+        """Run a stage whatever is recorded; it starts from a user's bytes, as any other run does."""
+        records = [*self.lock.results.values(), *self.store.records]
+        matching = [m for m in records if m.core == core and same(m.start, self.in_force(stage)) and not m.failed]
+        if matching:
+            self.repeats.add(stage.name)
+            edited = [p for p in edited if all(self.disk[p] != made.outputs.get(p) for made in matching)]
+        in_place = stage.kind == "llm"
+        if edited and (not in_place or any(self._moved(stage).get(path) != self.disk[path] for path in edited)):
+            self.ends[stage.name] = "edited"
+            self.stale.add(stage.name)
+        else:
+            self._run(stage, core, inputs)
+
     def _before_reset(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
         """Return the accepted result that a reset dropped, if the stage is as it was then."""
         known = self.lock.retained.get(stage.name)
@@ -145,6 +162,9 @@ class Building(Facts):
         if not items:
             return
         path = items[0].outputs[0]
+        if items[0].family == self.forced:
+            message = "a forced chain"
+            raise UnsureError(message)
         if any(released == path for released, _ in self.store.released):
             message = "a chain on released bytes"
             raise UnsureError(message)
@@ -281,7 +301,7 @@ class Building(Facts):
             message = "bytes of a base are lost"
             raise UnsureError(message)
         question = (stage.item, tuple(sorted(inputs.items())), tuple(sorted(shown.items())))
-        if question not in self.store.responses:
+        if question not in self.store.responses or (self.resamples and stage.family == self.forced):
             self.calls.add(question)
             self.store.responses.add(question)
         self.bases[stage.name] = shown

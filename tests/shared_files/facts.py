@@ -19,13 +19,16 @@ class Facts:
         store: Store,
         in_git: Iterable[str] = (),
         overwrite: bool = False,
+        forced: str = "",
+        resamples: bool = False,
     ) -> None:
         self.pipeline, self.head, self.locks, self.store = pipeline, head, locks, store
         self.disk: Files = dict(disk)
         self.lock = locks.get(pipeline, Lock())
         self.declared, self.skipped = stages_of(disk[f"{pipeline}.yaml"])
         self.in_git = set(in_git)
-        self.overwrite = overwrite
+        self.overwrite, self.forced, self.resamples = overwrite, forced, resamples
+        self.repeats: set[str] = set()
         self.results: dict[str, Made] = {}
         self.ends: dict[str, str] = {}
         self.calls: set[tuple[Any, ...]] = set()
@@ -177,7 +180,13 @@ class Facts:
         for path in {**dict.fromkeys(p for p in self.disk if stage.covers(p)), **base}:
             if path not in self.disk or path in self.gone:
                 continue
-            if self._starts_from(stage, path, base.get(path, self.comes(stage, path)), new=new):
+            start = base.get(path, self.comes(stage, path))
+            if stage.name in self.repeats and self.makers(path, self.disk[path]):
+                # A forced run starts from a user's bytes alone: its own result is not the base of the same request.
+                starts = self.is_accepted(path) or self._has_users_bytes(path, start)
+            else:
+                starts = self._starts_from(stage, path, start, new=new)
+            if starts:
                 base[path] = self.disk[path]
         return base
 

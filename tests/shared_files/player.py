@@ -87,6 +87,27 @@ class Player(Steps):
             self._clean_build(pipeline, after)
         return True
 
+    def _forced(self, slot: str, flag: str) -> bool:
+        """Build with a stage forced: a user's bytes stay, as in any other build."""
+        found = self._home(slot)
+        if found is None:
+            return False
+        pipeline, name = found
+        if "if" in self.declared(pipeline)[name]:
+            return False
+        before, resamples = self.disk(), flag == "--resample"
+        forecast = self._foresee(pipeline, before, lambda rules: rules.build(), forced=name, resamples=resamples)
+        seen = self.orch23("build", f"{pipeline}.yaml", "-k", flag, name)
+        after = self.disk()
+        self._nothing_is_lost(pipeline, before, after, seen, forced=False)
+        self._ended_stages_revert_nothing(pipeline, before, after)
+        if forecast is not None:
+            self._as_foreseen(forecast, pipeline, before, after, seen)
+        self._learn(after, forecast, pipeline)
+        if seen.outcome.code == 0:
+            self._again(pipeline, seen, after)
+        return True
+
     def _plan(self, pipeline: str, *flags: str) -> tuple[int, dict[str, str]]:
         outcome = self.repository.run("plan", "--json", f"{pipeline}.yaml", *flags)
         if outcome.code:
@@ -224,6 +245,8 @@ class Player(Steps):
         if found is None:
             return False
         before = self.disk()
+        if f"{found[0]}.lock" not in before:
+            return False  # it needs the lock file, which a build writes
         forecast = self._foresee(found[0], before, lambda rules: rules.release(found[1]))
         seen = self.orch23("release", f"{found[0]}.yaml", found[1])
         after = self.disk()
@@ -307,7 +330,14 @@ class Player(Steps):
     # ---- the model ----
 
     def _foresee(
-        self, pipeline: str, disk: Mapping[str, str], ask: Callable[[Rules], Forecast], *, overwrite: bool = False
+        self,
+        pipeline: str,
+        disk: Mapping[str, str],
+        ask: Callable[[Rules], Forecast],
+        *,
+        overwrite: bool = False,
+        forced: str = "",
+        resamples: bool = False,
     ) -> Forecast | None:
         locks = self.known_locks(disk)
         if self.lost:
@@ -320,6 +350,8 @@ class Player(Steps):
             store=self.store,
             in_git=self.committed_texts,
             overwrite=overwrite,
+            forced=forced,
+            resamples=resamples,
         )
         try:
             return ask(rules)
@@ -381,6 +413,7 @@ class Player(Steps):
         }
         moved |= {path for path, made in owned.items() if path in made.accepted}
         adopted = {path for made in self.store.records for path in made.accepted}
+        adopted |= {path for path, _ in self.store.released}
         if moved or adopted & owned.keys():
             return
         clean = Repository(self.folder / "clean")

@@ -169,6 +169,9 @@ WEIGHTS = {
     "clean": 2,
     "release": 2,
     "keep": 4,
+    "lockless": 3,
+    "forced": 4,
+    "format": 3,
     "build": 30,
 }
 
@@ -202,7 +205,7 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
             )
         case "edit" | "break" | "delete" | "revert":
             return (kind, path)
-        case "accept" | "rename" | "drop" | "add" | "switch" | "keep" | "release":
+        case "accept" | "rename" | "drop" | "add" | "switch" | "keep" | "release" | "format":
             return (kind, slot)
         case "items":
             listed = [one for one in setup.slots if one in ("chain", "par")]
@@ -212,6 +215,10 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
             chance.shuffle(names)
             revisions = [chance.choices(REVISIONS, [5, 3, 1, 1])[0] for _ in names]
             return (kind, chance.choice(listed), tuple(zip(names, revisions, strict=True)))
+        case "lockless":
+            return (kind, "b" if setup.two and chance.random() < 0.4 else "a")
+        case "forced":
+            return (kind, slot, chance.choice(["-f", "--resample"]))
         case "commit":
             return (kind, chance.choices(["all", "outputs", "sources"], [8, 1, 1])[0])
         case "move" | "share":

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.project import Outcome
 from tests.repository import EchoModel, Repository
-from tests.shared_files.setup import SPECS, Setup, Step, item, pipeline_text, slot_of, spec_text, stage_text
+from tests.shared_files.setup import PATHS, SPECS, Setup, Step, item, pipeline_text, slot_of, spec_text, stage_text
 from tests.shared_files.values import Lock, Store
 
 # ---- what went wrong -------------------------------------------------------------------------------
@@ -62,6 +62,7 @@ class Steps:
 
     def __post_init__(self) -> None:
         """Place the project."""
+        self.taken: dict[tuple[Path, str], Lock] = {}
         self.model = EchoModel()
         self.repository = Repository(self.folder / "p")
         self.stores: dict[Path, Store] = {}
@@ -109,7 +110,7 @@ class Steps:
         for name in "ab":
             text = disk.get(f"{name}.lock")
             if text is None:
-                found[name] = Lock()
+                found[name] = self.taken.get((self.repository.root, name), Lock())
             elif text in self.locks:
                 found[name] = self.locks[text]
             else:
@@ -296,6 +297,24 @@ class Steps:
         self.written = {path: text for path, text in self.written.items() if disk.get(path) == text}
         return True
 
+    def _lockless(self, name: str) -> bool:
+        """Delete a lock file; the store of the folder knows as much, so what follows is as if it was there."""
+        text = self.disk().get(f"{name}.lock")
+        if text is None:
+            return False
+        known = self.taken[self.repository.root, name] = self.locks.get(text, Lock())
+        if known.retained:
+            self.lose("the lock file is gone after a reset: the store has only what was on disk")
+        self.repository.delete(f"{name}.lock")
+        return True
+
+    def _format(self, slot: str) -> bool:
+        """Change all outputs of a stage, as a formatter does."""
+        disk = self.disk()
+        there = [path for path in PATHS[slot] if path in disk and not disk[path].endswith("f\n")]
+        edited = [self._edit(path, "# u{} f\n") for path in there]
+        return any(edited)
+
     def _clone(self, how: str) -> bool:
         if not self.setup.git:
             return False
@@ -306,6 +325,9 @@ class Steps:
         self.stores[self.repository.root] = (
             self.store_of(former.root).copy() if how == "store" else Store(complete=False)
         )
+        if how == "store":
+            before = {name: lock for (root, name), lock in self.taken.items() if root == former.root}
+            self.taken |= {(self.repository.root, name): lock for name, lock in before.items()}
         if self.setup.transcripts:
             self.stores[self.repository.root].responses |= self.stores.get(former.root, Store()).responses
         return True

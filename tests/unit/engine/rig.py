@@ -239,6 +239,20 @@ class MemoryConversations:
         return RecordedConversation(recorded=recorded, meter=nothing, call=asking, params={}, used=asked)
 
 
+class MemoryPlans:
+    """Stored plans, each with the bytes that it was computed from."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, tuple[bytes, bytes]] = {}
+
+    def get(self, name: str, made_of: bytes) -> bytes | None:
+        known, value = self.values.get(name, (b"", b""))
+        return value if value and known == made_of else None
+
+    def put(self, name: str, made_of: bytes, value: bytes) -> None:
+        self.values[name] = made_of, value
+
+
 class MemoryStore:
     """The parts of a store. `saved` is called before and after a file is taken in: what a user does to it meanwhile.
 
@@ -252,7 +266,7 @@ class MemoryStore:
         self.exchanges = MemoryExchanges()
         self.workspace = MemoryWorkspace(files)
         self.promoter = self.sources = self
-        self.plans = None
+        self.plans = MemoryPlans()
         self.log: list[str] = []
         self.saved: Callable[[str], None] = lambda _path: None
         self.promotions: list[dict[str, FileEntry | None]] = []

@@ -194,7 +194,7 @@ def test_a_claim_that_was_found_to_hold_is_recorded_as_it_is() -> None:
     bench = Bench(stage("a"))
     claim = Record(stage="other name", key="of then", manifest={"x": 1}, outputs={"a": entry("x")})
     kept = bench.committer.keep(bench.resolved("a"), replace(bench.done(a="x"), claim=claim))
-    assert kept == replace(claim, stage="a")
+    assert kept == replace(claim, stage="a", pipeline="p.yaml")
 
 
 def test_a_record_has_the_git_ids_of_its_outputs_so_that_git_can_give_them_back() -> None:
