@@ -78,18 +78,23 @@ class Committer(Struct, dict=True):
         return record
 
     def store_trusted_record(self, resolved: ResolvedStage, record: Record) -> Record:
-        """Store a record that only the lock file or a shared cache has, if trusted. Return it with today's key."""
-        state, records = self.session.state, self.session.store.records
+        """Store a record that the lock file, a shared cache or another stage has. Return it with today's key."""
+        state, records, own = self.session.state, self.session.store.records, self.session.pipeline.file
         if state.is_shared(record):
             # Not durable at once: the cache still has it after a power cut.
-            records.add(record)
+            records.add(replace(record, pipeline=own))
             self._keep_starts(resolved, record)
         # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
         elif state.trusts_lock and not is_proven(record, records):
-            records.put(replace(record, pipeline=self.session.pipeline.file))
+            records.put(replace(record, pipeline=own))
+        # A renamed stage has its own record: without the lock file, that of its former name is of an ended stage.
+        elif is_proven(record, records) and not any(
+            one.stage == record.stage and one.pipeline in ("", own) for one in records.by_key(record.key)
+        ):
+            records.add(replace(record, pipeline=own))
         todays = _with_key_of(resolved, record)
         if todays is not record:
-            records.put(replace(todays, pipeline=self.session.pipeline.file))
+            records.put(replace(todays, pipeline=own))
         return todays
 
     def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:

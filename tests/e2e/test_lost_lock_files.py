@@ -233,6 +233,18 @@ def test_a_model_does_not_start_from_its_own_output(tmp_path: Path, model: EchoM
     assert model.bases(M) == ["# base\n", "# base\n"]
 
 
+def test_a_renamed_stage_does_not_start_from_its_own_output(tmp_path: Path, model: EchoModel) -> None:
+    repository = Repository(tmp_path / "p")
+    repository.write({**pipeline({"gen": llm(["G.md"], ["g.py"])}), "G.md": spec("g.py: one")})
+    green(repository.run("build", "a.yaml"))
+    repository.write(pipeline({"gen2": llm(["G.md"], ["g.py"])}))
+    green(repository.run("build", "a.yaml"))
+    repository.delete("a.lock")
+    repository.write({"G.md": spec("g.py: two")})
+    green(repository.run("build", "a.yaml"))
+    assert model.bases("g.py") == [None, None]
+
+
 def test_an_edit_is_not_overwritten(tmp_path: Path, model: EchoModel) -> None:
     repository = started(tmp_path)
     repository.write({M: repository.read(M) + EDIT, "FEATURE.md": spec(f"{M}: two")})

@@ -99,7 +99,7 @@ class Player(Steps):
         forecast = self._foresee(pipeline, before, lambda rules: rules.build(), forced=name, resamples=resamples)
         seen = self.orch23("build", f"{pipeline}.yaml", "-k", flag, name)
         after = self.disk()
-        self._nothing_is_lost(pipeline, before, after, seen, forced=False)
+        self._nothing_is_lost(pipeline, before, after, seen, forced=False, repeats=name)
         self._ended_stages_revert_nothing(pipeline, before, after)
         if forecast is not None:
             self._as_foreseen(forecast, pipeline, before, after, seen)
@@ -259,7 +259,14 @@ class Player(Steps):
     # ---- the invariants of a build ----
 
     def _nothing_is_lost(
-        self, pipeline: str, before: Mapping[str, str], after: Mapping[str, str], seen: Seen, *, forced: bool
+        self,
+        pipeline: str,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+        seen: Seen,
+        *,
+        forced: bool,
+        repeats: str = "",
     ) -> None:
         """I1: bytes that a user wrote or committed change only by a run that started from them, or by the rules."""
         for path in differing(before, after):
@@ -296,7 +303,8 @@ class Player(Steps):
             reported = f"{path}: {old!r} -> {new!r} ({seen.ends})"
             require(not theirs, "I1", f"the user's bytes are gone, {reported}")
             by_program = newer and any(stage.kind != "llm" for stage in covering)
-            again = by_program or self._created_again(path, old)
+            # A forced run repeats the request of its record, as a restore repeats its result.
+            again = by_program or self._created_again(path, old) or any(s.family == repeats for s in covering)
             require(not at_head or again, "I1", f"committed bytes are gone, {reported}")
             in_place = not path.startswith("build/")
             require(
@@ -389,8 +397,12 @@ class Player(Steps):
 
     def _learn(self, disk: Mapping[str, str], forecast: Forecast | None, pipeline: str) -> None:
         """Remember what the lock file that is on disk now knows."""
-        text = disk.get(f"{pipeline}.lock")
-        if forecast is None or text is None:
+        text, place = disk.get(f"{pipeline}.lock"), (self.repository.root, pipeline)
+        if forecast is None:
+            return
+        if text is None:
+            if place in self.taken:
+                self._take_lock(place, forecast.lock)
             return
         if text in self.locks and self.locks[text] != forecast.lock:
             self.counts["lock files that stand for two states"] += 1

@@ -302,11 +302,14 @@ class Steps:
         text = self.disk().get(f"{name}.lock")
         if text is None:
             return False
-        known = self.taken[self.repository.root, name] = self.locks.get(text, Lock())
-        if known.retained:
-            self.lose("the lock file is gone after a reset: the store has only what was on disk")
+        self._take_lock((self.repository.root, name), self.locks.get(text, Lock()))
         self.repository.delete(f"{name}.lock")
         return True
+
+    def _take_lock(self, place: tuple[Path, str], known: Lock) -> None:
+        self.taken[place] = known
+        if known.retained:
+            self.lose("the lock file is gone beside a reset: the store has only what was on disk")
 
     def _format(self, slot: str) -> bool:
         """Change all outputs of a stage, as a formatter does."""
