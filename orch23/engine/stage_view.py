@@ -30,10 +30,17 @@ class ObsoleteFiles(Struct, frozen=True):
         entry = None if state.owners.get(path) else state.store.workspace.entry(path)
         if entry is None:
             return False
-        having = list(filter(self._may_remove, state.locked.having(path, entry)))
+        having = list(filter(self._may_remove, self._makers(path, entry)))
         if not having or state.ownership.is_accepted(path, entry):
             return False
         return any(record.stage in state.results for record in having) or not self._is_released(path)
+
+    def _makers(self, path: str, entry: FileEntry) -> Iterable[Record]:
+        """Return the records with a file by a stage that owns its path: also a kept failure, or an earlier version."""
+        locked, known = self.state.locked, self.state.store.records.having
+        owners = {record.stage for record in locked.owning(path)}
+        found = tuple(locked.having(path, entry))
+        return found or tuple(one for one in (known(path, entry) if owners else ()) if one.stage in owners)
 
     def _may_remove(self, record: Record) -> bool:
         """Return whether the file of a record may be removed: its stage has ended, or has a newer result."""

@@ -323,3 +323,16 @@ def test_an_edit_of_an_output_of_a_program_is_not_overwritten(built: Project) ->
     delete(built)
     assert built.build().code == 6
     assert built.read("o/1.out") == "mine\n"
+
+
+def test_a_kept_failure_of_an_ended_stage_is_removed(project: Project) -> None:
+    make: dict[str, Any] = {"inputs": ["g/1"], "outputs": ["o/1.out"], "shell": "cp g/1 o/1.out", "on_failure": "keep"}
+    make["verify"] = [{"shell": "! grep -q bad o/1.out"}]
+    project.write({**document({"make": make, "sum": SUM}), "g/1": "1\n"})
+    green(project.build())
+    project.write({"g/1": "bad\n"})
+    assert project.build().code == 1
+    assert project.read("o/1.out") == "bad\n"
+    project.write(document({"sum": {**SUM, "shell": "cat o/* > sum.txt || true"}}))
+    green(project.build())
+    assert (project.exists("o/1.out"), project.read("sum.txt")) == (False, "")
