@@ -5,8 +5,8 @@ import hashlib
 import json
 import os
 import re
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,14 +15,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.digest import Json, digest_bytes
+from orch23.model.digest import Json, canonical_json, digest_bytes, is_identical
 from orch23.model.errors import CorruptStateError
 from orch23.model.parsing import JsonObject, parse_stored, to_struct
 from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
+from orch23.model.pipeline import DEFAULT_SCRATCH
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
-from orch23.store.json_text import indented_json, with_sum, without_sum
+from orch23.store.json_text import with_sum, without_sum
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.safe_files import read_file, read_regular, replace_file, walk_tree
 
@@ -88,7 +89,16 @@ def _head(path: Path, *, whole: bool = False) -> bytes:
         return b""
 
 
-LOCK_VERSION = 1
+LOCK_VERSION = 2
+# Values that a record leaves out. A constant: a block that followed from the records could change in one branch what the
+# records of another branch mean (ADR 61).
+_DEFAULTS: JsonObject = {
+    "deleted": [],
+    "exchanges": [],
+    "failed": False,
+    "manifest": {"action_format": 1, "cwd": ".", "scratch": list(DEFAULT_SCRATCH)},
+    "originals": {},
+}
 # The last entry of `records`; no stage can have this name. With it the block of every stage ends with a comma, so that
 # git can merge two branches that add stages.
 _END = "~"
@@ -97,13 +107,19 @@ _NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
 # The line break before a record, and its first line.
 _HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
-# From so many bytes on, a thread hashes while another one writes.
-_THREAD_BYTES = 1 << 20
+# Aspects that follow from contents, as those whose value is a digest do.
+_CONTENTS = ("item", "list:", "verify.list:")
+_SHA256 = lazy_pattern(r"[0-9a-f]{64}")
+_MOST_DEFAULTS = 1024  # characters
+_MOST_ERRORS = 100
 # Up to so many records are searched for one by one.
 _FEW = 16
-_EMPTY = b'{\n "orch23_lock": 1,\n "pipeline": "",\n "records": {%b\n  "~": null\n }\n}\n'
-# A value in a JSON text has no line break, so a block can be indented by replacing all line breaks.
-_BREAK, _BREAK_BELOW = "\n", "\n  "
+def _members(value: JsonObject) -> str:
+    return canonical_json(value).decode()[1:-1]
+
+
+_START = f'{{\n "orch23_lock": {LOCK_VERSION},\n "defaults": {{{_members(_DEFAULTS)}}},\n "pipeline": '
+_EMPTY = _START.encode() + b'"",\n "records": {%b\n  "~": null\n }\n}\n'
 _CONFLICT = lazy_pattern(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
 
@@ -120,6 +136,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     orch23_lock: int
     pipeline: str
     records: JsonObject
+    defaults: JsonObject = {}
     # Sorts after `records`: the functions that read a part of the file rely on it.
     retained: JsonObject = {}
 
@@ -183,9 +200,18 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str, known:
     """
     texts = {} if known is None else _texts_in(known, lock, path)
     data = b"".join(piece.encode("utf-8") for piece in _pieces(lock, pipeline_name, texts))
-    if read_file(root, path) == data:
-        return LockWrite(digest_bytes(data).sha256)
+    before = read_file(root, path)
+    if before is not None and (before == data or _is_earlier_form(before, lock, pipeline_name)):
+        return LockWrite(digest_bytes(before).sha256)
     return LockWrite(digest_bytes(data).sha256, replace_file(root, path, data, 0o644))
+
+
+def _is_earlier_form(data: bytes, lock: LockFile, pipeline_name: str) -> bool:
+    """Return whether a file of version 1 has these records: then it stays as it is, so that nothing is to be committed."""
+    with contextlib.suppress(CorruptStateError):
+        head = f'{{\n "orch23_lock": 1,\n "pipeline": {_quoted(pipeline_name)},\n'
+        return data.startswith(head.encode()) and decode_lock(data, "") == lock
+    return False
 
 
 def lock_digest(path: Path) -> str:
@@ -218,7 +244,7 @@ def _texts_in(known: KnownLock, lock: LockFile, origin: str) -> Mapping[str, str
 
 def _pieces(lock: LockFile, pipeline_name: str, texts: Mapping[str, str] = {}) -> Iterator[str]:
     """Yield the text of a lock file record by record: all records as one value take six times its memory."""
-    yield f'{{\n "orch23_lock": {LOCK_VERSION},\n "pipeline": {_quoted(pipeline_name)},\n "records": '
+    yield f'{_START}{_quoted(pipeline_name)},\n "records": '
     yield from _part({**lock.records, _END: None}, texts, failed=False)
     if lock.retained:
         yield ',\n "retained": '
@@ -236,9 +262,24 @@ def _part(records: Mapping[str, Record | None], texts: Mapping[str, str], *, fai
 
 
 def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
-    """Return the text of a record, from the line break before it."""
-    block = "null" if record is None else indented_json(_block(record, failed=failed), sort_keys=True)
-    return f"\n  {_quoted(name)}: {block.replace(_BREAK, _BREAK_BELOW)}"
+    """Return the text of a record, from the line break before it.
+
+    It has one line for what follows from the pipeline, and one for what follows from contents. The second one always
+    changes, so git shows a conflict in a record with both lines of each side (ADR 61).
+    """
+    if record is None:
+        return f"\n  {_quoted(name)}: null"
+    body, given = _block(record, failed=failed), {**_DEFAULTS, "stage": name}
+    manifest, usual = body.pop("manifest"), given.pop("manifest")
+    lines: tuple[JsonObject, JsonObject] = ({}, {})
+    for aspect in manifest.keys() | usual:
+        value = manifest.get(aspect)
+        if not is_identical(value, usual.get(aspect)):
+            is_digest = isinstance(value, str) and _SHA256.match(value) is not None
+            lines[is_digest or aspect.startswith(_CONTENTS)][aspect] = value
+    parts = ",\n    ".join(_members(line) for line in lines if line)
+    rest = {field: value for field, value in body.items() if not is_identical(value, given.get(field))}
+    return f'\n  {_quoted(name)}: {{\n   "manifest":{{{parts}}},{_members(rest)}\n  }}'
 
 
 def _quoted(text: str) -> str:
@@ -284,34 +325,11 @@ def write_lock_records(
         pieces += [old[at:start], new[first:last]]
         at = end
     pieces.append(old[at:])
-    with _hashed_beside(pieces) as sha256:
-        file = None if is_same else replace_file(root, path, pieces, 0o644)
-    return LockWrite(sha256() if before == read else "", file)
-
-
-@contextlib.contextmanager
-def _hashed_beside(pieces: Sequence[memoryview]) -> Iterator[Callable[[], str]]:
-    """Hash pieces while the block runs, many bytes in a thread; after it, the function returns the SHA-256 in hex."""
+    file = None if is_same else replace_file(root, path, pieces, 0o644)
     hasher = hashlib.sha256()
-
-    def update() -> None:
-        for piece in pieces:
-            hasher.update(piece)
-
-    thread = threading.Thread(target=update, name="orch23-hash")
-    is_big = sum(map(len, pieces)) >= _THREAD_BYTES
-    try:
-        if is_big:
-            thread.start()
-    except RuntimeError:  # the system has no thread left
-        is_big = False
-    try:
-        yield hasher.hexdigest
-    finally:
-        if is_big:
-            thread.join()
-        else:
-            update()
+    for piece in pieces:
+        hasher.update(piece)
+    return LockWrite(hasher.hexdigest() if before == read else "", file)
 
 
 def _places(data: bytes) -> Mapping[bytes, tuple[int, bool]]:
@@ -331,7 +349,7 @@ def _spans(
     data: bytes, stages: Collection[str], origin: str, *, is_known: bool = False
 ) -> Mapping[str, tuple[int, int]]:
     """Return start and end of the record of each stage, from the line break before it to the one at its end."""
-    last = data.rfind(_LAST)
+    last = data.rfind(_LAST) if data.startswith(_START.encode()) else -1
     places = _places(data) if len(stages) > _FEW else None
     spans = {}
     for stage in stages:
@@ -368,17 +386,20 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False) -> LockFile
             raise _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, hint)
         body = _parsed(data) if is_known else parse_stored(document)
         version = to_struct(body, JsonObject).get("orch23_lock")
-        if version != LOCK_VERSION:
-            message = f"the lock file has version {version!r}, but this orch23 supports version {LOCK_VERSION}"
+        if version not in (1, LOCK_VERSION):
+            message = f"the lock file has version {version!r}, but this orch23 supports versions 1 and {LOCK_VERSION}"
             hint = "use the version of orch23 that wrote it, or delete the file and build"
             raise _error(E_LOCK_VERSION, message, Location(origin, 1, 1), hint)
         form = to_struct(body, _Form)
         if _END not in form.records:
             message = "the end mark is missing"
             raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
-        content_of = _without_sum if is_known else without_sum
-        retained = _records(form.retained, origin, document, content_of)
-        return LockFile(_records(form.records, origin, document, content_of), retained)
+        # Each record gets them, so large ones would cost as much as many large records.
+        if len(_members(form.defaults)) > _MOST_DEFAULTS:
+            message = f"`defaults` has more than {_MOST_DEFAULTS} characters"
+            raise ValueError(message)  # noqa: TRY301 - as above
+        read = partial(_records, form.defaults, origin, document, _without_sum if is_known else without_sum)
+        return LockFile(read(form.records), read(form.retained))
     except ValueError as error:
         line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
@@ -409,7 +430,11 @@ def _block(record: Record, *, failed: bool = False) -> JsonObject:
 
 
 def _records(
-    blocks: Mapping[str, Json], origin: str, document: str, content_of: Callable[[Json], JsonObject]
+    defaults: JsonObject,
+    origin: str,
+    document: str,
+    content_of: Callable[[Json], JsonObject],
+    blocks: Mapping[str, Json],
 ) -> dict[str, Record]:
     found: dict[str, Record] = {}
     errors: list[Diagnostic] = []
@@ -417,12 +442,25 @@ def _records(
         if name == _END:
             continue
         try:
-            found[name] = record_from_json(content_of(block))
+            found[name] = record_from_json(content_of(_completed(name, block, defaults)))
         except ValueError as error:
             errors.append(_bad_record(origin, document, name, error))
+            if len(errors) == _MOST_ERRORS:  # the search for each place reads the file
+                break
     if errors:
         raise CorruptStateError(*errors)
     return found
+
+
+def _completed(name: str, block: Json, defaults: JsonObject) -> JsonObject:
+    """Return a record with the values that it leaves out. An aspect that is null is not in its manifest."""
+    if not defaults:
+        return to_struct(block, JsonObject)
+    body = {**defaults, "stage": name, **to_struct(block, JsonObject)}
+    given = to_struct(defaults.get("manifest", {}), JsonObject)
+    manifest = given | to_struct(body.get("manifest"), JsonObject)
+    left = {aspect for aspect in given if manifest[aspect] is None}
+    return {**body, "manifest": {aspect: manifest[aspect] for aspect in sorted(manifest) if aspect not in left}}
 
 
 def _error(code: str, message: str, location: Location, hint: str) -> CorruptStateError:

@@ -1,4 +1,5 @@
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError, ExitCode
 from orch23.model.record import Base, LockFile, Record
-from orch23.store.lock_file import decode_lock, encode_lock, read_lock, write_lock
+from orch23.store.lock_file import (
+    decode_lock,
+    encode_lock,
+    read_known_lock,
+    read_lock,
+    read_lock_records,
+    write_lock,
+    write_lock_records,
+)
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(lambda name: name != "~")
 ENTRIES = st.builds(
@@ -53,9 +62,23 @@ def lock(*records: Record) -> LockFile:
 def test_records_survive_the_lock_file(records: dict[str, Record], retained: dict[str, Record]) -> None:
     made = LockFile(records, {name: msgspec.structs.replace(one, failed=True) for name, one in retained.items()})
     text = encode_lock(made, "todo")
-    assert text == json.dumps(json.loads(text), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    assert_is_compact(json.loads(text), text)
     assert decode_lock(text.encode(), "x.lock") == made
     assert encode_lock(decode_lock(text.encode(), "x.lock"), "todo") == text
+
+
+def assert_is_compact(document: Any, text: str) -> None:
+    """Assert that records are sorted, leave out what `defaults` has, and have a first, a last and at most two lines."""
+    defaults = document["defaults"]
+    blocks = [*document["records"].items(), *document.get("retained", {}).items()]
+    for part in ("records", "retained"):
+        assert list(document.get(part, {})) == sorted(document.get(part, {}))
+    for name, block in blocks:
+        if block is not None:
+            assert not {field for field in block if block[field] == {**defaults, "stage": name}.get(field, ...)}
+            assert not [one for one in block["manifest"].items() if one in defaults["manifest"].items()]
+    assert text.count("\n") <= 8 + 4 * len(blocks)
+    assert text.endswith("\n }\n}\n")
 
 
 def test_a_missing_file_holds_no_records(tmp_path: Path) -> None:
@@ -64,6 +87,74 @@ def test_a_missing_file_holds_no_records(tmp_path: Path) -> None:
 
 def test_the_text_does_not_depend_on_the_order_of_making(tmp_path: Path) -> None:
     assert encode_lock(lock(record("b"), record("a")), "p") == encode_lock(lock(record("a"), record("b")), "p")
+
+
+FIRST_FORM = Path(__file__).parent / "formats/second.lock"
+
+
+def test_a_file_of_version_1_stays_until_a_record_changes(tmp_path: Path) -> None:
+    data = FIRST_FORM.read_bytes()
+    name = json.loads(data)["pipeline"]
+    (tmp_path / "x.lock").write_bytes(data)
+    known = read_known_lock(tmp_path / "x.lock", digest_bytes(data).sha256)
+    assert known is not None
+    for given in (None, known):
+        assert not (same := write_lock(tmp_path, "x.lock", known.lock, name, given))
+        assert same.sha256 == digest_bytes(data).sha256
+    assert (tmp_path / "x.lock").read_bytes() == data
+    changed = LockFile({**known.lock.records, "new": record("new")}, known.lock.retained)
+    assert write_lock(tmp_path, "x.lock", changed, name, known)
+    assert (tmp_path / "x.lock").read_text() == encode_lock(changed, name)
+    assert read_lock(tmp_path / "x.lock") == changed
+
+
+def test_a_part_of_a_file_of_version_1_is_left_to_who_reads_it_all(tmp_path: Path) -> None:
+    data = FIRST_FORM.read_bytes()
+    (tmp_path / "x.lock").write_bytes(data)
+    with pytest.raises(CorruptStateError):
+        read_lock_records(tmp_path / "x.lock", ["code"], data)
+    with pytest.raises(CorruptStateError):
+        write_lock_records(tmp_path, "x.lock", lock(record("code")), "p", data)
+    assert (tmp_path / "x.lock").read_bytes() == data
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", [1], 2])
+def test_a_value_is_left_out_only_if_it_is_the_same_in_every_way(value: Any) -> None:
+    one = msgspec.structs.replace(record("a"), manifest={"action_format": value, "kind": "llm"})
+    text = encode_lock(lock(one), "p")
+    found = decode_lock(text.encode(), "x.lock").records["a"].manifest
+    assert digest_json(found) == digest_json({"action_format": value, "kind": "llm"})
+
+
+def merged(base: str, ours: str, theirs: str, folder: Path) -> str:
+    """Return what git makes of two branches."""
+    for name, text in (("ours", ours), ("base", base), ("theirs", theirs)):
+        (folder / name).write_text(text)
+    command = ["git", "merge-file", "-p", "ours", "base", "theirs"]
+    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True).stdout
+
+
+def test_git_merges_changes_of_neighbours_without_a_conflict(tmp_path: Path) -> None:
+    base, ours, theirs = (
+        encode_lock(lock(record("a", one), record("b", two)), "p") for one, two in (("v1", "v1"), ("v2", "v1"), ("v1", "v2"))
+    )
+    assert decode_lock(merged(base, ours, theirs, tmp_path).encode(), "x") == lock(record("a", "v2"), record("b", "v2"))
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_conflict_in_a_record_has_the_whole_record_of_each_side(tmp_path: Path, *, declared: bool) -> None:
+    """Also if one side changed what the pipeline says and the other one did not: no line is taken from the other side."""
+    ours = record("b", "v2")
+    manifest = {**ours.manifest, "input:x": "0" * 64, **({"model": "m"} if declared else {})}
+    ours = msgspec.structs.replace(ours, manifest=manifest)
+    sides = [lock(record("a"), one, record("c")) for one in (record("b"), ours, record("b", "v3"))]
+    text = merged(*(encode_lock(one, "p") for one in sides), tmp_path)
+    assert text.count("<<<<<<< ") == 1
+    head, rest = text.split("<<<<<<< ours\n")
+    one, rest = rest.split("=======\n")
+    other, tail = rest.split(">>>>>>> theirs\n")
+    assert decode_lock((head + one + tail).encode(), "x") == sides[1]
+    assert decode_lock((head + other + tail).encode(), "x") == sides[2]
 
 
 def test_the_same_records_are_not_written_again(tmp_path: Path) -> None:
@@ -124,6 +215,13 @@ def test_every_damaged_record_is_named(tmp_path: Path) -> None:
         assert f'"{found.subject}"' in lines[found.location.line - 1]
 
 
+def test_of_very_many_damaged_records_the_first_hundred_are_named() -> None:
+    text = encode_lock(lock(*(record(f"s{number:03}") for number in range(150))), "p").replace('"sum":"', '"sum":"0')
+    with pytest.raises(CorruptStateError) as caught:
+        decode_lock(text.encode(), "x.lock")
+    assert [one.subject for one in caught.value.diagnostics] == [f"s{number:03}" for number in range(100)]
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -134,7 +232,11 @@ def test_every_damaged_record_is_named(tmp_path: Path) -> None:
         ('{"orch23_lock": 1, "pipeline": "p", "records": {}}', "E702"),
         ('{"orch23_lock": 1, "orch23_lock": 1, "pipeline": "p", "records": {"~": null}}', "E702"),
         ('{"orch23_lock": 1, "pipeline": "p", "records": {"~": NaN}}', "E702"),
-        ('{"orch23_lock": 2, "pipeline": "p", "records": {"~": null}}', "E704"),
+        ('{"orch23_lock": 3, "pipeline": "p", "records": {"~": null}}', "E704"),
+        ('{"orch23_lock": 2, "pipeline": "p", "records": {}}', "E702"),
+        ('{"orch23_lock": 2, "defaults": [], "pipeline": "p", "records": {"~": null}}', "E702"),
+        ('{"orch23_lock": 2, "defaults": {"manifest": 1}, "pipeline": "p", "records": {"a": {}, "~": null}}', "E703"),
+        ('{"orch23_lock": 2, "defaults": {"texts": "%s"}, "pipeline": "p", "records": {"~": null}}' % (2000 * "x"), "E702"),
         ('{"pipeline": "p"}', "E704"),
     ],
 )

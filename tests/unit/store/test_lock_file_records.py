@@ -112,7 +112,7 @@ def test_a_known_file_that_somebody_has_formatted_is_written_anew(tmp_path: Path
         ('\n  "b": {\n', '\n  "b": { \n'),
         ('"b": {', '"bb": {'),
         ('"a": {', '"b": {'),
-        ('"sum": "', '"sum": "0'),
+        ('"sum":"', '"sum":"0'),
         ('  "~": null\n', ""),
     ],
 )
