@@ -6,10 +6,12 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide.request_difference import differing_parts, first_difference
 from orch23.model.diagnostic import Diagnostic
@@ -37,6 +39,15 @@ from orch23.store.safe_files import (
 
 # Version 2 added `api` to the fingerprint (ADR 7).
 EXCHANGE_VERSION = 2
+# In transcripts, a longer text is a file of its own, and `sha256:DIGEST` in its place. So no text that is in its place
+# looks like that (ADR 61).
+TRANSCRIPT_VERSION = 3
+TEXTS_FOLDER = "texts"
+_LONGEST_TEXT = 64
+_SYSTEM = ("system", "sent_system")
+_TEXT = lazy_pattern(r"sha256:([0-9a-f]{64})", re.ASCII)
+# The characters of all texts of an exchange, with those that are there twice.
+_MOST_CHARACTERS = 1 << 26
 _CONFLICT = lazy_pattern(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
 _MERGED = "it has the conflict markers of a merge"
 _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"
@@ -51,6 +62,10 @@ class ExchangeFile(Struct, frozen=True):
     path: Path
     put_ns: int
     size_bytes: int
+
+
+class _Lines(Struct, frozen=True):
+    lines: tuple[str, ...] = ()
 
 
 class _StageOnly(Struct, frozen=True):
@@ -108,7 +123,7 @@ class Exchanges:
             self._write(self._local(exchange.fingerprint), data, PRIVATE_FILE_MODE)
             committed = self._committed(exchange.fingerprint, transcripts)
             if committed:
-                self._write(committed, data, 0o644)
+                self._write(committed, self._transcript(exchange, committed.parent), 0o644)
         self._share(exchange)
 
     def put_later(self, exchange: Exchange, transcripts: str | None) -> None:
@@ -122,6 +137,8 @@ class Exchanges:
 
     def write_later(self) -> None:
         """Write the changes of `put_later`. A power cut leaves each file as it was or as it is now."""
+        if self._later:
+            make_folder(self._folder, PRIVATE_FOLDER_MODE)
         with (
             self._writing,
             StagedFiles(self._folder, self._folder) as local,
@@ -134,7 +151,8 @@ class Exchanges:
                 path = self._local(exchange.fingerprint).relative_to(self._folder)
                 local.add(path.as_posix(), data, PRIVATE_FILE_MODE)
                 if (place := self._committed(exchange.fingerprint, transcripts)) is not None:
-                    committed.add(place.relative_to(self._root).as_posix(), data, 0o644)
+                    text = self._transcript(exchange, place.parent)
+                    committed.add(place.relative_to(self._root).as_posix(), text, 0o644)
             local.commit()
             committed.commit()
             for exchange, transcripts in later:
@@ -249,6 +267,48 @@ class Exchanges:
     def _original(self, digest: Digest, transcripts: str | None) -> Path:
         return (self._root / transcripts if transcripts else self._folder) / ORIGINALS_FOLDER / _checked(digest.sha256)
 
+    def _transcript(self, exchange: Exchange, folder: Path) -> bytes:
+        """Write the long texts of an exchange to the transcripts, and return the text of its own file."""
+
+        def shortened(text: str) -> str:
+            if len(text) <= _LONGEST_TEXT:
+                return text
+            sha256 = digest_bytes(text.encode()).sha256
+            body: JsonObject = {"lines": text.split("\n"), "orch23_exchange": TRANSCRIPT_VERSION}
+            self._write(_text_file(folder, sha256), f"{escape_hidden(indented_json(body))}\n".encode(), 0o644)
+            return f"sha256:{sha256}"
+
+        return exchange_text(_with_texts(exchange, shortened), TRANSCRIPT_VERSION).encode()
+
+    def _whole(self, folder: Path, exchange: Exchange) -> Exchange:
+        """Return an exchange of the transcripts with its long texts.
+
+        Raises:
+            ValueError: one of them is missing or damaged, or they are too long.
+
+        """
+        known: dict[str, str] = {}
+        left = _MOST_CHARACTERS
+
+        def whole(text: str) -> str:
+            nonlocal left
+            found = _TEXT.fullmatch(text)
+            if found is None:
+                return text
+            if text not in known:
+                data = self._bytes(_text_file(folder, found[1]), committed=True) or b"{}"
+                known[text] = "\n".join(to_struct(parse_stored(data), _Lines).lines)
+                if digest_bytes(known[text].encode("utf-8", "replace")).sha256 != found[1]:
+                    message = f"its {TEXTS_FOLDER}/{found[1]}.json is missing or damaged"
+                    raise ValueError(message)
+            left -= len(known[text])
+            if left < 0:
+                message = f"its texts have more than {_MOST_CHARACTERS:,} characters"
+                raise ValueError(message)
+            return known[text]
+
+        return _with_texts(exchange, whole)
+
     def _all(self, transcripts: str | None) -> Iterator[Exchange]:
         seen: set[str] = set()
         for path, committed in self._paths(transcripts):
@@ -270,7 +330,7 @@ class Exchanges:
                 self._report(path, "it is a folder", committed=True)
             return None
         try:
-            exchange = parse_exchange(data)
+            exchange = parse_exchange(data, partial(self._whole, path.parent) if committed else None)
         except ValueError as error:
             merged = _CONFLICT.search(data) is not None
             self._report(path, _MERGED if merged else str(error), committed=committed, merged=merged)
@@ -309,13 +369,33 @@ class Exchanges:
         return read_file(self._root, path.relative_to(self._root).as_posix()) if committed else read_regular(path)
 
 
-def exchange_text(exchange: Exchange) -> str:
+def exchange_text(exchange: Exchange, version: int = EXCHANGE_VERSION) -> str:
     """Return the text of an exchange: indented JSON with sorted keys and a checksum, for reviews and diffs."""
-    return escape_hidden(indented_json(with_sum(_body_of(exchange)), sort_keys=True)) + "\n"
+    return escape_hidden(indented_json(with_sum(_body_of(exchange, version)), sort_keys=True)) + "\n"
 
 
-def _body_of(exchange: Exchange) -> JsonObject:
-    body = {"orch23_exchange": EXCHANGE_VERSION, **from_struct(exchange)}
+def _with_texts(exchange: Exchange, change: Callable[[str], str]) -> Exchange:
+    """Return an exchange with other texts: of the messages, the system prompts, the response and the files."""
+
+    def changed(value: Json) -> Json:
+        return change(value) if isinstance(value, str) else value
+
+    request = {name: changed(value) if name in _SYSTEM else value for name, value in exchange.request.items()}
+    for name in ("messages", "sent"):
+        if isinstance(turns := request.get(name), list | tuple):
+            request[name] = [
+                {**one, "content": changed(one.get("content"))} if isinstance(one, Mapping) else one for one in turns
+            ]
+    files = {path: None if text is None else change(text) for path, text in exchange.files.items()}
+    return replace(exchange, request=request, response=change(exchange.response), files=files)
+
+
+def _text_file(folder: Path, sha256: str) -> Path:
+    return folder / TEXTS_FOLDER / f"{sha256}.json"
+
+
+def _body_of(exchange: Exchange, version: int) -> JsonObject:
+    body = {"orch23_exchange": version, **from_struct(exchange)}
     usage = from_struct(exchange.usage)
     # Left out if nothing is counted: files of earlier versions do not have it.
     if not exchange.usage.cache_write_1h_tokens:
@@ -323,23 +403,24 @@ def _body_of(exchange: Exchange) -> JsonObject:
     return {**body, "duration_s": float(exchange.duration_s), "usage": usage}
 
 
-def parse_exchange(data: bytes) -> Exchange:
-    """Return the exchange of a file's bytes.
+def parse_exchange(data: bytes, whole: Callable[[Exchange], Exchange] | None = None) -> Exchange:
+    """Return the exchange of a file's bytes; `whole` gives one of the transcripts its texts.
 
     Raises:
         ValueError: the bytes are not those that `exchange_text` returned.
 
     """
     body = without_sum(parse_stored(data))
-    if body.get("orch23_exchange") != EXCHANGE_VERSION:
-        message = f"has version {body.get('orch23_exchange')!r}"
+    version = body.get("orch23_exchange")
+    if version != EXCHANGE_VERSION and (whole is None or version != TRANSCRIPT_VERSION):
+        message = f"has version {version!r}"
         raise ValueError(message)
     exchange = to_struct(body, Exchange)
     # msgspec ignores unknown fields, and takes defaults for those that are missing.
-    if digest_json(_body_of(exchange)) != digest_json(body):
+    if digest_json(_body_of(exchange, version)) != digest_json(body):
         message = "is not valid: it lacks a field, or has an unknown one"
         raise ValueError(message)
-    return exchange
+    return exchange if whole is None or version == EXCHANGE_VERSION else whole(exchange)
 
 
 def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:

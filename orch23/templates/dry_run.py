@@ -1,7 +1,7 @@
 """Compute what `init` and `template update` would change."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from orch23.templates.changes import (
     NEW_SUFFIX,
     ChangeKind,
     MergeFunctions,
+    NotAFile,
     TemplateChange,
     TemplateFile,
     init_changes,
@@ -26,6 +27,7 @@ from orch23.templates.rendering import RenderedTemplate, RenderRequest, fetched_
 from orch23.templates.source import TemplateSource, find_source
 
 _PREFIX, _SUFFIX = ".orch23-", ".answers.yml"
+_PIPELINE = r"[\w./-]+\.ya?ml"
 _LINE = "^{}: *['\"]?([^'\"\n]*)['\"]?$"
 
 
@@ -136,6 +138,28 @@ def marker_changes(root: Path) -> tuple[TemplateChange, ...]:
         return ()
     file = TemplateFile(b"# This folder is the root of an orch23 project: all paths start from here.\n")
     return (TemplateChange(path=marker, kind=ChangeKind.CREATE, after=file),)
+
+
+def attribute_changes(root: Path, changes: Collection[TemplateChange]) -> tuple[TemplateChange, ...]:
+    """Return the change of `.gitattributes` for lock files and transcripts; none if it has them."""
+    path = ".gitattributes"
+    before = read_paths(root, [path])[path] or TemplateFile(b"")
+    if isinstance(before, NotAFile) or any(one.path == path for one in changes):
+        return ()
+    files = {one.path: file for one in changes if isinstance(file := one.after or one.before, TemplateFile)}
+    pipelines = sorted(one for one in files if re.fullmatch(_PIPELINE, one) and b"\nstages:" in files[one].data)
+    patterns = [f"/{one.rpartition('.')[0]}.lock" for one in pipelines]
+    # The last line that matches decides: originals are bytes of the user, which git must not convert.
+    lines = [f"{one} linguist-generated text eol=lf" for one in (*patterns, "**/*.transcripts/**")]
+    lines.append("**/*.transcripts/originals/** -text")
+    data = before.data.decode("utf-8", "surrogateescape")
+    known = {line.partition(" ")[0] for line in data.splitlines()}
+    added = "".join(f"{line}\n" for line in lines if line.partition(" ")[0] not in known)
+    if not added:
+        return ()
+    text = f"{data}{'' if data.endswith(chr(10)) or not data else chr(10)}{added}"
+    after = replace(before, data=text.encode("utf-8", "surrogateescape"))
+    return (TemplateChange(path=path, kind=ChangeKind.MERGE if data else ChangeKind.CREATE, after=after),)
 
 
 def _read_answers(root: Path, name: str) -> bytes:

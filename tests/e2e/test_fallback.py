@@ -68,7 +68,7 @@ def built(outcome: Outcome) -> Outcome:
 
 
 def exchanges(project: Project) -> list[dict[str, str]]:
-    found = [json.loads(path.read_text()) for path in (project.root / "recorded").rglob("*.json")]
+    found = [json.loads(path.read_text()) for path in (project.root / "recorded").glob("*.json")]
     return [one["request"] for one in found]
 
 

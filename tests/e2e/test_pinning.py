@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.llm import Exchange
-from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
+from orch23.store.exchanges import Exchanges, exchange_text
 from tests.e2e.pipelines import ROOT, calls, ends, green, pipeline, prompt
 from tests.project import Outcome, Project, files_answer, scripted
 
@@ -93,6 +93,18 @@ def clone(project: Project, root: Path, *, lock: bool = True) -> Project:
     return found
 
 
+def transcripts(project: Project) -> list[Path]:
+    """Return the files of the transcripts, without those of their texts."""
+    return sorted((project.root / "heard").glob("*.json"))
+
+
+def transcript(path: Path) -> Exchange:
+    """Return the exchange of a file of the transcripts, with its texts."""
+    found = Exchanges(path.parent / "none", path.parents[1]).get(path.stem, "heard")
+    assert found is not None
+    return found
+
+
 def asked_by(project: Project, act: Callable[[], Outcome]) -> list[str]:
     """Return who was asked while something was done."""
     before = len(calls(project))
@@ -151,9 +163,7 @@ def test_two_builds_of_one_transcript_are_alike_to_the_byte(
     assert one.files()["out/two.txt"] == project.files()["out/two.txt"]
     assert happened(one) == happened(two)
     assert calls(one) == calls(two) == []
-    assert [p.read_bytes() for p in sorted((one.root / "heard").iterdir())] == [
-        p.read_bytes() for p in sorted((project.root / "heard").iterdir())
-    ], "a replay writes into no transcript"
+    assert one.files("heard") == project.files("heard"), "a replay writes into no transcript"
 
 
 @pytest.mark.slow
@@ -314,7 +324,7 @@ def test_resampling_asks_again_each_time_and_a_clone_gets_the_last(project: Proj
         other = clone(project, tmp_path / f"lock-{lock}", lock=lock)
         green(other.build("--replay"))
         assert other.read("a.txt") == "a 2\n"
-    kept = [parse_exchange(path.read_bytes()) for path in (project.root / "heard").glob("*.json")]
+    kept = [transcript(path) for path in transcripts(project)]
     assert sorted((one.request["sample"], one.superseded) for one in kept) == [(0, True), (1, True), (2, False)]
 
 
@@ -428,8 +438,8 @@ def test_offline_answers_by_hand_go_on(project: Project) -> None:
 
 
 def test_a_secret_in_a_recorded_prompt_is_not_reported_with_the_difference(built: Project) -> None:
-    path = next(p for p in (built.root / "heard").iterdir() if json.loads(p.read_text())["stage"] == "plan")
-    kept = parse_exchange(path.read_bytes())
+    path = next(p for p in transcripts(built) if json.loads(p.read_text())["stage"] == "plan")
+    kept = transcript(path)
     secret = "abcdef0123456789-very-secret"
     request = {**kept.request, "messages": [{"role": "user", "content": f"plan\n{secret}\n"}]}
     forget(built)
@@ -461,15 +471,15 @@ def test_a_plan_knows_which_stages_ask_no_one(built: Project) -> None:
 
 def test_killed_between_the_answer_and_its_judgement_the_next_build_takes_the_answer(project: Project) -> None:
     build_and_die(write(project), "plan")
-    (kept,) = (project.root / "heard").iterdir()
-    assert parse_exchange(kept.read_bytes()).outcome == "pending"
+    (kept,) = transcripts(project)
+    assert transcript(kept).outcome == "pending"
     green(project.build("-j1"))
     assert calls(project) == ASKED
-    assert parse_exchange(kept.read_bytes()).outcome == "accepted"
+    assert transcript(kept).outcome == "accepted"
 
 
 def test_a_transcript_with_the_marks_of_a_merge_stops_the_build_by_name(built: Project) -> None:
-    path = min((built.root / "heard").iterdir())
+    path = min(transcripts(built))
     path.write_text(f"<<<<<<< HEAD\n{path.read_text()}=======\n{path.read_text()}>>>>>>> theirs\n")
     forget(built)
     outcome = built.build("-j1", "-k")
@@ -480,7 +490,7 @@ def test_a_transcript_with_the_marks_of_a_merge_stops_the_build_by_name(built: P
 
 def test_transcripts_are_sorted_whole_and_one_a_request(built: Project) -> None:
     outcomes = []
-    for path in (built.root / "heard").iterdir():
+    for path in transcripts(built):
         body = json.loads(path.read_text())
         assert list(body) == sorted(body)
         assert path.stem == body["fingerprint"]
@@ -494,8 +504,8 @@ def test_transcripts_are_sorted_whole_and_one_a_request(built: Project) -> None:
 
 
 def test_the_committed_answer_is_taken_before_the_local_one(built: Project) -> None:
-    path = next(p for p in (built.root / "heard").iterdir() if json.loads(p.read_text())["stage"] == "plan")
-    body = parse_exchange(path.read_bytes())
+    path = next(p for p in transcripts(built) if json.loads(p.read_text())["stage"] == "plan")
+    body = transcript(path)
     path.write_text(exchange_text(replace(body, response="from a colleague\n")))
     green(built.build("-j1", "--force", "plan", "plan"))
     assert built.read("plan.txt") == "from a colleague\n"

@@ -32,6 +32,7 @@ from orch23.templates.codes import FILES_EXIST, MERGE_CONFLICT
 from orch23.templates.dry_run import (
     AnswerOptions,
     TemplateDryRun,
+    attribute_changes,
     dry_run_init,
     dry_run_update,
     marker_changes,
@@ -67,7 +68,8 @@ def write_template(console: Console, planned: TemplateDryRun, root: Path, *, dry
 
     The `first` time, nothing is written if one of the files exists.
     """
-    changes = (*(marker_changes(root) if first else ()), *planned.changes)
+    markers = (*(marker_changes(root) if first else ()), *attribute_changes(root, planned.changes))
+    changes = (*markers, *planned.changes)
     _show_changes(console, planned, changes, root)
     # All or nothing: half of a template would not run.
     if first and planned.of(ChangeKind.CONFLICT):

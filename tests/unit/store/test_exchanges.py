@@ -1,8 +1,10 @@
+import json
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.llm import Exchange, ExchangeOutcome, Message, Request, StopReason, Usage
+from orch23.model.paths import is_own_file
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -124,7 +127,108 @@ def test_the_local_copy_is_for_its_owner_alone(exchanges: Exchanges, tmp_path: P
     committed = tmp_path / "pipelines" / "t" / f"{one.fingerprint}.json"
     assert local.stat().st_mode & 0o777 == 0o600
     assert committed.stat().st_mode & 0o777 == 0o644
-    assert local.read_bytes() == committed.read_bytes()
+    assert parse_exchange(local.read_bytes()) == one
+
+
+LONG = "Write it.\n\ta line\r\nanother \u202e one\n" * 9
+
+
+def conversation(exchanges: Exchanges, folder: str = "t") -> list[Exchange]:
+    """Record three attempts, of which each one sends the texts of the one before it again."""
+    messages = [{"role": "user", "content": LONG}]
+    found = []
+    for number in range(3):
+        parts = {**request().parts(), "system": f"Rules.{LONG}", "messages": [*messages], "sent": [*messages]}
+        one = replace(exchange(), fingerprint=f"{number}" * 64, request=parts, response=f"{number} {LONG}")
+        exchanges.put(one, folder)
+        messages += [{"role": "assistant", "content": one.response}, {"role": "user", "content": f"{number} failed"}]
+        found.append(one)
+    return found
+
+
+def test_transcripts_have_each_long_text_once_and_give_it_back(exchanges: Exchanges, tmp_path: Path) -> None:
+    made = conversation(exchanges)
+    written = sorted((tmp_path / "t").rglob("*.json"))
+    texts = [path for path in written if path.parent.name == "texts"]
+    assert len(texts) == 5, "the system prompt, the prompt and three responses"
+    escaped = json.dumps("\ta line\r").strip('"')
+    assert sum(path.read_text().count(f'"{escaped}"') for path in written) == len(texts) * 9
+    assert "\u202e" not in "".join(path.read_text() for path in written)
+    other = Exchanges(tmp_path / "elsewhere", tmp_path)
+    assert [other.get(one.fingerprint, "t") for one in made] == made
+    assert all(is_own_file(path.relative_to(tmp_path).as_posix(), path.read_bytes) for path in written)
+
+
+def test_transcripts_with_other_line_breaks_are_read(exchanges: Exchanges, tmp_path: Path) -> None:
+    made = conversation(exchanges)
+    for path in (tmp_path / "t").rglob("*.json"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    other = Exchanges(tmp_path / "elsewhere", tmp_path)
+    assert [other.get(one.fingerprint, "t") for one in made] == made
+
+
+def test_transcripts_of_the_version_before_are_read_and_written_again_only_with_a_change(
+    exchanges: Exchanges, tmp_path: Path
+) -> None:
+    one = replace(exchange(), response=LONG)
+    path = tmp_path / "t" / f"{one.fingerprint}.json"
+    path.parent.mkdir()
+    path.write_text(exchange_text(one))
+    assert exchanges.get(one.fingerprint, "t") == one
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+    changed = replace(one, outcome="accepted")
+    exchanges.put_later(changed, "t")
+    exchanges.write_later()
+    assert Exchanges(tmp_path / "elsewhere", tmp_path).get(one.fingerprint, "t") == changed
+    assert LONG.split("\n")[0] not in path.read_text()
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 71])
+def test_a_text_that_looks_like_a_digest_is_a_text(exchanges: Exchanges, tmp_path: Path, length: int) -> None:
+    text = f"sha256:{'0' * 64}"[-length:]
+    one = replace(exchange(), response=text, files={"a": text, "b": None, "c": ""})
+    exchanges.put(one, "t")
+    assert Exchanges(tmp_path / "elsewhere", tmp_path).get(one.fingerprint, "t") == one
+
+
+@pytest.mark.parametrize(
+    "content", [None, "{", "[]", '{"lines": [1]}', '{"lines": ["another"]}', '{"lines": ["\\ud800"]}', "[" * 100_000]
+)
+def test_a_text_that_is_missing_or_damaged_is_reported(
+    exchanges: Exchanges, tmp_path: Path, content: str | None
+) -> None:
+    one = replace(exchange(), response=LONG)
+    exchanges.put(one, "t")
+    (text,) = (tmp_path / "t/texts").iterdir()
+    text.unlink()
+    if content is not None:
+        text.write_text(content)
+    with pytest.raises(CorruptStateError, match=f"the transcript t/{one.fingerprint}.json is damaged"):
+        exchanges.get(one.fingerprint, "t")
+
+
+def test_the_texts_of_a_hostile_transcript_are_read_once_each_and_limited(exchanges: Exchanges, tmp_path: Path) -> None:
+    one = replace(exchange(), response=LONG, files={str(number): LONG for number in range(50)})
+    exchanges.put(one, "t")
+    with patch.object(Exchanges, "_bytes", autospec=True, side_effect=Exchanges._bytes) as read:
+        assert exchanges.get(one.fingerprint, "t") == one
+    assert read.call_count == 2
+    with (
+        patch("orch23.store.exchanges._MOST_CHARACTERS", 40 * len(LONG)),
+        pytest.raises(CorruptStateError, match="have more than"),
+    ):
+        exchanges.get(one.fingerprint, "t")
+
+
+def test_a_local_exchange_has_all_its_texts(exchanges: Exchanges, tmp_path: Path) -> None:
+    """The store of a user needs no transcripts, which may change with each branch."""
+    (one, *_) = conversation(exchanges)
+    shutil.rmtree(tmp_path / "t")
+    assert exchanges.get(one.fingerprint, None) == one
+    shared = tmp_path / "t" / f"{one.fingerprint}.json"
+    conversation(exchanges)
+    with pytest.raises(ValueError, match="has version 3"):
+        parse_exchange(shared.read_bytes())
 
 
 def test_the_transcripts_are_read_first_and_either_place_is_enough(exchanges: Exchanges) -> None:
