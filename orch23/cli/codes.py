@@ -116,8 +116,8 @@ CLI_CODES: Mapping[str, tuple[str, str]] = {
     "W671": (
         "a pipeline cannot be planned",
         "`orch23 gc` keeps what the current plan of every pipeline needs, and cannot plan this one. It keeps what "
-        "its lock file and its last run need; the next build makes other data again. `orch23 validate PIPELINE` "
-        "reports the errors.",
+        "its lock file and its last run need, and all transcripts; the next build makes other data again. "
+        "`orch23 validate PIPELINE` reports the errors.",
     ),
 }
 

@@ -1,12 +1,15 @@
 """What `gc` keeps: the limits of `--keep`, and what lock files, runs and plans need."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-from orch23.cli.project_loading import ProjectSettings, open_project, open_read_session
-from orch23.engine.dry_run import preview
-from orch23.engine.session import lock_path
+from msgspec.structs import replace
+
+from orch23.cli.project_loading import Project, ProjectSettings, open_project, open_read_session
+from orch23.engine.dry_run import Preview, preview
+from orch23.engine.session import Session, lock_path
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, Orch23Error, UsageError
 from orch23.model.event import StageDecided, StageFinished, StageStarted, StageWithheld
@@ -21,6 +24,9 @@ _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?([mhdw])", re.ASCII)
 _POWERS = "BKMGT"
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _NS = 1_000_000_000
+ReplayNeeds: TypeAlias = Callable[[Project, Session, Preview], GcRoots]
+"""Return what a replay of a pipeline needs."""
+
 _WITH_KEY = (StageDecided, StageStarted, StageWithheld, StageFinished)
 
 
@@ -79,24 +85,32 @@ def _lock_needs(
     return GcRoots(keys=keys | {record.key for record in records}, records=records)
 
 
-def project_needs(root: Path, logs: Path, environ: Mapping[str, str]) -> GcRoots:
+def project_needs(
+    root: Path, logs: Path, environ: Mapping[str, str], replay_needs: ReplayNeeds | None = None
+) -> GcRoots:
     """Return what all pipelines of a project need, by their lock files, journals and current plans.
+
+    With `replay_needs`, also what replays need; without the plan of one pipeline, that is not known.
 
     Raises:
         CorruptStateError: a lock file or a journal is damaged, so the roots are not known.
 
     """
-    locks, pipelines = find_lock_files(root)
+    locks, pipelines = find_lock_files(root, b"" if replay_needs is None else b"transcripts")
     pipelines |= {name for path in journal_paths(logs) if (name := journal_pipeline(path)) and (root / name).is_file()}
     parts = [_lock_needs(root, locks, pipelines)]
     for name in sorted(pipelines):
         settings = ProjectSettings(root=root, pipeline_path=root / name, environ=environ)
-        parts += [_journal_needs(logs, name), _plan_needs(settings, name)]
+        parts += [_journal_needs(logs, name), _plan_needs(settings, name, replay_needs)]
+    notes = tuple(note for part in parts for note in part.notes)
+    folders = frozenset(folder for part in parts for folder in part.transcripts)
     return GcRoots(
         keys=frozenset(key for part in parts for key in part.keys),
         records=tuple(record for part in parts for record in part.records),
         stale=frozenset(stage for part in parts for stage in part.stale),
-        notes=tuple(note for part in parts for note in part.notes),
+        responses=frozenset(name for part in parts for name in part.responses),
+        transcripts=frozenset() if notes else folders,
+        notes=notes,
     )
 
 
@@ -107,12 +121,14 @@ def _journal_needs(logs: Path, name: str) -> GcRoots:
     return GcRoots(keys=frozenset(data.key for data in events if isinstance(data, _WITH_KEY)))
 
 
-def _plan_needs(settings: ProjectSettings, name: str) -> GcRoots:
+def _plan_needs(settings: ProjectSettings, name: str, replay_needs: ReplayNeeds | None) -> GcRoots:
     try:
         project = open_project(settings)
         # Also what the next build would use is kept, although no lock file has it yet.
         try:
-            seen = preview(open_read_session(project))
+            session = open_read_session(project)
+            seen = preview(session)
+            replay = GcRoots() if replay_needs is None else replay_needs(project, session, seen)
         finally:
             project.git.close()
     # Damage stops `gc`: it could remove what is needed. A pipeline with errors keeps what its lock file names.
@@ -126,4 +142,9 @@ def _plan_needs(settings: ProjectSettings, name: str) -> GcRoots:
     records = tuple(one.record for one in decisions if isinstance(one, Fresh | Restore | VerifyOnly))
     keys = {decided.resolved.key for decided in seen.decided_stages.values()}
     stale = (stage.partition("@")[0] for stage, one in seen.decisions.items() if not isinstance(one, Fresh))
-    return GcRoots(keys=frozenset(keys | {record.key for record in records}), records=records, stale=frozenset(stale))
+    return replace(
+        replay,
+        keys=frozenset(keys | {record.key for record in records}),
+        records=records,
+        stale=replay.stale | frozenset(stale),
+    )

@@ -5,13 +5,12 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from orch23.decide.request_difference import differing_parts, first_difference
 from orch23.model.diagnostic import Diagnostic
@@ -30,24 +29,19 @@ from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
     StagedFiles,
     make_folder,
+    open_directory,
     read_file,
     read_regular,
     replace_file,
+    split_path,
     sweep_temps,
+    try_unlink,
     write_atomic,
 )
+from orch23.store.transcript_texts import TEXTS_FOLDER, TRANSCRIPT_VERSION, complete, shorten, texts_named
 
 # Version 2 added `api` to the fingerprint (ADR 7).
 EXCHANGE_VERSION = 2
-# In transcripts, a longer text is a file of its own, and `sha256:DIGEST` in its place. So no text that is in its place
-# looks like that (ADR 61).
-TRANSCRIPT_VERSION = 3
-TEXTS_FOLDER = "texts"
-_LONGEST_TEXT = 64
-_SYSTEM = ("system", "sent_system")
-_TEXT = lazy_pattern(r"sha256:([0-9a-f]{64})", re.ASCII)
-# The characters of all texts of an exchange, with those that are there twice.
-_MOST_CHARACTERS = 1 << 26
 _CONFLICT = lazy_pattern(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
 _MERGED = "it has the conflict markers of a merge"
 _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"
@@ -62,10 +56,6 @@ class ExchangeFile(Struct, frozen=True):
     path: Path
     put_ns: int
     size_bytes: int
-
-
-class _Lines(Struct, frozen=True):
-    lines: tuple[str, ...] = ()
 
 
 class _StageOnly(Struct, frozen=True):
@@ -254,6 +244,38 @@ class Exchanges:
             if len(self.damaged) > before:
                 file.path.rename(file.path.with_name(f"{file.path.name}.damaged"))
 
+    def unneeded(self, transcripts: str, needed: Collection[str], stale: Collection[str]) -> tuple[ExchangeFile, ...]:
+        """Return the files of transcripts that no needed exchange has, and none of a stage in `stale`.
+
+        Needed are also the other samples of a request, accepted edits, and responses that were not judged.
+
+        Raises:
+            CorruptStateError: a transcript is damaged.
+
+        """
+        folder = self._root / transcripts
+        # Not the exchanges: together they may be large.
+        found = {
+            path: (_question(one), _is_kept(one, stale))
+            for path in _files(folder)
+            if (one := self._read(path, path.stem, committed=True)) is not None
+        }
+        asked = {question for path, (question, _) in found.items() if path.stem in needed}
+        left = [path for path, (question, is_kept) in found.items() if not is_kept and question not in asked]
+        named = texts_named(self._bytes(path, committed=True) or b"" for path in found.keys() - {*left})
+        return tuple(_seen((*left, *(path for path in _files(folder / TEXTS_FOLDER) if path.stem not in named))))
+
+    def remove_transcript(self, file: ExchangeFile) -> None:
+        """Delete a file of the transcripts. The local store keeps the exchange, which was paid for."""
+        path = file.path
+        if path.parent.name != TEXTS_FOLDER and self.get(path.stem, None) is None:
+            one = self._read(path, path.stem, committed=True)
+            if one is not None:
+                self.put(one, None)
+        names, name = split_path(path.relative_to(self._root).as_posix())
+        with open_directory(self._root, names) as parent:
+            try_unlink(name, parent)
+
     def sweep(self) -> None:
         """Delete the temporary files that killed processes left. The caller holds the build lock."""
         sweep_temps(self._folder)
@@ -268,46 +290,15 @@ class Exchanges:
         return (self._root / transcripts if transcripts else self._folder) / ORIGINALS_FOLDER / _checked(digest.sha256)
 
     def _transcript(self, exchange: Exchange, folder: Path) -> bytes:
-        """Write the long texts of an exchange to the transcripts, and return the text of its own file."""
+        """Return the file of an exchange in transcripts, after its long texts were written."""
 
-        def shortened(text: str) -> str:
-            if len(text) <= _LONGEST_TEXT:
-                return text
-            sha256 = digest_bytes(text.encode()).sha256
-            body: JsonObject = {"lines": text.split("\n"), "orch23_exchange": TRANSCRIPT_VERSION}
-            self._write(_text_file(folder, sha256), f"{escape_hidden(indented_json(body))}\n".encode(), 0o644)
-            return f"sha256:{sha256}"
+        def write(sha256: str, data: bytes) -> None:
+            self._write(folder / TEXTS_FOLDER / f"{sha256}.json", data, 0o644)
 
-        return exchange_text(_with_texts(exchange, shortened), TRANSCRIPT_VERSION).encode()
+        return exchange_text(shorten(exchange, write), TRANSCRIPT_VERSION).encode()
 
-    def _whole(self, folder: Path, exchange: Exchange) -> Exchange:
-        """Return an exchange of the transcripts with its long texts.
-
-        Raises:
-            ValueError: one of them is missing or damaged, or they are too long.
-
-        """
-        known: dict[str, str] = {}
-        left = _MOST_CHARACTERS
-
-        def whole(text: str) -> str:
-            nonlocal left
-            found = _TEXT.fullmatch(text)
-            if found is None:
-                return text
-            if text not in known:
-                data = self._bytes(_text_file(folder, found[1]), committed=True) or b"{}"
-                known[text] = "\n".join(to_struct(parse_stored(data), _Lines).lines)
-                if digest_bytes(known[text].encode("utf-8", "replace")).sha256 != found[1]:
-                    message = f"its {TEXTS_FOLDER}/{found[1]}.json is missing or damaged"
-                    raise ValueError(message)
-            left -= len(known[text])
-            if left < 0:
-                message = f"its texts have more than {_MOST_CHARACTERS:,} characters"
-                raise ValueError(message)
-            return known[text]
-
-        return _with_texts(exchange, whole)
+    def _read_text(self, folder: Path, sha256: str) -> bytes | None:
+        return self._bytes(folder / TEXTS_FOLDER / f"{sha256}.json", committed=True)
 
     def _all(self, transcripts: str | None) -> Iterator[Exchange]:
         seen: set[str] = set()
@@ -330,7 +321,7 @@ class Exchanges:
                 self._report(path, "it is a folder", committed=True)
             return None
         try:
-            exchange = parse_exchange(data, partial(self._whole, path.parent) if committed else None)
+            exchange = parse_exchange(data, partial(self._read_text, path.parent) if committed else None)
         except ValueError as error:
             merged = _CONFLICT.search(data) is not None
             self._report(path, _MERGED if merged else str(error), committed=committed, merged=merged)
@@ -374,26 +365,6 @@ def exchange_text(exchange: Exchange, version: int = EXCHANGE_VERSION) -> str:
     return escape_hidden(indented_json(with_sum(_body_of(exchange, version)), sort_keys=True)) + "\n"
 
 
-def _with_texts(exchange: Exchange, change: Callable[[str], str]) -> Exchange:
-    """Return an exchange with other texts: of the messages, the system prompts, the response and the files."""
-
-    def changed(value: Json) -> Json:
-        return change(value) if isinstance(value, str) else value
-
-    request = {name: changed(value) if name in _SYSTEM else value for name, value in exchange.request.items()}
-    for name in ("messages", "sent"):
-        if isinstance(turns := request.get(name), list | tuple):
-            request[name] = [
-                {**one, "content": changed(one.get("content"))} if isinstance(one, Mapping) else one for one in turns
-            ]
-    files = {path: None if text is None else change(text) for path, text in exchange.files.items()}
-    return replace(exchange, request=request, response=change(exchange.response), files=files)
-
-
-def _text_file(folder: Path, sha256: str) -> Path:
-    return folder / TEXTS_FOLDER / f"{sha256}.json"
-
-
 def _body_of(exchange: Exchange, version: int) -> JsonObject:
     body = {"orch23_exchange": version, **from_struct(exchange)}
     usage = from_struct(exchange.usage)
@@ -403,8 +374,8 @@ def _body_of(exchange: Exchange, version: int) -> JsonObject:
     return {**body, "duration_s": float(exchange.duration_s), "usage": usage}
 
 
-def parse_exchange(data: bytes, whole: Callable[[Exchange], Exchange] | None = None) -> Exchange:
-    """Return the exchange of a file's bytes; `whole` gives one of the transcripts its texts.
+def parse_exchange(data: bytes, read_text: Callable[[str], bytes | None] | None = None) -> Exchange:
+    """Return the exchange of a file's bytes; `read_text` reads the file of a text of transcripts.
 
     Raises:
         ValueError: the bytes are not those that `exchange_text` returned.
@@ -412,7 +383,7 @@ def parse_exchange(data: bytes, whole: Callable[[Exchange], Exchange] | None = N
     """
     body = without_sum(parse_stored(data))
     version = body.get("orch23_exchange")
-    if version != EXCHANGE_VERSION and (whole is None or version != TRANSCRIPT_VERSION):
+    if version != EXCHANGE_VERSION and (read_text is None or version != TRANSCRIPT_VERSION):
         message = f"has version {version!r}"
         raise ValueError(message)
     exchange = to_struct(body, Exchange)
@@ -420,7 +391,7 @@ def parse_exchange(data: bytes, whole: Callable[[Exchange], Exchange] | None = N
     if digest_json(_body_of(exchange, version)) != digest_json(body):
         message = "is not valid: it lacks a field, or has an unknown one"
         raise ValueError(message)
-    return exchange if whole is None or version == EXCHANGE_VERSION else whole(exchange)
+    return exchange if read_text is None or version == EXCHANGE_VERSION else complete(exchange, read_text)
 
 
 def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:
@@ -452,6 +423,17 @@ def _seen(paths: Iterable[Path]) -> Iterator[ExchangeFile]:
         with contextlib.suppress(FileNotFoundError):
             found = path.stat(follow_symlinks=False)
             yield ExchangeFile(path, found.st_mtime_ns, found.st_size)
+
+
+def _is_kept(exchange: Exchange, stale: Collection[str]) -> bool:
+    is_of_user = bool(exchange.files) or exchange.outcome == "accepted_by_hand"
+    return is_of_user or exchange.outcome == "pending" or family_of(exchange.stage) in stale
+
+
+def _question(exchange: Exchange) -> str:
+    """Return what the samples of a request have in common: a build looks for the newest one by way of the others."""
+    request = exchange.request
+    return digest_json({name: request[name] for name in request if name != "sample" and not name.startswith("sent")})
 
 
 def _flat(value: Json) -> str:

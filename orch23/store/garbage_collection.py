@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import MissingBytesError, SafetyError
@@ -26,23 +27,30 @@ _SHA256_DIGITS = 64
 
 
 class GcRoots(Struct, frozen=True, kw_only=True):
-    """What must stay: the records of these keys, these records, and the responses for stages that are not fresh.
+    """What must stay: the records of these keys, these records, these responses, and those for stages in `stale`.
 
-    `notes` name the pipelines whose plan could not be made.
+    `transcripts` are the folders in which all responses are known that a replay needs; `notes` name the pipelines whose
+    plan could not be made.
     """
 
     keys: frozenset[str] = frozenset()
     records: tuple[Record, ...] = ()
+    responses: frozenset[str] = frozenset()
     stale: frozenset[str] = frozenset()
+    transcripts: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
 
 class GcLimits(Struct, frozen=True, kw_only=True):
-    """What may stay: `max_bytes`, and entries used since a time. With `responses`, paid responses may be deleted."""
+    """What may stay: `max_bytes`, and entries used since a time.
+
+    With `responses`, paid responses may be deleted; with `transcripts`, their copies in transcripts.
+    """
 
     max_bytes: int | None = None
     used_since_ns: int | None = None
     responses: bool = False
+    transcripts: bool = False
 
 
 class GcSelection(Struct, frozen=True, kw_only=True):
@@ -51,6 +59,7 @@ class GcSelection(Struct, frozen=True, kw_only=True):
     records: tuple[SurveyedRecord, ...] = ()
     blobs: tuple[Digest, ...] = ()
     exchanges: tuple[ExchangeFile, ...] = ()
+    transcripts: tuple[ExchangeFile, ...] = ()
     size_bytes: int = 0
     freed_bytes: int = 0
 
@@ -106,7 +115,10 @@ class GarbageCollector(Struct, frozen=True):
                 free += more
                 entries += lost
                 left_bytes -= sum(one.size_bytes for one in (*more, *lost))
-        return _selection(entries, free, size_bytes, size_bytes - left_bytes)
+        named = {*roots.responses, *(name for record in roots.records for name in record.exchanges)}
+        unneeded = (self.store.exchanges.unneeded(one, named, roots.stale) for one in sorted(roots.transcripts))
+        transcripts = tuple(file for files in unneeded for file in files)
+        return replace(_selection(entries, free, size_bytes, size_bytes - left_bytes), transcripts=transcripts)
 
     def delete(self, chosen: GcSelection) -> None:
         """Delete a selection.
@@ -117,6 +129,8 @@ class GarbageCollector(Struct, frozen=True):
         self.store.local.records.delete(frozenset(one.digest for one in chosen.records))
         for exchange in chosen.exchanges:
             try_unlink(exchange.path)
+        for file in chosen.transcripts:
+            self.store.exchanges.remove_transcript(file)
         for digest in chosen.blobs:
             self.store.local.contents.delete(digest)
         for group in (*group_folders(self.store.local.contents.folder), *group_folders(self.store.folder / "records")):

@@ -35,10 +35,14 @@ _VERSION = lazy_pattern(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
 _STAGES = lazy_pattern(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
 
 
-def find_lock_files(root: Path) -> tuple[set[Path], set[str]]:
-    """Return the lock files below the root, and the pipelines: beside a lock file, at the root, or in pipelines/."""
+def find_lock_files(root: Path, mark: bytes = b"") -> tuple[set[Path], set[str]]:
+    """Return the lock files below the root, and the pipelines: beside a lock file, at the root, or in pipelines/.
+
+    With `mark`, also pipelines elsewhere that have these bytes.
+    """
     locks: set[Path] = set()
     pipelines: set[str] = set()
+    usual = (root, root / "pipelines")
     # A folder that this user cannot read is left out: no build reads a pipeline in it.
     for name, entry in walk_tree(root, is_skipped=_is_not_entered, ignored=(OSError,)):
         if not name.endswith((".lock", *_SUFFIXES)) or not entry.is_file(follow_symlinks=False):
@@ -47,7 +51,9 @@ def find_lock_files(root: Path) -> tuple[set[Path], set[str]]:
         if path.suffix == ".lock" and LOCK_MARK in _head(path):
             locks.add(path)
             pipelines |= {p.relative_to(root).as_posix() for s in _SUFFIXES if (p := path.with_suffix(s)).is_file()}
-        elif path.suffix in _SUFFIXES and path.parent in (root, root / "pipelines") and _is_pipeline(path):
+        elif path.suffix == ".lock" or not (path.parent in usual or (mark and mark in _head(path, whole=True))):
+            continue
+        elif _is_pipeline(path):
             pipelines.add(path.relative_to(root).as_posix())
     return locks, pipelines
 
@@ -90,8 +96,8 @@ def _head(path: Path, *, whole: bool = False) -> bytes:
 
 
 LOCK_VERSION = 2
-# Values that a record leaves out. A constant: a block that followed from the records could change in one branch what the
-# records of another branch mean (ADR 61).
+# Values that a record leaves out. A constant: a block that followed from the records could change in one branch what
+# the records of another branch mean (ADR 61).
 _DEFAULTS: JsonObject = {
     "deleted": [],
     "exchanges": [],
@@ -114,6 +120,8 @@ _MOST_DEFAULTS = 1024  # characters
 _MOST_ERRORS = 100
 # Up to so many records are searched for one by one.
 _FEW = 16
+
+
 def _members(value: JsonObject) -> str:
     return canonical_json(value).decode()[1:-1]
 
@@ -207,7 +215,7 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str, known:
 
 
 def _is_earlier_form(data: bytes, lock: LockFile, pipeline_name: str) -> bool:
-    """Return whether a file of version 1 has these records: then it stays as it is, so that nothing is to be committed."""
+    """Return whether a file of version 1 has these records: then it stays as it is."""
     with contextlib.suppress(CorruptStateError):
         head = f'{{\n "orch23_lock": 1,\n "pipeline": {_quoted(pipeline_name)},\n'
         return data.startswith(head.encode()) and decode_lock(data, "") == lock

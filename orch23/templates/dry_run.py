@@ -27,7 +27,12 @@ from orch23.templates.rendering import RenderedTemplate, RenderRequest, fetched_
 from orch23.templates.source import TemplateSource, find_source
 
 _PREFIX, _SUFFIX = ".orch23-", ".answers.yml"
-_PIPELINE = r"[\w./-]+\.ya?ml"
+# The last line that matches decides: originals are bytes of the user, which git must not convert.
+_ATTRIBUTES = {
+    **dict.fromkeys((b"/pipeline.lock", b"/pipelines/*.lock"), b"linguist-generated text eol=lf"),
+    b"**/*.transcripts/**": b"linguist-generated text eol=lf",
+    b"**/*.transcripts/originals/**": b"-text",
+}
 _LINE = "^{}: *['\"]?([^'\"\n]*)['\"]?$"
 
 
@@ -146,20 +151,12 @@ def attribute_changes(root: Path, changes: Collection[TemplateChange]) -> tuple[
     before = read_paths(root, [path])[path] or TemplateFile(b"")
     if isinstance(before, NotAFile) or any(one.path == path for one in changes):
         return ()
-    files = {one.path: file for one in changes if isinstance(file := one.after or one.before, TemplateFile)}
-    pipelines = sorted(one for one in files if re.fullmatch(_PIPELINE, one) and b"\nstages:" in files[one].data)
-    patterns = [f"/{one.rpartition('.')[0]}.lock" for one in pipelines]
-    # The last line that matches decides: originals are bytes of the user, which git must not convert.
-    lines = [f"{one} linguist-generated text eol=lf" for one in (*patterns, "**/*.transcripts/**")]
-    lines.append("**/*.transcripts/originals/** -text")
-    data = before.data.decode("utf-8", "surrogateescape")
-    known = {line.partition(" ")[0] for line in data.splitlines()}
-    added = "".join(f"{line}\n" for line in lines if line.partition(" ")[0] not in known)
+    known = {line.split(maxsplit=1)[0] for line in before.data.splitlines() if line.strip()}
+    added = b"".join(b"%b %b\n" % one for one in _ATTRIBUTES.items() if one[0] not in known)
     if not added:
         return ()
-    text = f"{data}{'' if data.endswith(chr(10)) or not data else chr(10)}{added}"
-    after = replace(before, data=text.encode("utf-8", "surrogateescape"))
-    return (TemplateChange(path=path, kind=ChangeKind.MERGE if data else ChangeKind.CREATE, after=after),)
+    after = replace(before, data=before.data + (b"" if before.data[-1:] in (b"", b"\n") else b"\n") + added)
+    return (TemplateChange(path=path, kind=ChangeKind.MERGE if known else ChangeKind.CREATE, after=after),)
 
 
 def _read_answers(root: Path, name: str) -> bytes:

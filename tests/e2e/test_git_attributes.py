@@ -7,7 +7,8 @@ import pytest
 from tests.repository import Repository
 
 LINES = """\
-/pipelines/quickstart.lock linguist-generated text eol=lf
+/pipeline.lock linguist-generated text eol=lf
+/pipelines/*.lock linguist-generated text eol=lf
 **/*.transcripts/** linguist-generated text eol=lf
 **/*.transcripts/originals/** -text
 """
@@ -34,9 +35,9 @@ def test_init_writes_the_attributes_once_beside_the_lines_of_the_user(repository
     assert repository.read(".gitattributes") == expected
     assert ".gitattributes" not in create(repository, "--keep")
     assert repository.read(".gitattributes") == expected
-    repository.edit(".gitattributes", "/pipelines/quickstart.lock -linguist-generated\n")
+    repository.edit(".gitattributes", "/pipeline.lock -linguist-generated\n")
     create(repository, "--overwrite")
-    assert repository.read(".gitattributes") == "/pipelines/quickstart.lock -linguist-generated\n" + "".join(
+    assert repository.read(".gitattributes") == "/pipeline.lock -linguist-generated\n" + "".join(
         LINES.splitlines(keepends=True)[1:]
     )
 
@@ -47,7 +48,15 @@ def test_git_understands_the_attributes(repository: Repository) -> None:
     assert repository.read(".gitattributes") == LINES
     folder = "pipelines/quickstart.transcripts"
     said = repository.git(
-        "check-attr", "text", "eol", "linguist-generated", "--", "pipelines/quickstart.lock", f"{folder}/a.json", f"{folder}/originals/b", "poetry.lock"
+        "check-attr",
+        "text",
+        "eol",
+        "linguist-generated",
+        "--",
+        "pipelines/quickstart.lock",
+        f"{folder}/a.json",
+        f"{folder}/originals/b",
+        "poetry.lock",
     )
     found = {(path, name): value for path, name, value in (line.split(": ") for line in said.splitlines())}
     for path in ("pipelines/quickstart.lock", f"{folder}/a.json"):

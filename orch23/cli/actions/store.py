@@ -4,9 +4,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
-from orch23.cli.retention import parse_keep, project_needs, size_limit
+from orch23.cli.retention import ReplayNeeds, parse_keep, project_needs, size_limit
 from orch23.cli.store_size import record_size
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
@@ -34,17 +36,26 @@ from orch23.store.shared_cache_runs import SharedCacheRun, shared_cache_run, sha
 
 
 def remove_unneeded(
-    console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_answers: bool, as_json: bool
+    console: Console,
+    *,
+    dry_run: bool,
+    keep: tuple[str, ...],
+    forget_paid_answers: bool,
+    transcripts: bool,
+    as_json: bool,
 ) -> None:
     """Remove unneeded data from the store."""
-    limits = parse_keep(keep, time.time_ns(), answers=forget_paid_answers)
+    limits = replace(parse_keep(keep, time.time_ns(), answers=forget_paid_answers), transcripts=transcripts)
     store = open_store(project_root(console), console.progress)
     collect = _select if dry_run else collect_garbage
     roots, selected = collect(store, console.environ, limits)
     hint = "`orch23 validate` reports its errors"
     notes = (Diagnostic("W671", note, severity=Severity.WARNING, hint=hint) for note in roots.notes)
     console.write_diagnostics(tuple(notes))
+    paths = [file.path.relative_to(store.root).as_posix() for file in selected.transcripts]
     if not as_json:
+        verb = "would remove" if dry_run else "removed"
+        console.write_out("".join(f"{verb} {visible(path)}\n" for path in paths))
         console.write_out(_text(selected, limits, dry_run=dry_run))
         return
     body: dict[str, Json] = {
@@ -57,6 +68,7 @@ def remove_unneeded(
         "results": len(selected.records),
         "stored_files": len(selected.blobs),
         "recorded_answers": len(selected.exchanges),
+        "transcripts": paths,
         "not_planned": list(roots.notes),
     }
     console.write_out(json_document(body))
@@ -69,7 +81,12 @@ def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -
         CorruptStateError: a lock file or a journal is damaged, so it is not known what is needed.
 
     """
-    roots = project_needs(store.root, store.logs, environ)
+    replay: ReplayNeeds | None = None
+    if limits.transcripts:
+        from orch23.cli.actions.replay_needs import replay_needs  # noqa: PLC0415 - only for this option
+
+        replay = replay_needs
+    roots = project_needs(store.root, store.logs, environ, replay)
     return roots, GarbageCollector(store).select(roots, limits)
 
 

@@ -79,6 +79,7 @@ def reset_command() -> None:
     is_flag=True,
     help="Also remove recorded responses that no result needs.",
 )
+@option("--transcripts", is_flag=True, help="Also remove transcripts that nothing needs.")
 @json_option
 def gc_command() -> None:
     """Remove unneeded data from the store.
@@ -86,6 +87,10 @@ def gc_command() -> None:
     Removes the least recently used results first, until .orch23 is within the limits of --keep. Never removes data
     that a lock file or the current plan of a pipeline needs, recorded responses, or edits that were overwritten. A
     build makes removed results again if it needs them.
+
+    With --transcripts, also shows and removes files of transcripts that no record of a lock file and no replay of the
+    pipelines needs, at HEAD or now. The store keeps their responses. Build first: all responses of a stage that is not
+    fresh, or that needed several attempts, are kept.
     """
 
 

@@ -180,7 +180,7 @@ def test_transcripts_of_the_version_before_are_read_and_written_again_only_with_
     exchanges.put_later(changed, "t")
     exchanges.write_later()
     assert Exchanges(tmp_path / "elsewhere", tmp_path).get(one.fingerprint, "t") == changed
-    assert LONG.split("\n")[0] not in path.read_text()
+    assert LONG.partition("\n")[0] not in path.read_text()
 
 
 @pytest.mark.parametrize("length", [63, 64, 65, 71])
@@ -214,7 +214,7 @@ def test_the_texts_of_a_hostile_transcript_are_read_once_each_and_limited(exchan
         assert exchanges.get(one.fingerprint, "t") == one
     assert read.call_count == 2
     with (
-        patch("orch23.store.exchanges._MOST_CHARACTERS", 40 * len(LONG)),
+        patch("orch23.store.transcript_texts._MOST_CHARACTERS", 40 * len(LONG)),
         pytest.raises(CorruptStateError, match="have more than"),
     ):
         exchanges.get(one.fingerprint, "t")

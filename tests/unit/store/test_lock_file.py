@@ -98,8 +98,8 @@ def test_a_file_of_version_1_stays_until_a_record_changes(tmp_path: Path) -> Non
     (tmp_path / "x.lock").write_bytes(data)
     known = read_known_lock(tmp_path / "x.lock", digest_bytes(data).sha256)
     assert known is not None
-    for given in (None, known):
-        assert not (same := write_lock(tmp_path, "x.lock", known.lock, name, given))
+    for earlier in (None, known):
+        assert not (same := write_lock(tmp_path, "x.lock", known.lock, name, earlier))
         assert same.sha256 == digest_bytes(data).sha256
     assert (tmp_path / "x.lock").read_bytes() == data
     changed = LockFile({**known.lock.records, "new": record("new")}, known.lock.retained)
@@ -136,19 +136,21 @@ def merged(base: str, ours: str, theirs: str, folder: Path) -> str:
 
 def test_git_merges_changes_of_neighbours_without_a_conflict(tmp_path: Path) -> None:
     base, ours, theirs = (
-        encode_lock(lock(record("a", one), record("b", two)), "p") for one, two in (("v1", "v1"), ("v2", "v1"), ("v1", "v2"))
+        encode_lock(lock(record("a", one), record("b", two)), "p")
+        for one, two in (("v1", "v1"), ("v2", "v1"), ("v1", "v2"))
     )
     assert decode_lock(merged(base, ours, theirs, tmp_path).encode(), "x") == lock(record("a", "v2"), record("b", "v2"))
 
 
 @pytest.mark.parametrize("declared", [False, True])
 def test_a_conflict_in_a_record_has_the_whole_record_of_each_side(tmp_path: Path, *, declared: bool) -> None:
-    """Also if one side changed what the pipeline says and the other one did not: no line is taken from the other side."""
+    """Also if only one side changed what the pipeline says: no line comes from the other side."""
     ours = record("b", "v2")
     manifest = {**ours.manifest, "input:x": "0" * 64, **({"model": "m"} if declared else {})}
     ours = msgspec.structs.replace(ours, manifest=manifest)
     sides = [lock(record("a"), one, record("c")) for one in (record("b"), ours, record("b", "v3"))]
-    text = merged(*(encode_lock(one, "p") for one in sides), tmp_path)
+    base, mine, theirs = (encode_lock(one, "p") for one in sides)
+    text = merged(base, mine, theirs, tmp_path)
     assert text.count("<<<<<<< ") == 1
     head, rest = text.split("<<<<<<< ours\n")
     one, rest = rest.split("=======\n")
@@ -236,7 +238,10 @@ def test_of_very_many_damaged_records_the_first_hundred_are_named() -> None:
         ('{"orch23_lock": 2, "pipeline": "p", "records": {}}', "E702"),
         ('{"orch23_lock": 2, "defaults": [], "pipeline": "p", "records": {"~": null}}', "E702"),
         ('{"orch23_lock": 2, "defaults": {"manifest": 1}, "pipeline": "p", "records": {"a": {}, "~": null}}', "E703"),
-        ('{"orch23_lock": 2, "defaults": {"texts": "%s"}, "pipeline": "p", "records": {"~": null}}' % (2000 * "x"), "E702"),
+        (
+            '{"orch23_lock": 2, "defaults": {"texts": "%s"}, "pipeline": "p", "records": {"~": null}}' % (2000 * "x"),
+            "E702",
+        ),
         ('{"pipeline": "p"}', "E704"),
     ],
 )

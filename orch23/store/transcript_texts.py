@@ -1,0 +1,95 @@
+"""Replace the long texts of an exchange by their digests, and back: transcripts have each of them once (ADR 61)."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.model.digest import Json, digest_bytes
+from orch23.model.llm import Exchange
+from orch23.model.parsing import parse_stored, to_struct
+from orch23.model.patterns import lazy_pattern
+from orch23.model.text import escape_hidden
+from orch23.store.json_text import indented_json
+
+TRANSCRIPT_VERSION: Final = 3
+TEXTS_FOLDER: Final = "texts"
+# A longer text is a file of its own, with `sha256:DIGEST` in its place. So no text in its place looks like that.
+_LONGEST = 64
+_REFERENCE = lazy_pattern(r"sha256:([0-9a-f]{64})", re.ASCII)
+_REFERENCES = lazy_pattern(rb'"sha256:([0-9a-f]{64})"')
+# The characters of all texts of an exchange, with those that are there twice.
+_MOST_CHARACTERS = 1 << 26
+
+
+class _Lines(Struct, frozen=True):
+    lines: tuple[str, ...] = ()
+
+
+def shorten(exchange: Exchange, write: Callable[[str, bytes], None]) -> Exchange:
+    """Return an exchange without its long texts; `write` gets the SHA-256 of each one, and the bytes of its file."""
+
+    def shortened(text: str) -> str:
+        if len(text) <= _LONGEST:
+            return text
+        sha256 = digest_bytes(text.encode()).sha256
+        body: Json = {"lines": text.split("\n"), "orch23_exchange": TRANSCRIPT_VERSION}
+        write(sha256, f"{escape_hidden(indented_json(body))}\n".encode())
+        return f"sha256:{sha256}"
+
+    return _with_texts(exchange, shortened)
+
+
+def complete(exchange: Exchange, read: Callable[[str], bytes | None]) -> Exchange:
+    """Return an exchange with its long texts; `read` returns the bytes of a file by the SHA-256 of its text.
+
+    Raises:
+        ValueError: a text is missing or damaged, or they are too long.
+
+    """
+    known: dict[str, str] = {}
+    left = _MOST_CHARACTERS
+
+    def whole(text: str) -> str:
+        nonlocal left
+        found = _REFERENCE.fullmatch(text)
+        if found is None:
+            return text
+        if text not in known:
+            known[text] = "\n".join(to_struct(parse_stored(read(found[1]) or b"{}"), _Lines).lines)
+            if digest_bytes(known[text].encode("utf-8", "replace")).sha256 != found[1]:
+                message = f"its {TEXTS_FOLDER}/{found[1]}.json is missing or damaged"
+                raise ValueError(message)
+        left -= len(known[text])
+        if left < 0:
+            message = f"its texts have more than {_MOST_CHARACTERS:,} characters"
+            raise ValueError(message)
+        return known[text]
+
+    return _with_texts(exchange, whole)
+
+
+def texts_named(files: Iterable[bytes]) -> set[str]:
+    """Return the SHA-256 of each long text that files of transcripts name."""
+    return {name.decode() for data in files for name in _REFERENCES.findall(data)}
+
+
+def _with_texts(exchange: Exchange, change: Callable[[str], str]) -> Exchange:
+    """Return an exchange with other texts: of the messages, the system prompts, the response and the files."""
+
+    def changed(value: Json) -> Json:
+        return change(value) if isinstance(value, str) else value
+
+    def turn(value: Json) -> Json:
+        return {**value, "content": changed(value.get("content"))} if isinstance(value, Mapping) else value
+
+    request = dict(exchange.request)
+    for name in request.keys() & {"system", "sent_system"}:
+        request[name] = changed(request[name])
+    for name in request.keys() & {"messages", "sent"}:
+        turns = request[name]
+        request[name] = list(map(turn, turns)) if isinstance(turns, list | tuple) else turns
+    files = {path: None if text is None else change(text) for path, text in exchange.files.items()}
+    return replace(exchange, request=request, response=change(exchange.response), files=files)
