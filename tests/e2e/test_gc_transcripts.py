@@ -163,6 +163,8 @@ def test_a_stage_or_an_item_that_is_gone_keeps_nothing(grown: Repository, tmp_pa
     stages["docs"] = {**stages["docs"], "foreach": {"in": ["b"], "as": "name"}}
     grown.write(scripted(stages, answers(3)))
     assert grown.build().code == 0
+    for released in ("plan.txt", "docs/a.txt"):
+        grown.delete(released)
     grown.commit()
     gc(grown)
     assert heard(grown).keys() == {"docs@b", "steps@one", "steps@two", "tried", "mine"}
