@@ -145,18 +145,19 @@ def test_git_merges_changes_of_neighbours_without_a_conflict(tmp_path: Path) -> 
 @pytest.mark.parametrize("declared", [False, True])
 def test_a_conflict_in_a_record_has_the_whole_record_of_each_side(tmp_path: Path, *, declared: bool) -> None:
     """Also if only one side changed what the pipeline says: no line comes from the other side."""
-    ours = record("b", "v2")
-    manifest = {**ours.manifest, "input:x": "0" * 64, **({"model": "m"} if declared else {})}
-    ours = msgspec.structs.replace(ours, manifest=manifest)
-    sides = [lock(record("a"), one, record("c")) for one in (record("b"), ours, record("b", "v3"))]
-    base, mine, theirs = (encode_lock(one, "p") for one in sides)
-    text = merged(base, mine, theirs, tmp_path)
+    base = msgspec.structs.replace(record("b"), manifest={**record("b").manifest, "input:x": "0" * 64})
+    given = {**base.manifest, **({"model": "m"} if declared else {})}
+    ours = msgspec.structs.replace(base, manifest=given, outputs=record("b", "v2").outputs)
+    theirs = msgspec.structs.replace(base, outputs=record("b", "v3").outputs)
+    sides = [lock(record("a"), one, record("c")) for one in (base, ours, theirs)]
+    old, mine, other = (encode_lock(one, "p") for one in sides)
+    text = merged(old, mine, other, tmp_path)
     assert text.count("<<<<<<< ") == 1
     head, rest = text.split("<<<<<<< ours\n")
-    one, rest = rest.split("=======\n")
-    other, tail = rest.split(">>>>>>> theirs\n")
-    assert decode_lock((head + one + tail).encode(), "x") == sides[1]
-    assert decode_lock((head + other + tail).encode(), "x") == sides[2]
+    first, rest = rest.split("=======\n")
+    second, tail = rest.split(">>>>>>> theirs\n")
+    assert decode_lock((head + first + tail).encode(), "x") == sides[1]
+    assert decode_lock((head + second + tail).encode(), "x") == sides[2]
 
 
 def test_the_same_records_are_not_written_again(tmp_path: Path) -> None:
