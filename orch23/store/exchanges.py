@@ -263,7 +263,8 @@ class Exchanges:
         asked = {question for path, (question, _) in found.items() if path.stem in needed}
         left = [path for path, (question, is_kept) in found.items() if not is_kept and question not in asked]
         named = texts_named(self._bytes(path, committed=True) or b"" for path in found.keys() - {*left})
-        return tuple(_seen((*left, *(path for path in _files(folder / TEXTS_FOLDER) if path.stem not in named))))
+        texts = (path for path in _files(folder / TEXTS_FOLDER) if _SHA256.fullmatch(path.stem))
+        return tuple(_seen((*left, *(path for path in texts if path.stem not in named))))
 
     def remove_transcript(self, file: ExchangeFile) -> None:
         """Delete a file of the transcripts. The local store keeps the exchange, which was paid for."""

@@ -139,7 +139,8 @@ def conversation(exchanges: Exchanges, folder: str = "t") -> list[Exchange]:
     found = []
     for number in range(3):
         parts = {**request().parts(), "system": f"Rules.{LONG}", "messages": [*messages], "sent": [*messages]}
-        one = replace(exchange(), fingerprint=f"{number}" * 64, request=parts, response=f"{number} {LONG}")
+        more = {"request": parts, "response": f"{number} {LONG}", "outcome": "accepted"}
+        one = replace(exchange(), fingerprint=f"{number}" * 64, **more)
         exchanges.put(one, folder)
         messages += [{"role": "assistant", "content": one.response}, {"role": "user", "content": f"{number} failed"}]
         found.append(one)
@@ -218,6 +219,21 @@ def test_the_texts_of_a_hostile_transcript_are_read_once_each_and_limited(exchan
         pytest.raises(CorruptStateError, match="have more than"),
     ):
         exchanges.get(one.fingerprint, "t")
+
+
+def test_only_files_of_texts_are_unneeded(exchanges: Exchanges, tmp_path: Path) -> None:
+    made = conversation(exchanges)
+    (tmp_path / "t/texts/mine.json").write_text("{}")
+    assert exchanges.unneeded("t", {one.fingerprint for one in made}, ()) == ()
+    assert exchanges.unneeded("t", (), {made[0].stage}) == ()
+    unneeded = exchanges.unneeded("t", {made[0].fingerprint}, ())
+    names = sorted(file.path.relative_to(tmp_path / "t").as_posix() for file in unneeded)
+    assert names[:2] == [f"{one.fingerprint}.json" for one in made[1:]]
+    assert [name.startswith("texts/") for name in names[2:]] == [True, True]
+    for file in unneeded:
+        exchanges.remove_transcript(file)
+    assert exchanges.get(made[0].fingerprint, "t") == made[0]
+    assert exchanges.unneeded("t", {made[0].fingerprint}, ()) == ()
 
 
 def test_a_local_exchange_has_all_its_texts(exchanges: Exchanges, tmp_path: Path) -> None:
