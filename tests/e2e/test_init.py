@@ -73,7 +73,11 @@ def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_leve
         # A project does not have the other pages.
         there = re.sub(rb"\[([^]]+)\]\(\.\./[^)]+\)", rb"\1", (HERE / path).read_bytes())
         assert files[path].removeprefix(first.group() if first else b"") == there, path
-    assert files.keys() - set(builtin_templates()[name].files) == {"orch23.toml", f".orch23-{name}.answers.yml"}
+    assert files.keys() - set(builtin_templates()[name].files) == {
+        ".gitattributes",
+        "orch23.toml",
+        f".orch23-{name}.answers.yml",
+    }
     assert made.err.startswith("next: ")
 
 

@@ -2,18 +2,26 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
-from orch23.cli.retention import ReplayNeeds, parse_keep, project_needs, size_limit
+from orch23.cli.past_pipeline import lock_at
+from orch23.cli.project_loading import Project
+from orch23.cli.retention import parse_keep, project_needs, size_limit
 from orch23.cli.store_size import record_size
+from orch23.engine.dry_run import Preview
+from orch23.engine.session import Session
+from orch23.execute.git_revision import open_revision
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode, UsageError
+from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
 from orch23.model.paths import LOGS_FOLDER
+from orch23.model.pipeline import family_of
+from orch23.model.plan import Fresh
 from orch23.report.diagnostics import visible
 from orch23.report.runs import log_line, runs_text
 from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
@@ -81,13 +89,35 @@ def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -
         CorruptStateError: a lock file or a journal is damaged, so it is not known what is needed.
 
     """
-    replay: ReplayNeeds | None = None
-    if limits.transcripts:
-        from orch23.cli.actions.replay_needs import replay_needs  # noqa: PLC0415 - only for this option
-
-        replay = replay_needs
+    replay = _replay_needs if limits.transcripts else None
     roots = project_needs(store.root, store.logs, environ, replay)
     return roots, GarbageCollector(store).select(roots, limits)
+
+
+def _replay_needs(project: Project, session: Session, seen: Preview) -> GcRoots:
+    """Return the responses to the first requests of all stages, and the stages of which a replay may need others."""
+    from orch23.cli.actions.plan import first_request, replay_first_request  # noqa: PLC0415 - only with --transcripts
+
+    responses: set[str] = set()
+    stale = set(seen.skipped)
+    for name, decided in seen.decided_stages.items():
+        request = first_request(project, decided)
+        found = replay_first_request(project, decided.resolved.stage, request).found if request is not None else ()
+        responses |= {one.fingerprint for one in found}
+        # Requests of later attempts depend on failures, which only a run shows.
+        record = decided.decision.record if isinstance(decided.decision, Fresh) else None
+        if record is None or not found or record.exchanges != (found[-1].fingerprint,):
+            stale.add(name)
+    # The edits since HEAD may be taken back.
+    with suppress(NotFoundError, ConfigurationError), open_revision(project.store.root, "HEAD") as head:
+        path = session.lock_path.relative_to(project.store.root).as_posix()
+        before, now = lock_at(head, path).records, session.lock.records
+        stale |= {name for name, record in before.items() if now.get(name) != record}
+    return GcRoots(
+        responses=frozenset(responses),
+        stale=frozenset(map(family_of, stale)),
+        transcripts=frozenset(project.pipeline.transcript_folders),
+    )
 
 
 def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:
