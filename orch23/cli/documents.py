@@ -3,19 +3,18 @@
 import os
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
+from orch23.cli.named_files import NamedFile, named_file
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
 from orch23.model.event import Observer
 from orch23.report.formats import Document, View
 from orch23.report.observers import Fanout, Guarded
 from orch23.report.registry import DOCUMENTS
-from orch23.store.safe_files import write_atomic
 
 
 class Documents(Struct):
@@ -24,15 +23,15 @@ class Documents(Struct):
     A document that cannot be written stops neither the build nor its journal; `fault` is the first exception.
     """
 
-    paths: Mapping[str, Path]
+    files: Mapping[str, NamedFile]
     spans: Document | None = None
     _observers: tuple[Guarded, ...] = ()
 
     def beside(self, screen: Observer, view: View) -> Observer:
         """Return an observer that shows a build on a screen, and writes the documents when it has ended."""
         self._observers = tuple(
-            Guarded(DOCUMENTS[name](replace(view, answer=partial(_WRITERS.get(name, _write), path))))
-            for name, path in self.paths.items()
+            Guarded(DOCUMENTS[name](replace(view, answer=partial(_WRITERS.get(name, NamedFile.write), file))))
+            for name, file in self.files.items()
         )
         # After the screen: what the user sees does not wait for a slow disk.
         return Fanout(screen, *self._observers, *([self.spans(view)] if self.spans is not None else []))
@@ -53,6 +52,7 @@ def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool,
 
     Raises:
         UsageError: a file cannot be written, or nothing is built.
+        SafetyError: its path leads through a link in the project.
         ConfigurationError: spans cannot be sent.
 
     """
@@ -61,41 +61,38 @@ def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool,
         raise UsageError(
             Diagnostic("E641", f"`--dry-run` builds nothing that `--{min(files)}` could describe", hint=hint)
         )
-    paths = {name: console.here / file for name, file in files.items()}
+    named = {name: named_file(console.here, file) for name, file in files.items()}
     errors = [
         error
-        for name, path in paths.items()
-        if (error := _unwritable(_SOURCES.get(name, f"--{name}"), path)) is not None
+        for name, file in named.items()
+        if (error := _unwritable(_SOURCES.get(name, f"--{name}"), file)) is not None
     ]
     if errors:
         raise UsageError(*errors)
     if not otel or dry_run:
-        return Documents(paths)
+        return Documents(named)
     from orch23.cli.spans import open_spans  # noqa: PLC0415 - the libraries of an extra
 
-    return Documents(paths, open_spans(console))
+    return Documents(named, open_spans(console))
 
 
-def _unwritable(option: str, path: Path) -> Diagnostic | None:
+def _unwritable(option: str, file: NamedFile) -> Diagnostic | None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        file.check()
     except OSError as error:
         why = error.strerror or "its folder cannot be created"
     else:
-        is_file = path.is_file() or not path.exists()
-        why = "is not a regular file" if not is_file else "is in a folder that you cannot write to"
-        if is_file and os.access(path.parent, os.W_OK | os.X_OK):
+        if os.access(file.path.parent, os.W_OK | os.X_OK):
             return None
-    return Diagnostic("E641", f"`{option}` cannot write `{path}`: {why}", hint="name a file in a folder of your own")
+        why = "is in a folder that you cannot write to"
+    return Diagnostic(
+        "E641", f"`{option}` cannot write `{file.path}`: {why}", hint="name a file in a folder of your own"
+    )
 
 
-def _write(path: Path, text: str) -> None:
-    write_atomic(path, text.encode("utf-8", "backslashreplace"), durable=False)
-
-
-def _append(path: Path, text: str) -> None:
+def _append(named: NamedFile, text: str) -> None:
     """Append to the summary of a job: other steps have written to it. GitHub refuses one of more than 1 MiB."""
-    with path.open("ab") as file:
+    with named.appending() as file:
         left = _MAX_SUMMARY_BYTES - file.tell()
         # The last lines are left out as a whole.
         data = text.encode("utf-8", "backslashreplace")

@@ -23,7 +23,7 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.store.access import ForeignStoreError, move_store_aside
-from orch23.store.safe_files import open_file, read_and_close
+from orch23.store.safe_files import PRIVATE_FILE_MODE, open_file, read_and_close, replace_file
 
 _MAX_BYTES = 1_048_576
 
@@ -52,8 +52,8 @@ def _move_aside(foreign: ForeignStoreError, console: Console) -> int | None:
     """Move a store aside that does not belong to the user: the command can run again without it."""
     try:
         warning = move_store_aside(foreign.folder)
-    except OSError as error:
-        return _os_error(error, console)
+    except (OSError, SafetyError) as error:
+        return report_error(error, console)
     console.write_diagnostics((warning,))
     return None
 
@@ -153,16 +153,13 @@ def _bug(error: Exception | SystemExit, console: Console) -> int:
         return _report(fault, console)
     # A traceback can show values of variables in messages, so secrets are removed before it is written.
     text = console.redact("".join(traceback.format_exception(error)))
-    folder = _root(console) / LOGS_FOLDER
-    path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
+    root, path = _root(console), f"{LOGS_FOLDER}/crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The text of an error may have private data: only this user can read the file.
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8", errors="replace")
-        where = f"its traceback is in {os.path.relpath(path, console.here.resolve())}"
-    except OSError as refused:
-        where = f"its traceback could not be written ({refused.strerror})"
+        replace_file(root, path, text.encode("utf-8", "replace"), PRIVATE_FILE_MODE)
+        where = f"its traceback is in {os.path.relpath(root / path, console.here.resolve())}"
+    except (OSError, SafetyError) as refused:
+        where = f"its traceback could not be written ({getattr(refused, 'strerror', refused)})"
     first_line = visible(f"{type(error).__name__}: {error}").split("\n", 1)[0]
     plugins = ", ".join(used_plugins())
     origin = f"orch23 or in a plugin that it uses, {plugins}" if plugins else "orch23"

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from orch23.cli.console import Console
 from orch23.cli.discovery import find_project
+from orch23.cli.named_files import write_named_file
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.decide.freshness import change_reasons
@@ -22,7 +23,6 @@ from orch23.model.plan import Expand, Fresh, Maybe, Restore, VerifyOnly
 from orch23.model.record import Record
 from orch23.report.plan_view import reason_text, reason_texts, short_value
 from orch23.report.values import json_document
-from orch23.store.safe_files import write_atomic
 
 FORMAT: Final = 1
 """The version of plan files. A field that changes its meaning, or is added or removed, raises it."""
@@ -187,7 +187,7 @@ def save_plan(
     """
     secrets = secrets_from(project.settings.environ)
     plan = plan_file_of(project, seen, plan_options(console, args, given), secrets)
-    write_atomic(console.here / out, json_document(from_struct(plan)).encode("utf-8", "backslashreplace"))
+    write_named_file(console, out, json_document(from_struct(plan)))
     console.write_err(f"plan written to {out}: build it with `orch23 build --plan {out}`\n")
 
 

@@ -25,7 +25,7 @@ from orch23.execute.sandbox_tree import (
 from orch23.model.action import InputsChanged, link_text
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import FileProgress, no_progress
-from orch23.store.safe_files import closing
+from orch23.store.safe_files import closing, make_folder
 from orch23.store.tree_removal import open_subdirectory, remove_tree, remove_trees
 
 SEARCH_STOP_FILES: Final[Mapping[str, bytes]] = {
@@ -122,7 +122,7 @@ class SandboxDirs:
         try:
             return make_skeleton(str(sandbox_dir.root), folders)
         except FileNotFoundError:
-            self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+            make_folder(self.folder, _OWNER_ONLY)
             return make_skeleton(str(sandbox_dir.root), folders)
 
     def _copy_inputs(self, skeleton: FolderSkeleton, inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:

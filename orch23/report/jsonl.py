@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from orch23.model.event import Event, RunStarted
 from orch23.report.formats import Format
+from orch23.store.safe_files import open_stream
 
 
 class JournalCopy(Struct):
@@ -26,7 +27,7 @@ class JournalCopy(Struct):
             self._path = self.logs / f"{event.data.run_id}.jsonl"
         if self._path is None:
             return
-        with self._path.open("rb") as stream:
+        with open_stream(self._path) as stream:
             stream.seek(self._offset)
             data = stream.read()
         # An incomplete line is written with the next event.

@@ -229,9 +229,11 @@ def _is_own(folder: str, here: str) -> bool:
 
 def _read(identity: str, stream: "TextIO") -> StatSnapshot | None:
     """Return the snapshot of a command; None if its text cannot be repeated to this stream by this program."""
+    # A link would lead out of the project: the full program reports it.
+    if any(map(os.path.islink, (STORE, SNAPSHOT_FOLDER, LOG_FOLDER))):
+        return None
     try:
-        with open(snapshot_path(identity), "rb") as file:
-            snapshot = parse_snapshot(file.read())
+        snapshot = parse_snapshot(_bytes_of(snapshot_path(identity)))
     except OSError:
         return None
     if snapshot is None or snapshot.environ != environment_digests(os.environ):
@@ -302,7 +304,7 @@ def write_snapshot(snapshot: StatSnapshot) -> None:
     data = snapshot.to_bytes()
     os.makedirs(SNAPSHOT_FOLDER, 0o700, exist_ok=True)
     temporary = f"{target}.new"
-    if os.path.exists(temporary):  # left by a build that was killed
+    if os.path.lexists(temporary):  # left by a build that was killed
         os.unlink(temporary)
     descriptor = os.open(temporary, _NEW, _PRIVATE)
     try:
@@ -320,10 +322,18 @@ def remove_snapshots(root: str, pipeline: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
-        with open(f"{folder}/{name}", "rb") as stream:
-            facts = parse_facts(stream.read())
+        try:
+            facts = parse_facts(_bytes_of(f"{folder}/{name}"))
+        except OSError:  # such as a link
+            facts = None
         if facts is None or facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
+
+
+def _bytes_of(path: str) -> bytes:
+    # A link is not followed, and a pipe is not waited for.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        return file.read() or b""
 
 
 def _write_journal(snapshot: StatSnapshot) -> None:

@@ -24,10 +24,14 @@ from orch23.snapshot.store_registry import (
 )
 from orch23.store.codes import E_BUSY, E_FOREIGN_STORE, E_STATE, E_WRONG_TYPE, W_FOREIGN_STORE
 from orch23.store.safe_files import (
+    NOT_A_FILE,
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    check_no_link,
     is_temp,
     make_folder,
+    open_own,
+    unsafe_path_error,
     write_all,
     write_atomic,
 )
@@ -81,7 +85,7 @@ def register_store(folder: Path) -> None:
 
     """
     found = store_id(str(folder)) or os.urandom(_ID_BYTES).hex()
-    place = Path(registered_stores()) / found
+    place = Path(os.path.realpath(registered_stores())) / found
     try:
         write_atomic(place, f"{folder}\n".encode("utf-8", "surrogateescape"), mode=PRIVATE_FILE_MODE)
     except OSError as refused:
@@ -113,7 +117,12 @@ def trust_store(folder: Path) -> None:
 
 
 def move_store_aside(folder: Path) -> Diagnostic:
-    """Move a foreign store into the folder `ASIDE_FOLDER`, and return a warning with its new path."""
+    """Move a foreign store into the folder `ASIDE_FOLDER`, and return a warning with its new path.
+
+    Raises:
+        SafetyError: that folder is a link: the store would leave the project.
+
+    """
     aside = folder.with_name(ASIDE_FOLDER)
     make_folder(aside, PRIVATE_FOLDER_MODE)
     write_atomic(aside / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
@@ -136,7 +145,6 @@ def _foreign(folder: Path, severity: Severity, code: str) -> Diagnostic:
 
 
 _PID_BYTES = 32
-_NOT_A_FILE = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV})
 
 
 class BuildLock:
@@ -160,8 +168,8 @@ class BuildLock:
             ForeignStoreError: the store is not this user's.
 
         """
-        require_folder(self._path.parent)
-        self._path.parent.mkdir(PRIVATE_FOLDER_MODE, parents=True, exist_ok=True)
+        require_store(self._path.parent)
+        make_folder(self._path.parent, PRIVATE_FOLDER_MODE)
         self._descriptor = descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -190,17 +198,12 @@ class BuildLock:
             register_store(store)
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            descriptor = os.open(self._path, flags, PRIVATE_FILE_MODE)
+            return open_own(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as refused:
-            if refused.errno in _NOT_A_FILE:
+            if refused.errno in NOT_A_FILE:
                 raise CorruptStateError(_wrong_type(self._path, "file")) from None
             raise
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise CorruptStateError(_wrong_type(self._path, "file"))
-        return descriptor
 
     def __exit__(self, *_: object) -> None:
         """Release the lock. The file stays: if it were deleted, two builds could lock two files of the same name."""
@@ -216,10 +219,25 @@ def require_folder(path: Path) -> None:
 
     Raises:
         CorruptStateError: there is something else.
+        SafetyError: it is a link: orch23 would write and delete files outside of the project.
 
     """
-    if os.path.lexists(path) and not path.is_dir():
-        raise CorruptStateError(_wrong_type(path, "folder"))
+    try:
+        check_no_link(path)
+    except NotADirectoryError:
+        raise CorruptStateError(_wrong_type(path, "folder")) from None
+    except FileNotFoundError:
+        return
+
+
+def require_store(folder: Path) -> None:
+    """Check a store as `require_folder` does, and that no entry of it is a link to a folder."""
+    require_folder(folder)
+    for entry in _entries(folder):
+        # A link to a file is in the place of a file, which replaces it.
+        if entry.is_symlink() and entry.is_dir():
+            name = f"{folder.name}/{entry.name}"
+            raise unsafe_path_error(name)
 
 
 def _wrong_type(path: Path, what: str) -> Diagnostic:
@@ -242,8 +260,8 @@ _GROUPED = ("cas", "records", "exchanges")
 def remove_wrong_types(store: Path, *, whole: bool = True) -> list[str]:
     """Delete the entries of a store that have the wrong type, and return a message for each.
 
-    The caller holds the build lock, which is not touched: with a second lock file two builds could run. A folder may be
-    a link to a folder. Unless `whole`, the blobs, records and exchanges are skipped: there can be 100,000 of them.
+    The caller holds the build lock, which is not touched: with a second lock file two builds could run. Unless `whole`,
+    the blobs, records and exchanges are skipped: there can be 100,000 of them.
     """
     messages = []
     for path, what in _wrong_types(store, whole=whole):
@@ -265,7 +283,7 @@ def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
 
 def _wrong_types_in_groups(part: Path) -> Iterator[tuple[Path, str]]:
     for group in _entries(part):
-        if group.is_dir():
+        if group.is_dir(follow_symlinks=False):
             others = (one.path for one in _entries(Path(group.path)) if not one.is_file(follow_symlinks=False))
             yield from ((Path(path), "file") for path in others)
         elif not is_temp(group.name):

@@ -22,7 +22,9 @@ E_LEFT_OUT = "E698"
 STORE_CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (
         "a path leads through a link or out of the project",
-        "orch23 never writes through a symbolic link: replace it by a real directory or file, or move the output. An "
+        "orch23 never writes through a symbolic link in the project: replace it by a real directory or file, or name "
+        "another path. This holds for outputs, for .orch23, .orch23-aside and logs with their directories, and for the "
+        "file of an option such as --out; a link outside of the project and its repository is followed there. An "
         "input may be a link if its target is in the project, outside `.git` and `.orch23`. Copy the target into the "
         "project, or exclude the link from the pattern.",
     ),

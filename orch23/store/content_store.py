@@ -13,6 +13,7 @@ from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
     closing,
     make_folder,
+    make_subfolder,
     open_regular,
     open_temp,
     read_and_close,
@@ -197,8 +198,7 @@ class DiskContentStore:
         if not self._made:
             make_folder(self.folder, PRIVATE_FOLDER_MODE)
         if name:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(f"{self._base}/{name}", PRIVATE_FOLDER_MODE)
+            make_subfolder(f"{self._base}/{name}", PRIVATE_FOLDER_MODE)
         self._made.add(name)
 
     def _rename(self, temp: str, digest: Digest) -> None:

@@ -33,6 +33,7 @@ from orch23.store.safe_files import (
     read_file,
     read_regular,
     replace_file,
+    set_aside,
     split_path,
     sweep_temps,
     try_unlink,
@@ -242,7 +243,7 @@ class Exchanges:
             else:
                 self.get(file.path.stem, None)
             if len(self.damaged) > before:
-                file.path.rename(file.path.with_name(f"{file.path.name}.damaged"))
+                set_aside(file.path)
 
     def unneeded(self, transcripts: str, needed: Collection[str], stale: Collection[str]) -> tuple[ExchangeFile, ...]:
         """Return the files of transcripts that no needed exchange has, and none of a stage in `stale`.

@@ -77,7 +77,8 @@ class Grants(Struct, frozen=True):
             _Grant(one.kind, one.name, one.keys, one.sha256, network=one.network, reads=one.reads) for one in kept
         )
         data = canonical_json(from_struct(_Form(str(project), listed)))
-        write_atomic(self.path, data + b"\n", mode=PRIVATE_FILE_MODE)
+        # The folder of the user may be a link.
+        write_atomic(self.path.parent.resolve() / self.path.name, data + b"\n", mode=PRIVATE_FILE_MODE)
 
     def revoke(self) -> None:
         """Remove all grants."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orch23.store.safe_files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, try_unlink
+from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder, open_own, try_unlink
 
 if TYPE_CHECKING:
     import sqlite3
@@ -296,11 +296,9 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
     if os.path.lexists(f"{path}-journal"):
         try_unlink(path)
         try_unlink(f"{path}-journal")
-    if not path.parent.is_dir():
-        path.parent.mkdir(mode=PRIVATE_FOLDER_MODE, parents=True)
+    make_folder(path.parent, PRIVATE_FOLDER_MODE)
     if not os.path.lexists(path):
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(path, flags, PRIVATE_FILE_MODE))
+        os.close(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     _check_regular(path)
     url = f"file:{_escaped(path)}?mode=rw"
     connection = sqlite3.connect(url, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)

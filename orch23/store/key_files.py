@@ -11,10 +11,10 @@ from orch23.model.errors import ConfigurationError
 from orch23.signing.codes import E_KEY
 from orch23.store.safe_files import (
     NEW_FILE_FLAGS,
-    PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
     closing,
     make_folder,
+    open_own,
     open_regular,
     read_and_close,
     sync,
@@ -54,9 +54,10 @@ def create_key_file(path: Path, data: bytes) -> None:
         OSError: it cannot be written.
 
     """
-    make_folder(path.parent, PRIVATE_FOLDER_MODE)
+    # The folder of the user may be a link.
+    make_folder(path.parent.resolve(), PRIVATE_FOLDER_MODE)
     try:
-        descriptor = os.open(path, NEW_FILE_FLAGS, PRIVATE_FILE_MODE)
+        descriptor = open_own(path, NEW_FILE_FLAGS)
     except FileExistsError:
         message = f"the private key {path} exists"
         hint = "choose another name: results that it signed need its public key"

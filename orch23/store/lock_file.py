@@ -88,11 +88,9 @@ def _is_pipeline(path: Path) -> bool:
 
 
 def _head(path: Path, *, whole: bool = False) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(_PIPELINE_BYTES if whole else _HEAD_BYTES)
-    except OSError:
-        return b""
+    with contextlib.suppress(OSError):
+        return read_regular(path, _PIPELINE_BYTES if whole else _HEAD_BYTES) or b""
+    return b""
 
 
 LOCK_VERSION = 2

@@ -24,6 +24,7 @@ from orch23.store.access import (
     StoreOrigin,
     remove_wrong_types,
     require_folder,
+    require_store,
     store_origin,
 )
 from orch23.store.codes import E_STORE_VERSION
@@ -246,10 +247,7 @@ def open_store(
 
     """
     folder = root / STORE_NAME
-    for name in (STORE_NAME, LOGS_FOLDER):
-        if (root / name).is_symlink():
-            raise unsafe_path_error(name)
-    require_folder(folder)
+    require_store(folder)
     require_folder(root / LOGS_FOLDER)
     is_foreign = store_origin(folder) is StoreOrigin.FOREIGN
     # Nothing of a foreign store may be read: its parts get the path of a folder that does not exist.

@@ -28,8 +28,11 @@ from orch23.store.record_format import (
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    check_no_link,
     closing,
     make_folder,
+    make_subfolder,
+    open_own,
     read_regular,
     sweep_temps,
     sync_folder,
@@ -406,12 +409,11 @@ class Records:
     def _open(self, folder: str, key: str) -> int:
         """Open the file of a key to append to it, and create its folder if there is none."""
         try:
-            return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE_MODE)
+            check_no_link(folder)
         except FileNotFoundError:
             make_folder(self.folder, PRIVATE_FOLDER_MODE)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(folder, PRIVATE_FOLDER_MODE)
-            return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE_MODE)
+            make_subfolder(folder, PRIVATE_FOLDER_MODE)
+        return open_own(f"{folder}/{key}", _APPEND)
 
     def _rewrite(self, key: str, file: RecordFile) -> None:
         data = file.encode()

@@ -27,6 +27,7 @@ from orch23.store.run_logs import (
     run_pipeline,
     whole_line,
 )
+from orch23.store.safe_files import open_stream, read_regular
 
 _RECORDED = (StageStatus.BUILT, StageStatus.VERIFIED)
 
@@ -58,7 +59,7 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
     # The requests of earlier runs that the runs so far have collected, by pipeline.
     collected: dict[str, set[str]] = {}
     for path in journal_paths(logs):
-        data = path.read_bytes()
+        data = read_regular(path) or b""
         try:
             sketch = _sketch(data) or _sketch_of(parse_journal(data, str(path)))
         except CorruptStateError:
@@ -79,7 +80,7 @@ def run_of_result(logs: Path, stage: str, key: str) -> str:
     A run that restored the result, or found it fresh, does not count. Unreadable journals are ignored.
     """
     for path in journal_paths(logs):
-        data = path.read_bytes()
+        data = read_regular(path) or b""
         if key.encode() not in data:
             continue
         with suppress(CorruptStateError):
@@ -96,7 +97,7 @@ def run_ids(logs: Path) -> list[str]:
 
 
 def _has_lines(path: Path) -> bool:
-    with path.open("rb") as stream:
+    with open_stream(path) as stream:
         if whole_line(stream.readline()) is not None:
             return True
     try:

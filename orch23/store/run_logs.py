@@ -1,6 +1,5 @@
 """Write and read the logs of runs: the journal of events, and the files of each attempt."""
 
-import contextlib
 import hashlib
 import os
 import threading
@@ -34,9 +33,13 @@ from orch23.store.json_text import compact_json
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    check_no_link,
     closing,
     make_folder,
+    make_subfolder,
     open_file,
+    open_own,
+    open_stream,
     read_and_close,
     sync_folder,
     write_all,
@@ -158,8 +161,7 @@ class Journal:
         if is_new:
             # Prompts and responses may be private: `git add .` must not add them.
             write_atomic(folder / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.path, flags, PRIVATE_FILE_MODE)
+        descriptor = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         sync_folder(folder)
         return descriptor
 
@@ -186,7 +188,7 @@ def new_run_id(now: datetime, key8: str) -> str:
 def free_run_id(logs: Path, run_id: str) -> str:
     """Return the id or, if there is a run with it (two in one second), the id with the first free number."""
     candidate, number = run_id, 1
-    while (logs / f"{candidate}.jsonl").exists():
+    while os.path.lexists(logs / f"{candidate}.jsonl"):
         number += 1
         candidate = f"{run_id}-{number}"
     return candidate
@@ -206,7 +208,8 @@ def read_journal(path: Path) -> tuple[JournalLine, ...]:
 
     """
     try:
-        data = path.read_bytes()
+        with open_stream(path) as stream:
+            data = stream.read()
     except FileNotFoundError:
         missing = Diagnostic(E_NO_RUN, f"there is no run {path.stem}", hint="`orch23 runs` lists the runs")
         raise NotFoundError(missing) from None
@@ -278,10 +281,16 @@ def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
 
 
 def journal_paths(logs: Path) -> list[Path]:
-    """Return the paths of the journals, newest first: by id, and within one second by first line and number."""
+    """Return the paths of the journals, newest first: by id, and within one second by first line and number.
+
+    Raises:
+        SafetyError: the folder is a link.
+
+    """
     try:
+        check_no_link(logs)
         names = (path for path in logs.iterdir() if path.suffix == ".jsonl" and is_run_file(LOGS_FOLDER, path.name))
-        paths = [path for path in names if path.is_file()]
+        paths = [path for path in names if path.is_file() and not path.is_symlink()]
     except (FileNotFoundError, NotADirectoryError):
         return []
     seconds = Counter(_second(path) for path in paths)
@@ -307,7 +316,7 @@ def _age(path: Path, *, shared: bool) -> tuple[str, str, int, str]:
 
 def _ends(path: Path) -> tuple[JournalLine | None, JournalLine | None]:
     """Return the first and the last line of a journal without reading the rest; None for a damaged line."""
-    with path.open("rb") as stream:
+    with open_stream(path) as stream:
         first = stream.readline()
         stream.seek(0, 2)
         stream.seek(max(0, stream.tell() - (1 << 16)))
@@ -415,19 +424,9 @@ class AttemptFiles(Struct, frozen=True):
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write a file of an attempt; an earlier one of that name is replaced."""
         folder = self.attempt_folder(stage, attempt)
-        path = f"{folder}/{name}"
-        try:
-            descriptor = _create(path)
-        except FileNotFoundError:
-            make_folder(self.folder, PRIVATE_FOLDER_MODE)
-            # These files are for users and no run reads them: they are not made durable.
-            for one in (folder.parent, folder):
-                with contextlib.suppress(FileExistsError):
-                    one.mkdir(PRIVATE_FOLDER_MODE)
-            descriptor = _create(path)
-        with closing(descriptor):
+        make_folder(self.folder.parent, PRIVATE_FOLDER_MODE)
+        # These files are for users and no run reads them: they are not made durable.
+        for one in (self.folder, folder.parent, folder):
+            make_subfolder(one, PRIVATE_FOLDER_MODE)
+        with closing(open_own(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)) as descriptor:
             write_all(descriptor, text.encode("utf-8", "replace"))
-
-
-def _create(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE_MODE)

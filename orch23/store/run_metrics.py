@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 
 from orch23.model.event import StageFinished
 from orch23.store.run_logs import journal_paths, journal_pipeline, whole_line
+from orch23.store.safe_files import open_stream
 
 # `report` must not read the journals of years to find a pipeline without metrics.
 _MAX_JOURNALS = 500
@@ -75,7 +76,7 @@ def _journals(logs: Path, pipeline_file: str, newest: str) -> Iterator[Path]:
 
 def _ends_of_stages(path: Path, marks: tuple[bytes, ...]) -> Iterator[tuple[str, StageFinished]]:
     """Yield the stages that ended in a run, each with its event, if its line has all of these marks."""
-    with suppress(OSError), path.open("rb") as stream:
+    with suppress(OSError), open_stream(path) as stream:
         for line in stream:
             read = whole_line(line) if all(mark in line for mark in marks) else None
             if read is not None and isinstance(read.event.data, StageFinished):

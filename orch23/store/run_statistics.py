@@ -16,6 +16,7 @@ from msgspec import Struct
 from orch23.model.event import Event, LlmRequest, LlmResponse, StageFinished
 from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import journal_paths, run_pipeline, whole_line
+from orch23.store.safe_files import open_stream
 
 MAX_RUNS = 5
 # With more names than this, it is faster to parse all lines than to search each line for all names.
@@ -79,7 +80,7 @@ def statistics_of(past: Mapping[str, StageStatistics], stage: str) -> StageStati
 def _journals_of(logs: Path, pipeline_file: str) -> Iterator[bytes]:
     """Yield the journals of a pipeline without their first line, newest first. One that cannot be read is skipped."""
     for path in journal_paths(logs):
-        with contextlib.suppress(OSError), path.open("rb") as stream:
+        with contextlib.suppress(OSError), open_stream(path) as stream:
             first = whole_line(stream.readline())
             if first is not None and run_pipeline(first) == pipeline_file:
                 yield stream.read(_MAX_JOURNAL_BYTES)

@@ -1,4 +1,7 @@
-"""Open, stamp, write and replace files: atomically, durably, and below a root without following links."""
+"""Open, stamp, write and replace files of orch23 and of the project: atomically, durably, without following links.
+
+No other module opens or creates them: `tests/test_opened_paths.py` has the rule and its exceptions (ADR 62).
+"""
 
 import contextlib
 import errno
@@ -7,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,13 +43,23 @@ def write_atomic(
     (default: the folder of the file), which must be on the same file system. Missing folders are created, and are as
     private as the file.
     """
-    make_folder(path.parent, PRIVATE_FOLDER_MODE if mode == PRIVATE_FILE_MODE else 0o777)
+    make_folder(path.parent, folder_mode(mode))
     with _renamed_file(scratch or path.parent, path, mode) as descriptor:
         write_all(descriptor, data)
         if durable:
             sync(descriptor)
     if durable:
         sync_folder(path.parent)
+
+
+def folder_mode(mode: int) -> int:
+    """Return the mode of the folders that are created for a file: as private as the file."""
+    return PRIVATE_FOLDER_MODE if mode == PRIVATE_FILE_MODE else 0o777
+
+
+def set_aside(path: Path) -> None:
+    """Rename a damaged file to `*.damaged`."""
+    os.rename(path, f"{path}.damaged")
 
 
 @contextlib.contextmanager
@@ -111,13 +125,41 @@ def try_unlink(path: Path | str, parent: int | None = None) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Create a folder with its parents, durably. A folder that exists costs one `stat`, and keeps its mode."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent, mode)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode)
-    sync_folder(folder.parent)
+    """Create a folder with its parents, durably. A folder that exists costs one `lstat`, and keeps its mode.
+
+    Raises what `check_no_link` raises. Folders above it may be links: those of the project are checked at the start.
+    """
+    try:
+        check_no_link(folder)
+    except FileNotFoundError:
+        if not folder.parent.is_dir():
+            make_folder(folder.parent, mode)
+        make_subfolder(folder, mode)
+        sync_folder(folder.parent)
+
+
+def make_subfolder(folder: Path | str, mode: int) -> None:
+    """Create a folder in one that exists, unless there is one. Raises what `check_no_link` raises."""
+    try:
+        os.mkdir(folder, mode)
+    except FileExistsError:
+        check_no_link(folder)
+
+
+def check_no_link(folder: Path | str) -> None:
+    """Check that a path is a folder, and no link to one.
+
+    Raises:
+        FileNotFoundError: there is none.
+        NotADirectoryError: there is a file.
+        SafetyError: it is a link.
+
+    """
+    kind = os.lstat(folder).st_mode
+    if stat.S_ISLNK(kind):
+        raise unsafe_path_error(str(folder))
+    if not stat.S_ISDIR(kind):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 def sync_folder(folder: Path) -> None:
@@ -197,7 +239,7 @@ def open_directory(root: Path, names: Sequence[str]) -> Iterator[int]:
         os.close(descriptor)
 
 
-def make_directories(root: Path, names: Sequence[str]) -> None:
+def make_directories(root: Path, names: Sequence[str], mode: int = 0o777) -> None:
     """Create a directory below the root, with those above it.
 
     Raises:
@@ -209,7 +251,7 @@ def make_directories(root: Path, names: Sequence[str]) -> None:
         return
     for count in range(len(names)):
         with open_directory(root, names[:count]) as parent, contextlib.suppress(FileExistsError):
-            os.mkdir(names[count], dir_fd=parent)
+            os.mkdir(names[count], mode, dir_fd=parent)
     with open_directory(root, names):
         pass
 
@@ -269,13 +311,18 @@ def replace_file(root: Path, path: str, data: bytes | Sequence[memoryview], mode
 
     """
     names, name = split_path(path)
-    make_directories(root, names)
+    make_directories(root, names, folder_mode(mode))
     with open_directory(root, names) as parent:
-        with _renamed_file("", name, mode, parent) as descriptor:
-            for piece in (data,) if isinstance(data, bytes) else data:
-                write_all(descriptor, piece)
-            os.fsync(descriptor)
-            written = os.fstat(descriptor)
+        try:
+            with _renamed_file("", name, mode, parent) as descriptor:
+                for piece in (data,) if isinstance(data, bytes) else data:
+                    write_all(descriptor, piece)
+                os.fsync(descriptor)
+                written = os.fstat(descriptor)
+        except OSError as error:
+            # Not the name alone, which is relative to an open directory.
+            error.filename, error.filename2 = str(root / path), None
+            raise
         os.fsync(parent)
     return written
 
@@ -328,20 +375,40 @@ class StagedFiles(contextlib.AbstractContextManager["StagedFiles"]):
                 try_unlink(temp, parent)
 
 
-def open_regular(name: str | Path, parent: int | None = None) -> int | None:
-    """Return a descriptor of a regular file, or None if there is none, or a link, a pipe or another type of entry."""
-    # Without O_NONBLOCK, opening a pipe waits for a writer.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    try:
-        descriptor = os.open(name, flags, dir_fd=parent)
-    except OSError as error:
-        if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR}:
-            return None
-        raise
+def open_own(
+    name: str | Path, flags: int = os.O_RDONLY, mode: int = PRIVATE_FILE_MODE, parent: int | None = None
+) -> int:
+    """Return a descriptor of a regular file of orch23: the only way to open one. No link at its name is followed.
+
+    Raises:
+        OSError: as `os.open`; ELOOP for a link; ENXIO for a pipe or another type of entry, which is not waited for.
+
+    """
+    # Without O_NONBLOCK, opening a pipe waits for its other end.
+    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode, dir_fd=parent)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    return None
+    raise OSError(errno.ENXIO, "is not a regular file", str(name))
+
+
+def open_stream(path: Path) -> BufferedReader:
+    """Return a regular file of orch23, open for reading. Raises what `open_own` raises."""
+    return os.fdopen(open_own(path), "rb")
+
+
+NOT_A_FILE = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV})
+"""The errors of `open_own` if a link, a folder or a pipe has the name of a file."""
+
+
+def open_regular(name: str | Path, parent: int | None = None) -> int | None:
+    """Return a descriptor of a regular file, or None if there is none, or a link, a pipe or another type of entry."""
+    try:
+        return open_own(name, parent=parent)
+    except OSError as error:
+        if error.errno == errno.ENOENT or error.errno in NOT_A_FILE:
+            return None
+        raise
 
 
 def read_file(root: Path, path: str, max_bytes: int = -1) -> bytes | None:

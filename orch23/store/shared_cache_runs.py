@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from orch23.model.event import SharedCacheUsed
 from orch23.store.run_logs import journal_paths, run_pipeline, whole_line
+from orch23.store.safe_files import read_regular
 
 _MARK = b'"type":"%s"' % SharedCacheUsed.kind.encode()
 
@@ -22,7 +23,7 @@ class SharedCacheRun(Struct, frozen=True):
 
 def shared_cache_run(path: Path) -> SharedCacheRun | None:
     """Return what the run of a journal did with a shared cache; None if it used none, or if that line is damaged."""
-    data = path.read_bytes()
+    data = read_regular(path) or b""
     if _MARK not in data:
         return None
     lines = data.splitlines(keepends=True)

@@ -124,7 +124,7 @@ def dry_run_update(
 
 def project_templates(root: Path) -> tuple[str, ...]:
     """Return the names of the templates that a project has."""
-    found = (path.name for path in sorted(root.glob(f"{_PREFIX}*{_SUFFIX}")) if path.is_file())
+    found = (path.name for path in sorted(root.glob(f"{_PREFIX}*{_SUFFIX}")))
     return tuple(name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name in found)
 
 
@@ -165,6 +165,9 @@ def _read_answers(root: Path, name: str) -> bytes:
         there = read_paths(root, [path])[path]
         if isinstance(there, TemplateFile):
             return there.data
+        if there is not None:
+            hint = "move it away, and restore the file from version control"
+            raise NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, f"`{path}` {there.what}", hint=hint))
     raise no_template_error(root, name)
 
 

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from orch23.entry import main
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.record import LockFile
 from orch23.snapshot.store_registry import registered_stores
@@ -60,6 +61,53 @@ def test_a_planted_store_answers_nothing_and_is_set_aside(tmp_path):
     assert (clone.root / ".orch23-aside/1/records").is_dir()
     assert (clone.root / ".orch23-aside/.gitignore").read_text() == "*\n"
     assert clone.run("build", "--overwrite-edited").code == 1, "the failing test runs"
+
+
+@pytest.mark.parametrize("aside", ["link", "dangling", "file", "pipe", "inner link", "inner folder", "numbers"])
+@pytest.mark.parametrize("command", ["build", pytest.param("gc", marks=pytest.mark.slow)])
+def test_a_store_is_not_moved_out_of_the_project(tmp_path, aside, command):
+    clone = planted(made(tmp_path / "a"), tmp_path / "b")
+    outside, place = tmp_path / "outside", clone.root / ".orch23-aside"
+    outside.mkdir()
+    (outside / ".gitignore").write_text("my own rules\n")
+    match aside:
+        case "link" | "dangling":
+            place.symlink_to(outside if aside == "link" else tmp_path / "nothing")
+        case "file":
+            place.write_text("a file\n")
+        case "pipe":
+            os.mkfifo(place)
+        case "inner link":
+            place.mkdir()
+            (place / ".gitignore").symlink_to(outside / ".gitignore")
+        case "inner folder":
+            (place / ".gitignore").mkdir(parents=True)
+        case "numbers":
+            place.mkdir()
+            (place / "1").symlink_to(outside)
+            (place / "2").symlink_to("nothing")
+    ended = clone.run(command)
+    assert (os.listdir(outside), (outside / ".gitignore").read_text()) == ([".gitignore"], "my own rules\n")
+    assert not (tmp_path / "nothing").exists()
+    if aside in ("inner link", "numbers"):
+        green(ended)
+        assert (place / ("3" if aside == "numbers" else "1") / "records").is_dir()
+        return
+    assert ended.code in (2, 74)
+    assert ".orch23-aside" in ended.err
+    assert "help: replace the link" in ended.err or "help: move away what is at" in ended.err
+    shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink()
+    green(clone.run(command))
+
+
+@pytest.mark.parametrize("trusted", ["0", "1"])
+def test_a_store_that_is_a_link_is_not_used_even_if_nothing_is_to_do(tmp_path, trusted):
+    project = made(tmp_path / "p")
+    (project.root / ".orch23").rename(tmp_path / "store")
+    (project.root / ".orch23").symlink_to(tmp_path / "store")
+    here = Untrusting(project.root, main=lambda argv: main([*argv[2:]]))
+    refused = here.run("build", env={"ORCH23_TRUST": trusted})
+    assert (refused.code, "E691" in refused.err) == (2, True)
 
 
 def test_a_planted_snapshot_is_not_believed(tmp_path):

@@ -91,14 +91,49 @@ def test_the_page_replaces_a_file_as_a_whole(built: Project) -> None:
     place = built.root / "site"
     place.mkdir()
     (place / "old.html").write_text("old")
-    (built.root / "report.html").symlink_to("site/old.html")
     os.link(place / "old.html", built.root / "kept.html")
-    assert built.run("report").code == 0
-    # A reader that has the old file open keeps it, a link stays a link, and nothing else is left in the folder.
+    assert built.run("report", "-o", "site/old.html").code == 0
+    # A reader that has the old file open keeps it, and nothing else is left in the folder.
     assert built.read("kept.html") == "old"
-    assert (built.root / "report.html").is_symlink()
     assert [path.name for path in place.iterdir()] == ["old.html"]
     assert built.read("site/old.html").lstrip().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("name", ["report.html", "site/report.html"])
+def test_the_page_is_not_written_through_a_link_that_a_clone_can_bring(
+    built: Project, tmp_path: Path, name: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "report.html").write_text("mine")
+    path = built.root / name.partition("/")[0]
+    path.symlink_to(outside / "report.html" if path.name == name else outside)
+    refused = built.run("report", "-o", name)
+    assert (refused.code, (outside / "report.html").read_text()) == (2, "mine")
+    assert f"the path '{path.name}' leads through a link" in refused.err
+    assert "name another path" in refused.err
+    # The user may name the same file by its own path, also through links outside of the project.
+    (tmp_path / "link").symlink_to(outside)
+    assert built.run("report", "-o", str(tmp_path / "link/report.html")).code == 0
+    assert (outside / "report.html").read_text().lstrip().startswith("<!doctype html>")
+
+
+def test_the_page_is_not_written_through_a_link_above_the_project(built: Project, tmp_path: Path) -> None:
+    """The project may be a folder of a repository: then the clone can bring what is beside it, too."""
+    (built.root / "orch23.toml").write_text("")
+    (tmp_path / "mine.html").write_text("mine")
+    (built.root.parent / ".git").mkdir()
+    (built.root.parent / "report.html").symlink_to(tmp_path / "mine.html")
+    for name in ("../report.html", str(built.root.parent / "report.html")):
+        assert built.run("report", "-o", name).code == 2
+    assert (tmp_path / "mine.html").read_text() == "mine"
+
+
+def test_the_page_waits_for_no_pipe(built: Project, tmp_path: Path) -> None:
+    for place in (built.root / "pipe", tmp_path / "pipe"):
+        os.mkfifo(place)
+        refused = built.run("report", "-o", str(place))
+        assert (refused.code, "cannot write" in refused.err) == (64, True)
 
 
 def test_the_page_goes_to_a_device(built: Project) -> None:
@@ -113,7 +148,7 @@ def test_wrong_runs_and_places(built: Project) -> None:
     built.write({"folder/keep": ""})
     place = built.run("report", "-o", "folder")
     assert place.code == 64
-    assert "cannot write folder: Is a directory" in place.err
+    assert "cannot write folder: is not a regular file" in place.err
 
 
 def test_a_project_without_runs(project: Project) -> None:

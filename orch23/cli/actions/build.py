@@ -28,7 +28,7 @@ from orch23.cli.project_loading import Project
 from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
+from orch23.model.errors import ConsentError, ExitCode, Orch23Error, SafetyError, UsageError
 from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
@@ -40,6 +40,7 @@ from orch23.report.observers import Guarded
 from orch23.report.registry import FORMATS, format_of
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot
+from orch23.store.safe_files import read_file
 
 if TYPE_CHECKING:
     from orch23.cli.documents import Documents
@@ -326,8 +327,8 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
 def _source_text(project: Project, path: str) -> str:
     """Return the text of a file that a failure shows, such as the pipeline; an empty one if it cannot be read."""
     try:
-        return (project.settings.root / path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+        return (read_file(project.settings.root, path) or b"").decode("utf-8")
+    except (OSError, SafetyError, UnicodeDecodeError):
         return ""
 
 

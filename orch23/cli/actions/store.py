@@ -40,6 +40,7 @@ from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import list_runs, run_ids
 from orch23.store.run_logs import read_journal
 from orch23.store.run_state import fold_events
+from orch23.store.safe_files import read_regular
 from orch23.store.shared_cache_runs import SharedCacheRun, shared_cache_run, shared_cache_runs
 
 
@@ -273,7 +274,7 @@ def show_log(console: Console, *, run: str | None, as_json: bool, as_state: bool
 
         return send_run(console, path, event_redactor(console))
     if as_json:
-        console.write_out(path.read_text(encoding="utf-8", errors="replace"))
+        console.write_out((read_regular(path) or b"").decode("utf-8", "replace"))
     elif as_state:
         console.write_out(json_document(fold_events(read_journal(path)).to_json()))
     else:

@@ -26,7 +26,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 from orch23.resolve.schema import published_schema
 from orch23.store.project_store import open_store
-from orch23.store.safe_files import write_atomic
+from orch23.store.safe_files import replace_file
 from orch23.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
 from orch23.templates.codes import FILES_EXIST, MERGE_CONFLICT
 from orch23.templates.dry_run import (
@@ -89,7 +89,7 @@ def _write(root: Path, changes: Sequence[TemplateChange]) -> None:
                 apply_changes(root, changes)
             # The first line of each template names this file to editors.
             text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
-            write_atomic(root / SCHEMA_FILE, text.encode())
+            replace_file(root, SCHEMA_FILE, text.encode(), 0o644)
     except OSError as error:
         message = f"cannot write {error.filename}: {error.strerror}; run the same command again to continue"
         raise click.UsageError(message) from error

@@ -21,6 +21,7 @@ from orch23.cli.watched_files import Change, FileTree, WatchedFiles, path_in
 from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import LOCK_FILE
+from orch23.store.safe_files import open_own
 
 # All files are compared so often, even without an event: an event may be lost.
 _INTERVAL_S = 5.0
@@ -194,7 +195,7 @@ class Watch(Struct, kw_only=True):
 
 def _is_locked(path: Path) -> bool:
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = open_own(path, os.O_RDWR)
     except OSError:  # there was no build yet, or the build reports it
         return False
     try:

@@ -7,6 +7,7 @@ from orch23.model.event import Event
 from orch23.report.html.run_facts import RunFacts, RunFactsFold
 from orch23.store.run_list import run_ids
 from orch23.store.run_logs import whole_line
+from orch23.store.safe_files import open_stream
 
 
 class FollowedRun:
@@ -35,7 +36,7 @@ class FollowedRun:
             if known and known[0] != self.facts.run_id:
                 self._begin(known[0])
         try:
-            with self._path.open("rb") as stream:
+            with open_stream(self._path) as stream:
                 stream.seek(self._read_bytes)
                 data = stream.read()
         except OSError:

@@ -29,6 +29,7 @@ from orch23.steps.fetch.connections import (
 )
 from orch23.steps.fetch.language import fetch_url_fault
 from orch23.steps.fetch.spec import FetchStep, barred_offline
+from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder, open_own, open_stream
 
 _CHUNK = 1 << 16
 # At most three tries: the next build resumes the download.
@@ -96,7 +97,7 @@ def download(
     named = {grant.name for grant in step.grants}
     asked = _Asked(headers or {}, is_allowed or named.__contains__)
     watch = DownloadWatch(step.url, outside, timeout_s)
-    outside.partial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(outside.partial_dir, PRIVATE_FOLDER_MODE)
     # Named by the digest, so that a moved URL resumes the same download.
     part = outside.partial_dir / f"{step.sha256}.part"
     with watch.running():
@@ -124,9 +125,7 @@ def _fetch(step: FetchStep, part: Path, watch: DownloadWatch, asked: _Asked) -> 
     A resumed file with another digest may consist of two versions: it is fetched once more from its beginning.
     """
     while True:
-        # O_NOFOLLOW: a link of that name must not make the download overwrite another file.
-        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "r+b") as file:
+        with os.fdopen(open_own(part, os.O_RDWR | os.O_CREAT), "r+b") as file:
             size = file.seek(0, os.SEEK_END)
             is_complete = size > 0 and _digest(part) == step.sha256
             start = 0 if is_complete else _transfer(step, file, size, watch, asked)
@@ -241,13 +240,13 @@ def _check_size(step: FetchStep, size: int) -> None:
 
 def file_chunks(path: Path) -> Iterator[bytes]:
     """Yield the bytes of a file, in pieces."""
-    with path.open("rb") as file:
+    with open_stream(path) as file:
         while chunk := file.read(_CHUNK):
             yield chunk
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_stream(path) as file:
         return file_digest(file, "sha256").hexdigest()
 
 

@@ -7,8 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orch23.model.errors import SafetyError
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
-from orch23.store.safe_files import is_temp, make_folder, sweep_temps, sync_filesystem, write_atomic
+from orch23.store.safe_files import (
+    NOT_A_FILE,
+    is_temp,
+    make_folder,
+    make_subfolder,
+    open_own,
+    open_regular,
+    sweep_temps,
+    sync_filesystem,
+    write_atomic,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -101,3 +112,38 @@ def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_return(
         monkeypatch.setattr(os, name, reported(name, getattr(os, name)))
     write_atomic(tmp_path / "file", b"data")
     assert calls == ["write", "fsync", "rename", "fsync"]
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_RDWR])
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder"])
+def test_only_a_regular_file_is_opened_and_no_pipe_is_waited_for(tmp_path: Path, flags: int, kind: str) -> None:
+    path, other = tmp_path / "own", tmp_path / "other"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(other)
+    if kind == "link":
+        other.write_bytes(b"mine")
+    with pytest.raises(OSError, match="own") as refused:
+        open_own(path, flags)
+    assert refused.value.errno in NOT_A_FILE
+    assert open_regular(path) is None
+    assert other.exists() == (kind == "link")
+
+
+def test_a_folder_of_orch23_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "link").symlink_to("outside")
+    (tmp_path / "dangling").symlink_to("nothing")
+    for name in ("link", "dangling"):
+        with pytest.raises(SafetyError, match=name):
+            make_folder(tmp_path / name)
+        with pytest.raises(SafetyError, match=name):
+            make_subfolder(tmp_path / name, 0o700)
+        with pytest.raises(SafetyError, match=name):
+            write_atomic(tmp_path / name / "file", b"data")
+    assert list((tmp_path / "outside").iterdir()) == []
+    make_folder(tmp_path / "link/below")  # of the user, or checked before
+    assert (tmp_path / "outside/below").is_dir()
