@@ -1,7 +1,7 @@
 """Write results to the files that the command line names.
 
-A clone can bring a link with the name of a report. So links are followed only outside of the project, or of the
-repository that has it, where they are the user's own.
+A clone can bring a link with the name of a report. So links are followed only outside of the project and of git
+repositories, where they are the user's own.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-import click
 from msgspec import Struct
 
 from orch23.cli.console import Console
@@ -76,14 +75,18 @@ class NamedFile(Struct, frozen=True):
 def named_file(here: Path, name: str) -> NamedFile:
     """Return the file of a name that is relative to the working directory `here`."""
     root = find_project(here).root.resolve()
-    top = next((one for one in (root, *root.parents) if os.path.lexists(one / ".git")), root)
     path = Path(os.path.normpath(here.resolve() / name))
     # The outermost folder that is in the project: a link that leads there is outside, and the user's own.
-    anchor = next((one for one in reversed(path.parents) if one.resolve().is_relative_to(top)), None)
-    if anchor is not None:
-        return NamedFile(path, anchor.resolve(), path.relative_to(anchor).as_posix(), may_be_device=False)
-    real = path.resolve()
+    inside = (one for one in reversed(path.parents) if _real(one).is_relative_to(root) or os.path.lexists(one / ".git"))
+    if (anchor := next(inside, None)) is not None:
+        return NamedFile(path, _real(anchor), path.relative_to(anchor).as_posix(), may_be_device=False)
+    real = _real(path)
     return NamedFile(path, real.parent, real.name, may_be_device=True)
+
+
+def _real(path: Path) -> Path:
+    # Not `Path.resolve`, which raises RuntimeError for links that lead to each other.
+    return Path(os.path.realpath(path))
 
 
 def write_named_file(console: Console, name: str, text: str) -> None:
@@ -97,5 +100,7 @@ def write_named_file(console: Console, name: str, text: str) -> None:
     try:
         named_file(console.here, name).write(text)
     except OSError as error:
+        import click  # noqa: PLC0415 - only for errors
+
         message = f"cannot write {name}: {error.strerror}"
         raise click.UsageError(message) from error

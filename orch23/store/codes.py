@@ -24,7 +24,7 @@ STORE_CODES: Mapping[str, tuple[str, str]] = {
         "a path leads through a link or out of the project",
         "orch23 never writes through a symbolic link in the project: replace it by a real directory or file, or name "
         "another path. This holds for outputs, for .orch23, .orch23-aside and logs with their directories, and for the "
-        "file of an option such as --out; a link outside of the project and its repository is followed there. An "
+        "file of an option such as --out; a link outside of the project and of git repositories is followed there. An "
         "input may be a link if its target is in the project, outside `.git` and `.orch23`. Copy the target into the "
         "project, or exclude the link from the pattern.",
     ),

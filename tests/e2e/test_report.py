@@ -119,14 +119,24 @@ def test_the_page_is_not_written_through_a_link_that_a_clone_can_bring(
 
 
 def test_the_page_is_not_written_through_a_link_above_the_project(built: Project, tmp_path: Path) -> None:
-    """The project may be a folder of a repository: then the clone can bring what is beside it, too."""
+    """The project may be a folder of a repository: then the clone can bring what is beside it, too. So can others."""
     (built.root / "orch23.toml").write_text("")
     (tmp_path / "mine.html").write_text("mine")
     (built.root.parent / ".git").mkdir()
     (built.root.parent / "report.html").symlink_to(tmp_path / "mine.html")
-    for name in ("../report.html", str(built.root.parent / "report.html")):
+    (tmp_path / "other/.git").mkdir(parents=True)
+    (tmp_path / "other/report.html").symlink_to(tmp_path / "mine.html")
+    for name in ("../report.html", str(built.root.parent / "report.html"), str(tmp_path / "other/report.html")):
         assert built.run("report", "-o", name).code == 2
     assert (tmp_path / "mine.html").read_text() == "mine"
+
+
+def test_the_page_is_not_written_through_links_that_lead_to_each_other(built: Project, tmp_path: Path) -> None:
+    for place in (built.root / "a", tmp_path / "a"):
+        place.symlink_to("b")
+        place.with_name("b").symlink_to("a")
+        for name in (place, place / "report.html"):
+            assert built.run("report", "-o", str(name)).code in (2, 64)
 
 
 def test_the_page_waits_for_no_pipe(built: Project, tmp_path: Path) -> None:
