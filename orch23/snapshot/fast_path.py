@@ -232,10 +232,7 @@ def _read(identity: str, stream: "TextIO") -> StatSnapshot | None:
     # A link would lead out of the project: the full program reports it.
     if any(map(os.path.islink, (STORE, SNAPSHOT_FOLDER, LOG_FOLDER))):
         return None
-    try:
-        snapshot = parse_snapshot(_bytes_of(snapshot_path(identity)))
-    except OSError:
-        return None
+    snapshot = parse_snapshot(_bytes_of(snapshot_path(identity)))
     if snapshot is None or snapshot.environ != environment_digests(os.environ):
         return None
     # The name of the file is a checksum, which two commands can share.
@@ -322,18 +319,18 @@ def remove_snapshots(root: str, pipeline: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
-        try:
-            facts = parse_facts(_bytes_of(f"{folder}/{name}"))
-        except OSError:  # such as a link
-            facts = None
+        facts = parse_facts(_bytes_of(f"{folder}/{name}"))
         if facts is None or facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
 
 
 def _bytes_of(path: str) -> bytes:
-    # A link is not followed, and a pipe is not waited for.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-        return file.read() or b""
+    """Return the bytes of a file; none if it cannot be read. A link is not followed, and a pipe is not waited for."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            return file.read() or b""
+    except OSError:
+        return b""
 
 
 def _write_journal(snapshot: StatSnapshot) -> None:

@@ -117,12 +117,7 @@ def trust_store(folder: Path) -> None:
 
 
 def move_store_aside(folder: Path) -> Diagnostic:
-    """Move a foreign store into the folder `ASIDE_FOLDER`, and return a warning with its new path.
-
-    Raises:
-        SafetyError: that folder is a link: the store would leave the project.
-
-    """
+    """Move a foreign store into the folder `ASIDE_FOLDER`, which must not be a link, and return a warning."""
     aside = folder.with_name(ASIDE_FOLDER)
     make_folder(aside, PRIVATE_FOLDER_MODE)
     write_atomic(aside / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)

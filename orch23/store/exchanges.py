@@ -33,7 +33,6 @@ from orch23.store.safe_files import (
     read_file,
     read_regular,
     replace_file,
-    set_aside,
     split_path,
     sweep_temps,
     try_unlink,
@@ -243,7 +242,7 @@ class Exchanges:
             else:
                 self.get(file.path.stem, None)
             if len(self.damaged) > before:
-                set_aside(file.path)
+                file.path.rename(file.path.with_name(f"{file.path.name}.damaged"))
 
     def unneeded(self, transcripts: str, needed: Collection[str], stale: Collection[str]) -> tuple[ExchangeFile, ...]:
         """Return the files of transcripts that no needed exchange has, and none of a stage in `stale`.

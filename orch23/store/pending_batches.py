@@ -15,7 +15,7 @@ from orch23.model.llm import Message, Request
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.prompt_cache import CachePolicy
 from orch23.store.json_text import decode_with_checksum, encode_with_checksum
-from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, set_aside, try_unlink, write_atomic
+from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
 
 MOST_NAMES = 8
 """The most stages that are named of a batch."""
@@ -152,5 +152,5 @@ class PendingBatches(Struct, frozen=True):
         except ValueError as error:
             self.damaged.append(f"batches/{path.name}: {error}")
             with contextlib.suppress(OSError):  # a command that only reads may not rename it
-                set_aside(path)
+                path.rename(path.with_name(f"{path.name}.damaged"))
             return None

@@ -57,11 +57,6 @@ def folder_mode(mode: int) -> int:
     return PRIVATE_FOLDER_MODE if mode == PRIVATE_FILE_MODE else 0o777
 
 
-def set_aside(path: Path) -> None:
-    """Rename a damaged file to `*.damaged`."""
-    os.rename(path, f"{path}.damaged")
-
-
 @contextlib.contextmanager
 def _renamed_file(folder: Path | str, target: Path | str, mode: int, parent: int | None = None) -> Iterator[int]:
     """Yield a new file, open for writing; then close it and rename it to `target`, or delete it after an error."""
@@ -125,9 +120,9 @@ def try_unlink(path: Path | str, parent: int | None = None) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Create a folder with its parents, durably. A folder that exists costs one `lstat`, and keeps its mode.
+    """Create a folder with its parents, durably. A folder that exists costs one `lstat`, and must not be a link.
 
-    Raises what `check_no_link` raises. Folders above it may be links: those of the project are checked at the start.
+    Folders above it may be links: those of the project are checked at the start.
     """
     try:
         check_no_link(folder)
@@ -139,7 +134,7 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def make_subfolder(folder: Path | str, mode: int) -> None:
-    """Create a folder in one that exists, unless there is one. Raises what `check_no_link` raises."""
+    """Create a folder in one that exists, unless there is one, which must not be a link."""
     try:
         os.mkdir(folder, mode)
     except FileExistsError:
@@ -147,14 +142,7 @@ def make_subfolder(folder: Path | str, mode: int) -> None:
 
 
 def check_no_link(folder: Path | str) -> None:
-    """Check that a path is a folder, and no link to one.
-
-    Raises:
-        FileNotFoundError: there is none.
-        NotADirectoryError: there is a file.
-        SafetyError: it is a link.
-
-    """
+    """Raise FileNotFoundError or NotADirectoryError if a path is not a folder, and SafetyError if it is a link."""
     kind = os.lstat(folder).st_mode
     if stat.S_ISLNK(kind):
         raise unsafe_path_error(str(folder))
@@ -378,12 +366,7 @@ class StagedFiles(contextlib.AbstractContextManager["StagedFiles"]):
 def open_own(
     name: str | Path, flags: int = os.O_RDONLY, mode: int = PRIVATE_FILE_MODE, parent: int | None = None
 ) -> int:
-    """Return a descriptor of a regular file of orch23: the only way to open one. No link at its name is followed.
-
-    Raises:
-        OSError: as `os.open`; ELOOP for a link; ENXIO for a pipe or another type of entry, which is not waited for.
-
-    """
+    """Return a descriptor of a regular file of orch23: the only way to open one. A link is not followed (ELOOP)."""
     # Without O_NONBLOCK, opening a pipe waits for its other end.
     descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode, dir_fd=parent)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -32,7 +32,6 @@ from orch23.store.lock_file import find_lock_files, lock_pipeline, read_lock, wr
 from orch23.store.project_store import STORE_NAME, ProjectStore, open_store
 from orch23.store.promotion import PromotionResult, RefusePath
 from orch23.store.run_logs import journal_paths, read_journal
-from orch23.store.safe_files import set_aside
 from orch23.store.tree_removal import remove_path, remove_tree
 
 
@@ -321,7 +320,7 @@ def rename_damaged_journals(root: Path) -> list[str]:
         try:
             read_journal(path)
         except CorruptStateError:
-            set_aside(path)
+            path.rename(path.with_name(f"{path.name}.damaged"))
             lines.append(f"renamed {path.name} to {path.name}.damaged")
     return lines
 
