@@ -52,7 +52,7 @@ class NamedFile(Struct, frozen=True):
             if stat.S_ISLNK(kind):
                 raise unsafe_path_error(self.below)
             if not stat.S_ISREG(kind):
-                raise OSError(errno.EEXIST, "is not a regular file")
+                raise OSError(errno.EEXIST, "is not a regular file", str(self.path))
 
     def write(self, text: str) -> None:
         """Write a text, whole or not at all. Raises as `check`."""
