@@ -198,6 +198,7 @@ class _OwnChild:
                 stderr=streams[1],
                 start_new_session=True,
                 pass_fds=process.pass_fds,
+                umask=0o022,
             )
             self.tree = process_tree.register_leader(self._process.pid, process.marker, file_bytes)
 

@@ -36,6 +36,17 @@ _NO_LIMIT = 1 << 63
 _MARK = signal.SIGRTMAX - 7
 _NUMBERS = itertools.count(1)
 
+# The soft and the hard limit. Few machines have lower hard limits.
+_ANY = resource.RLIM_INFINITY
+_FIXED_LIMITS = {
+    resource.RLIMIT_NOFILE: (1024, 4096),
+    resource.RLIMIT_STACK: (8 << 20, _ANY),
+    resource.RLIMIT_NPROC: (16384, 16384),
+    resource.RLIMIT_SIGPENDING: (8192, 8192),
+    resource.RLIMIT_MEMLOCK: (8 << 20, 8 << 20),
+    **dict.fromkeys((resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_RSS, resource.RLIMIT_AS), (_ANY, _ANY)),
+}
+
 CORE_BYTES = 1
 """The limit of core files: too small for any. With 0 the kernel still pipes one to the program of core_pattern."""
 
@@ -124,8 +135,25 @@ def unique_file_limit(file_bytes: int) -> int:
 def set_file_limit(tree: ProcessTree, pid: int) -> None:
     """Set the limits of a step for one of its processes."""
     with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (CORE_BYTES, CORE_BYTES))
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (tree.limit, tree.limit))
+        for kind, limit in fixed_limits(tree.limit):
+            resource.prlimit(pid, kind, limit)
+
+
+def fixed_limits(file_bytes: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the soft and the hard limit of each resource of a step, whatever those of the terminal are.
+
+    A lower hard limit of this process stays: only root could raise it.
+    """
+    yield resource.RLIMIT_FSIZE, (file_bytes, file_bytes)  # first, since it marks the process
+    yield resource.RLIMIT_CORE, (CORE_BYTES, CORE_BYTES)
+    for kind, (soft, hard) in _FIXED_LIMITS.items():
+        own = resource.getrlimit(kind)[1]
+        yield kind, (min(soft, own, key=_size), min(hard, own, key=_size))
+
+
+def lowered_limits() -> str:
+    """Return the limits of steps that a hard limit of this process lowers; an empty text if there is none."""
+    return " ".join(f"{kind}={limit}" for kind, limit in fixed_limits(0) if limit != _FIXED_LIMITS.get(kind, limit))
 
 
 def note_namespace(tree: ProcessTree, init: int) -> None:

@@ -263,7 +263,8 @@ def empty_skeleton(skeleton: FolderSkeleton) -> bool:
 def _with_folders(skeleton: FolderSkeleton, folders: Sequence[str]) -> FolderSkeleton:
     for folder in folders:
         if folder not in skeleton.folders:
-            os.mkdir(f"{skeleton.root}/{_WORK}/{folder}")
+            os.mkdir(path := f"{skeleton.root}/{_WORK}/{folder}")
+            os.chmod(path, 0o755)  # noqa: S103 - whatever the umask of the user is
     below = skeleton.below
     if below is None and folders:
         below = _access(os.stat(f"{skeleton.root}/{_WORK}/{folders[0]}"))

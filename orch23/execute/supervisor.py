@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -30,14 +29,15 @@ class Confinement(Struct, frozen=True, kw_only=True):
     """How a supervised step is confined.
 
     `program` is the module of the supervisor, `setup` its first message: all steps with the same two can share a
-    supervisor. `request` and `descriptors` are what it needs for this step, `limits` pairs of a resource and its limit.
+    supervisor. `request` and `descriptors` are what it needs for this step, `limits` pairs of a resource and
+    its soft and hard limit.
     """
 
     program: str
     setup: Message = ()
     request: Message = ()
     descriptors: tuple[int, ...] = ()
-    limits: tuple[tuple[int, int], ...] = ()
+    limits: tuple[tuple[int, tuple[int, int]], ...] = ()
 
 
 class ProcessSpec(Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class Supervisor:
             tuple(map(os.fsencode, process.argv)),
             {os.fsencode(name): os.fsencode(value) for name, value in process.env.items()},
             os.fsencode(process.cwd),
-            ((resource.RLIMIT_CORE, process_tree.CORE_BYTES), (resource.RLIMIT_FSIZE, file_bytes), *confinement.limits),
+            (*process_tree.fixed_limits(file_bytes), *confinement.limits),
             tuple(process.pass_fds),
             confinement.request,
         )

@@ -37,7 +37,7 @@ _INT_BYTES = 4
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _CAPABILITY_VERSION = 0x2008_0522
-_SIGKILL, _SIGPIPE, _SIGXFSZ = 9, 13, 25
+_SIGKILL, _SIGNALS = 9, 32
 _END_WITHIN_S = 5.0
 _REAP_EACH_MS = 500
 _LAST_CHILD_S = 5.0
@@ -264,11 +264,12 @@ def _become(request: Message, descriptors: Sequence[int], isolation: Isolation) 
     for number, one in zip((0, 1, 2, *numbers), descriptors[:count], strict=True):
         os.dup2(one, number)
     os.chdir(cwd)
-    # Python ignores them, and the program would inherit that.
-    for ignored in (_SIGPIPE, _SIGXFSZ):
-        libc.signal(ignored, None)
+    # Python ignores some, `nohup` and shells others, and the program would inherit that.
+    for number in range(1, _SIGNALS):
+        libc.signal(number, None)
+    os.umask(0o022)
     for kind, limit in limits:
-        resource.setrlimit(kind, (limit, limit))
+        resource.setrlimit(kind, limit)
     _execute(argv, env)
 
 

@@ -119,7 +119,7 @@ SCRIPTS: dict[str, tuple[str, Callable[[str], bool]]] = {
     ),
     "standard input": ("readlink /proc/self/fd/0 > out", lambda out: out == "/dev/null\n"),
     "umask": ("umask > out", lambda out: out == "0022\n"),
-    "user": ("id -u > out", lambda out: out == f"{os.getuid()}\n"),
+    "limits": ("ulimit -n > out; ulimit -Hn >> out; ulimit -s >> out", lambda out: out == "1024\n4096\n8192\n"),
     "files in the tree": (
         "find . -type f | sort > $TMPDIR/x; cp $TMPDIR/x out",
         lambda out: out == "./src/app.py\n./src/run.sh\n",
@@ -167,6 +167,8 @@ def test_what_a_step_sees_of_the_machine(sources: Project, tier: str, tmp_path_f
         "your home directory": f"cat {home}/file 2>&- || ls {home} 2>&- || echo closed",
         "`/usr`, `/bin`, the interpreter": "(touch /usr/x-orch23 2>&- && rm /usr/x-orch23) || echo read-only",
         "`/tmp`": "ls -A /tmp 2>/dev/null | wc -l || true",
+        "user and group": "id -un; id -u; id -g",
+        "name of the host, `/etc/hosts`, `/etc/passwd`": "uname -n; cat /etc/hosts; wc -l < /etc/passwd",
         "processes of others": f"kill -0 {os.getppid()} 2>/dev/null && echo visible || echo hidden",
         "network": f"python3 -c '{connect}' 2>&- || echo no",
     }
@@ -184,5 +186,9 @@ def test_what_a_step_sees_of_the_machine(sources: Project, tier: str, tmp_path_f
         assert found["`/usr`, `/bin`, the interpreter"] == "read-only"
         # An interpreter below /tmp is visible there, and nothing else.
         assert found["`/tmp`"] in ("0", "1" if sys.prefix.startswith("/tmp/") else "0")
+    host = found["name of the host, `/etc/hosts`, `/etc/passwd`"]
+    is_isolated = tier in {"namespaces", "bubblewrap"}
+    assert (found["user and group"] == "orch23 1000 1000") == is_isolated
+    assert (host == "orch23 127.0.0.1 localhost orch23 ::1 localhost 3") == is_isolated
     assert found["processes of others"] == ("visible" if is_open else "hidden")
     assert found["network"] == ("reached" if is_open else "no")

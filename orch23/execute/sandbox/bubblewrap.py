@@ -8,7 +8,7 @@ import select
 import socket
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Final, Self
@@ -56,6 +56,7 @@ INSIDE_PATH: Final = "/room"
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _TMPFS_SIZES: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - mounted for the step alone
 _HIDDEN_TMPFS_BYTES = 1 << 20
+_FIXED_SETTINGS = Path(__file__).parent / "etc"
 _START_WITHIN_S = 10.0
 _SPARE_PROCESSES = 64
 _POLL_S = 0.0002
@@ -105,6 +106,7 @@ class BubblewrapLauncher(Struct, frozen=True):
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
+                *("--uid", "1000", "--gid", "1000"),
                 *_machine_mounts(_settings(launch), hidden, [(path, str(one)) for path, one in descriptors.settings]),
                 *_step_mounts(launch, seen, str(launch.sandbox_dir.root), [(path, path) for path in prefixes], hidden),
                 *("--chdir", str(inside)),
@@ -156,7 +158,7 @@ class NamespacesLauncher(Struct, frozen=True):
         confinement = Confinement(
             program="orch23.execute.sandbox.namespaces_child",
             setup=(
-                tuple(_machine_mounts(settings, hidden, [(path, path) for path, *_ in copied])),
+                tuple(_machine_mounts(settings, hidden, [(path, source) for path, source, *_ in copied])),
                 seccomp.build_filter(sockets, machine()),
                 int(not launch.network),
                 # Another setup after a change: copies that were made before are not used.
@@ -201,11 +203,17 @@ def _prefixes(launch: Launch, closed: tuple[Path, ...]) -> list[str]:
     return list(map(str, visible_paths.add_paths(found, launch.reads)))
 
 
-def _settings(launch: Launch) -> tuple[str, ...]:
-    return (*visible_paths.SETTINGS_FILES, *(visible_paths.NETWORK_SETTINGS if launch.network else ()))
+def _settings(launch: Launch) -> dict[str, str]:
+    """Return the settings that a step sees, each with its source: the accounts and hosts are the same on all machines.
+
+    A step with the network has the hosts of this machine.
+    """
+    paths = (*visible_paths.SETTINGS_FILES, *(visible_paths.NETWORK_SETTINGS if launch.network else ()))
+    fixed = ("passwd", "group") if launch.network else ("passwd", "group", "hosts")
+    return {**{path: path for path in paths}, **{f"/etc/{name}": str(_FIXED_SETTINGS / name) for name in fixed}}
 
 
-def _machine_mounts(settings: Sequence[str], hidden: Sequence[str], copied: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _machine_mounts(settings: Iterable[str], hidden: Sequence[str], copied: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield the options that make the file system without the sandbox directory and the interpreter.
 
     Of the host's /proc only /proc/sys is there, read-only. `settings` are files of the machine. `copied` are those to
@@ -262,8 +270,8 @@ class _Descriptors:
     It reports its child on `status`. The command waits for permission on `begin`.
     """
 
-    def __init__(self, filter_program: bytes, settings: Sequence[str], limits: StepLimits) -> None:
-        """Open them. `settings` are paths; the attribute has those that are files, with their descriptors."""
+    def __init__(self, filter_program: bytes, settings: Mapping[str, str], limits: StepLimits) -> None:
+        """Open them. `settings` are paths with their sources; the attribute has the files, with their descriptors."""
         self._limits = limits
         with contextlib.ExitStack() as stack:
             self.filter = _pipe_with(stack, filter_program)
@@ -354,13 +362,13 @@ def _not_made(why: str) -> LaunchRefusedError:
     return LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {why}", hint=_DOCTOR))
 
 
-def _kernel_limits(limits: StepLimits) -> Iterator[tuple[int, int]]:
+def _kernel_limits(limits: StepLimits) -> Iterator[tuple[int, tuple[int, int]]]:
     """Yield resources and limits that the kernel sets for each process of a step."""
     # Above the limit of the step: orch23 counts the processes and reports the limit, where fork would only fail.
     # The kernel counts those of the namespace, and never those of root.
-    yield resource.RLIMIT_NPROC, limits.processes + _SPARE_PROCESSES
+    yield resource.RLIMIT_NPROC, (limits.processes + _SPARE_PROCESSES,) * 2
     if limits.address_space is not None:
-        yield resource.RLIMIT_AS, limits.address_space
+        yield resource.RLIMIT_AS, (limits.address_space,) * 2
 
 
 def _limit(tree: process_tree.ProcessTree, pid: int, limits: StepLimits) -> None:
@@ -368,7 +376,7 @@ def _limit(tree: process_tree.ProcessTree, pid: int, limits: StepLimits) -> None
     apply_limits(pid, limits)
     for kind, limit in _kernel_limits(limits):
         with contextlib.suppress(OSError, ValueError):
-            resource.prlimit(pid, kind, (limit, limit))
+            resource.prlimit(pid, kind, limit)
 
 
 def _is_readable(descriptor: int, timeout_s: float) -> bool:
@@ -384,11 +392,11 @@ def _closed_with(stack: contextlib.ExitStack, *pair: int) -> tuple[int, ...]:
     return pair
 
 
-def _open_files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[tuple[str, int]]:
+def _open_files(stack: contextlib.ExitStack, settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """Open the regular files that can be read. Large ones are left out: they are cheaper as a mount."""
-    for path in paths:
+    for path, source in settings.items():
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as problem:
             if problem.errno in _UNREADABLE:
                 continue
@@ -400,13 +408,13 @@ def _open_files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[t
             os.close(descriptor)
 
 
-def _stamps(paths: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
-    """Yield the regular files that can be read and are small enough to be copied, with their stamps."""
-    for path in paths:
+def _stamps(settings: Mapping[str, str]) -> Iterator[tuple[str, str, int, int, int]]:
+    """Yield the regular files that can be read and are small enough to be copied, with their sources and stamps."""
+    for path, source in settings.items():
         with contextlib.suppress(OSError):
-            status = os.stat(path)
-            if _is_small_file(status) and os.access(path, os.R_OK):
-                yield path, status.st_ino, status.st_size, status.st_mtime_ns
+            status = os.stat(source)
+            if _is_small_file(status) and os.access(source, os.R_OK):
+                yield path, source, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _is_small_file(status: os.stat_result) -> bool:

@@ -58,6 +58,8 @@ _SIGINT, _SIGKILL, _SIGCHLD = 2, 9, 17
 _REPORT_BYTES = 1 << 12
 _MAX_DESCRIPTORS = 1 << 20
 _HOSTNAME = b"orch23"
+# The ids of each step: `/etc/passwd` of the sandbox names them.
+_ID = 1000
 # If memory runs out, the kernel kills the step before orch23.
 _KILLED_FIRST = "1000"
 
@@ -140,8 +142,8 @@ class Namespaces(Isolation):
         if not os.read(waiting, 1):
             os._exit(_FAILED)
         _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{user} {user} 1")
-        _write("/proc/self/gid_map", f"{group} {group} 1")
+        _write("/proc/self/uid_map", f"{_ID} {user} 1")
+        _write("/proc/self/gid_map", f"{_ID} {group} 1")
         _checked("sethostname", libc.sethostname(_HOSTNAME, ctypes.c_size_t(len(_HOSTNAME))))
         if self._namespaces & _NEW_NETWORK:
             raise_loopback()

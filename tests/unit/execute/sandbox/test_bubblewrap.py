@@ -35,7 +35,7 @@ def said(folder: Path, script: str, tier: str = "bubblewrap") -> str:
 @TIERS
 def test_files_of_settings_are_copies_that_cannot_be_changed(tmp_path: Path, tier: str) -> None:
     need(tier)
-    assert said(tmp_path, "cat /etc/passwd", tier) == Path("/etc/passwd").read_text()
+    assert said(tmp_path, "cat /etc/nsswitch.conf", tier) == Path("/etc/nsswitch.conf").read_text()
     script = "chmod u+w /etc/passwd 2>&1; rm -f /etc/passwd 2>&1; grep -c ' /etc/passwd ' /proc/self/mountinfo || true"
     *refusals, mounts = said(tmp_path, script, tier).splitlines()
     assert [one.endswith("Read-only file system") for one in refusals] == [True, True]
@@ -46,8 +46,8 @@ def test_files_of_settings_are_copies_that_cannot_be_changed(tmp_path: Path, tie
 def test_a_long_file_of_settings_is_a_mount(tmp_path: Path, tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need(tier)
     monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._COPIED_BYTES", 10)
-    assert said(tmp_path, "cat /etc/passwd; grep -c ' /etc/passwd ' /proc/self/mountinfo", tier) == (
-        Path("/etc/passwd").read_text() + "1\n"
+    assert said(tmp_path, "cat /etc/nsswitch.conf; grep -c ' /etc/nsswitch.conf ' /proc/self/mountinfo", tier) == (
+        Path("/etc/nsswitch.conf").read_text() + "1\n"
     )
 
 
@@ -174,7 +174,7 @@ def test_a_command_may_begin_only_when_the_sandbox_is_tied_to_this_process(
     monkeypatch.setattr(process_tree, "children_if_asleep", look)
     child = subprocess.Popen(["/bin/sleep", "1000"])
     try:
-        with _Descriptors(b"", (), StepLimits()) as given:
+        with _Descriptors(b"", {}, StepLimits()) as given:
             far = os.dup(given.begin_theirs)
             os.write(given.status_theirs, b'{ "child-pid": %d }' % child.pid)
             os.write(far, b"\n")
