@@ -5,8 +5,10 @@ out what an installer writes for one machine: scripts with the path of an interp
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -23,6 +25,8 @@ _SCRIPT: Final = re.compile(rb"(?:\.\./|/[^,]*/)[^,]*?bin/([^,/]+),")
 _ENTRY_POINTS: Final = re.compile(rb"[^,/]+\.dist-info/entry_points\.txt,")
 _EXEC_LINES: Final = re.compile(rb"""'{3}exec' ("[^"\n]*"|[^" \n]+) "\$0" "\$@"\n' '{3}\n""")
 _MAX_SCRIPT_BYTES: Final = 1 << 20
+_SMALL_BYTES: Final = 64 << 10
+_MOST_LOCAL: Final = 3 * 20_000
 
 
 class StampedFiles(Struct, frozen=True):
@@ -65,16 +69,15 @@ def sha256_of(path: Path) -> str:
 
 
 class InstalledPackages(Struct, frozen=True):
-    """All packages of an interpreter: the digest of their records, their number, and which have no identity."""
+    """All packages of an interpreter: the digest of their records, and which have no identity."""
 
     digest: str
-    number: int
     faults: tuple[str, ...] = ()
 
 
 def installed_packages(folders: Iterable[Path], files: StampedFiles) -> InstalledPackages:
     """Return the identity of the packages in these folders, in their order: the first one of a name is imported."""
-    places, faults, number, seen = list[dict[str, str]](), list[str](), 0, set[Path]()
+    places, faults, seen = list[dict[str, str]](), list[str](), set[Path]()
     for folder in folders:
         try:
             real = folder.resolve(strict=True)
@@ -92,10 +95,9 @@ def installed_packages(folders: Iterable[Path], files: StampedFiles) -> Installe
                 faults.append(error.why)
             except OSError:
                 faults.append(f"`{name}` cannot be read")
-        number += sum(name.endswith((".dist-info", ".egg-info")) for name in found)
         faults += _strays(real, names, found, files)
         places.append({name: value for name, value in found.items() if value})
-    return InstalledPackages(digest_json(places), number, tuple(dict.fromkeys(faults)))
+    return InstalledPackages(digest_json(places), tuple(dict.fromkeys(faults)))
 
 
 class _NoIdentityError(Exception):
@@ -212,7 +214,36 @@ def _entry_points(folder: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-# ---- other code -------------------------------------------------------------------------------
+# ---- other files ------------------------------------------------------------------------------
+
+
+def local_files(folder: Path, files: StampedFiles, closed: Collection[Path] = ()) -> str:
+    """Return the digest of all files below a folder that are of no package of the system; empty if they are too many.
+
+    Small files count with their bytes, so that machines that installed the same are equal, large ones with size and
+    time. Steps do not see the `closed` folders.
+    """
+    found: list[str] = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and Path(place, name) not in closed)
+        for path in (Path(place, name) for name in sorted((*folders, *names))):
+            status, content = path.lstat(), ""
+            if stat.S_ISLNK(status.st_mode):
+                content = os.readlink(path)
+            elif stat.S_ISREG(status.st_mode):
+                is_read = status.st_size <= _SMALL_BYTES and os.access(path, os.R_OK)
+                content = files.sha256(path) if is_read else f"{status.st_size} {status.st_mtime_ns}"
+            found += (str(path), f"{status.st_mode:o}", content)
+        if len(found) > _MOST_LOCAL:
+            return ""
+    return digest_json(found)
+
+
+def programs_in_folder(folder: Path, files: StampedFiles) -> str:
+    """Return the digest of the names of the programs in a folder, and of the bytes of those that are no scripts."""
+    paths = (path for path in sorted(folder.iterdir()) if path.is_file() and os.access(path, os.X_OK))
+    others = (path for path in paths if not path.name.startswith(("python", "pypy")))
+    return digest_json({path.name: "" if _digest_of_script(path) else files.sha256(path) for path in others})
 
 
 def _of_path_file(path: Path) -> str:

@@ -16,14 +16,20 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.execute.distributions import StampedFiles, installed_packages, split_script
+from orch23.execute.distributions import (
+    StampedFiles,
+    installed_packages,
+    local_files,
+    programs_in_folder,
+    split_script,
+)
 from orch23.execute.interpreters import (
     SYSTEM_PATH,
     find_program,
     interpreter_facts,
     package_folders,
-    read_pyvenv_config,
 )
+from orch23.execute.process_tree import lowered_limits
 from orch23.model.action import PYTHON
 from orch23.model.digest import Json
 from orch23.model.environment import EnvironmentIdentity
@@ -112,6 +118,9 @@ class Environments(Struct, kw_only=True):
     machine: MachineFacts = field(default_factory=machine_facts)
     files: StampedFiles = field(default_factory=StampedFiles)
     system_path: tuple[str, ...] = SYSTEM_PATH
+    local_folder: Path = Path("/usr/local")
+    closed: tuple[Path, ...] = ()
+    _local: list[str] = field(default_factory=list)
     _pythons: dict[tuple[Path, str], EnvironmentIdentity] = field(default_factory=dict)
     _programs: dict[tuple[str, str, Path], _Program] = field(default_factory=dict)
 
@@ -121,7 +130,10 @@ class Environments(Struct, kw_only=True):
         It is empty for a stage without processes and without checks that depend on Python.
         """
         steps: tuple[Step | VerifyStep, ...] = (stage.step, *stage.verify.steps)
-        found = list(self._of_steps(steps, stage, interpreter))
+        try:
+            found = list(self._of_steps(steps, stage, interpreter))
+        except OSError as error:  # such as a file that is removed meanwhile
+            return _unknown(f"{error.filename} cannot be read: {error.strerror}")
         if found and self.platform is not None:
             return EnvironmentIdentity(parts={"platform": self.platform})
         return _joined(found)
@@ -138,15 +150,24 @@ class Environments(Struct, kw_only=True):
                     yield EnvironmentIdentity(parts={"checks": version})
             elif isinstance(step, ProcessStep):
                 yield self._of_machine(self.executor_of(stage))
+                if not stage.sandbox:
+                    yield _unknown("it says `sandbox: off`, so its programs can read all files of the machine")
                 yield self._of_process(step, stage, interpreter)
 
     def _of_machine(self, executor: str) -> EnvironmentIdentity:
         if executor != LOCAL_EXECUTOR:
             return _unknown(f"the executor `{executor}` runs its processes on other machines")
-        machine = self.machine
-        return EnvironmentIdentity(
-            parts={"system": machine.release, "architecture": machine.machine, "libc": machine.libc}
-        )
+        machine, local = self.machine, self._local_files()
+        if not local:
+            return _unknown(f"{self.local_folder} has too many files to compare")
+        parts = {"system": machine.release, "architecture": machine.machine, "libc": machine.libc, "local files": local}
+        limits = lowered_limits()
+        return EnvironmentIdentity(parts={**parts, "limits": limits} if limits else parts)
+
+    def _local_files(self) -> str:
+        if not self._local:
+            self._local.append(local_files(self.local_folder, self.files, self.closed))
+        return self._local[0]
 
     def _of_process(self, step: ProcessStep, stage: Stage, interpreter: Path) -> EnvironmentIdentity:
         if step.kind not in {"pytest", "shell"}:
@@ -243,20 +264,18 @@ class Environments(Struct, kw_only=True):
             if library and not libraries:
                 return _unknown(f"the library of the interpreter `{path.name}` was not found")
             builds = [program, *map(self.files.sha256, libraries)]
-            shown, folders = _full_version(path), [folder for folder in package_folders(path) if folder.is_dir()]
+            folders = [folder for folder in package_folders(path) if folder.is_dir()]
         except (OSError, ConfigurationError):
             return _unknown(f"the interpreter `{path.name}` cannot be read")
         # Such as an interpreter without the GIL, whose folders have another name.
         if not folders:
             return _unknown(f"the packages of the interpreter `{path.name}` were not found")
         packages = installed_packages(folders, self.files)
+        # Python can start each program beside it. Those of the system are known by its version.
+        beside = "" if str(path.parent) in self.system_path else programs_in_folder(path.parent, self.files)
         label = f"{'PyPy' if real.name.startswith('pypy') else 'Python'}{of_program}"
-        listed = f"packages{of_program}"
-        return EnvironmentIdentity(
-            parts={label: " ".join((version, *builds)), listed: packages.digest},
-            shown={label: f"{shown or version} {builds[-1][:12]}", listed: f"{packages.number} {packages.digest[:12]}"},
-            faults=packages.faults,
-        )
+        parts = {label: " ".join((version, *builds)), f"packages{of_program}": f"{packages.digest} {beside}".rstrip()}
+        return EnvironmentIdentity(parts=parts, faults=packages.faults)
 
 
 def _of_options(step: ProcessStep) -> Iterator[EnvironmentIdentity]:
@@ -281,14 +300,6 @@ def _python_libraries(program: Path, version: str) -> list[Path]:
     places = (prefix / "lib", prefix / "lib64", *sorted((prefix / "lib").glob("*-linux-*")))
     name = f"lib{'pypy' if program.name.startswith('pypy') else 'python'}{version}*.so*"
     return sorted({found.resolve() for place in places for found in place.glob(name)})
-
-
-def _full_version(path: Path) -> str:
-    """Return the version as X.Y.Z where a file tells it, to be shown."""
-    config = read_pyvenv_config(path.parent.parent / "pyvenv.cfg")
-    known = (config.get("version_info") or config.get("version", "")).split(".")[:3]
-    is_own = Path(sys.executable).exists() and path.samefile(sys.executable)
-    return ".".join(map(str, sys.version_info[:3]) if is_own else known)
 
 
 def _head_of_script(path: Path) -> str:
@@ -322,6 +333,5 @@ def _joined(parts: Sequence[EnvironmentIdentity]) -> EnvironmentIdentity:
     known = {name: value for one in parts for name, value in one.parts.items()}
     return EnvironmentIdentity(
         parts=known,
-        shown={name: value for one in parts for name, value in one.shown.items()},
         faults=tuple(dict.fromkeys(fault for one in parts for fault in one.faults)),
     )
