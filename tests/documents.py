@@ -99,6 +99,7 @@ WHOLE: dict[str, Any] = {
         "responses": True,
         "verify": "always",
         "platform": "p",
+        "tier": "B",
         "signed_by": ["ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="],
     },
     "stages": {

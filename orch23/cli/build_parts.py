@@ -277,12 +277,14 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     def _placement(self, local: LocalExecutor, look: Callable[[], Preview]) -> "Placement":
         """Return the executors of the stages, for a build some of whose stages run elsewhere."""
         from orch23.cli.placement import check_offline, nodes_to_run, place_stages  # noqa: PLC0415 - few builds run elsewhere
-        from orch23.cli.shared_cache import cache_of_workers  # noqa: PLC0415 - as above
+        from orch23.cli.shared_cache import granted_settings  # noqa: PLC0415 - as above
         from orch23.execute.server_login import engine_opener  # noqa: PLC0415 - as above
+        from orch23.model.shared_cache import CacheOptions  # noqa: PLC0415 - as above
         from orch23.store.running_actions import RunningActions  # noqa: PLC0415 - as above
 
-        pipeline, request = self.project.pipeline, self.request
-        cache = cache_of_workers(self.project, request.cache, self.consent)
+        pipeline, request, environ = self.project.pipeline, self.request, self.project.settings.environ
+        settings, _ = granted_settings(pipeline.cache, environ, CacheOptions(url=request.cache), self.consent)
+        cache = settings.url
         if request.offline:
             check_offline(pipeline, self.name_of, request.scheduler, cache, look)
 
@@ -290,9 +292,9 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             return Surroundings(
                 contents=self.project.store.contents,
                 workers=workers,
-                environ=self.project.settings.environ,
+                environ=environ,
                 redact=self.secrets.redact,
-                open_cache=engine_opener(self.project.settings.root, self.project.settings.environ),
+                open_cache=engine_opener(self.project.settings.root, environ, settings.stranger),
                 scheduler=request.scheduler,
                 cache=cache,
                 running=RunningActions(self.project.store.folder / "running-actions"),

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache, partial
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
-from orch23.cli.project_loading import Project, open_build_session, open_read_session, usual_executor
+from orch23.cli.project_loading import Project, hidden_paths, open_build_session, open_read_session, usual_executor
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.build import Build
@@ -183,7 +182,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # The last build was found before the lock was taken: another one may have run since.
         if project.last_build is not None:
             project.last_build.check_current(store)
-        sandbox = SandboxLauncher(best_tier_once, closed=_hidden_paths(project), allowed=request.allow_unsandboxed)
+        sandbox = SandboxLauncher(best_tier_once, closed=hidden_paths(project), allowed=request.allow_unsandboxed)
         name_of = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, request.executor))
         needs_sandbox = partial(_needs_sandbox, name_of)
         # The self-test of the sandbox starts processes: it runs in parallel with the steps below.
@@ -332,13 +331,6 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
         sweep_temps(folder)
     recovered = store.promoter.recover(project.refusal)
     return sandbox_dirs, recovered.edited if recovered else ()
-
-
-def _hidden_paths(project: Project) -> tuple[Path, ...]:
-    """Return what steps must not see even if their interpreter is inside of it: the user's home, and the project."""
-    # A virtual environment is often below the home or in the project: its own folder is visible, these two are not.
-    home = project.settings.environ.get("HOME")
-    return (project.store.root, *((Path(home),) if home and Path(home).is_absolute() else ()))
 
 
 def _report_plan(plan: Plan, to_decide: Collection[str], observer: Observer) -> None:

@@ -43,8 +43,10 @@ class Consent(Struct):
 
     def is_granted(self, grant: Grant) -> bool:
         """Return whether the user has allowed something."""
-        if self.allows_all:
-            return True
+        return self.allows_all or self.is_stored(grant)
+
+    def is_stored(self, grant: Grant) -> bool:
+        """Return whether the user has allowed just this, and not everything by a variable."""
         if self._known is None:
             self._known = set(self.grants.read())
         return grant in self._known

@@ -26,8 +26,6 @@ from orch23.model.shared_cache import (
     HELPER_VARIABLE,
     CacheOptions,
     CacheSettings,
-    cache_grant,
-    cache_settings,
 )
 from orch23.report.values import pluralize
 
@@ -85,12 +83,11 @@ def _cache(
     *,
     online: bool,
 ) -> Iterator[DoctorFinding]:
-    grant = cache_grant(declared, environ, options)
-    if grant is not None and not Consent.of(root, environ).is_granted(grant):
+    settings, grant = granted_settings(declared, environ, options, Consent.of(root, environ))
+    if grant is not None:
         value = f"{shown_url(grant.name)} of the pipeline is not used: you have not allowed it"
         yield DoctorFinding("shared cache", value, ok=False, hint=f"`{trust_command}` allows it")
         return
-    settings = cache_settings(declared, environ, options, is_trusted=True)
     if not settings.reads:
         if options.url or environ.get(CACHE_VARIABLE) or declared.get("url") or declared.get("mode"):
             yield DoctorFinding("shared cache", "off")
@@ -98,9 +95,10 @@ def _cache(
     address = shown_url(settings.url)
     yield DoctorFinding("shared cache", f"{address}{_source(options, environ)}: {_mode(settings, options)}")
     yield from _caught("cache keys", lambda: _keys(settings, root, environ))
+    own_url = "" if settings.stranger else settings.url
     logins = [
-        *_caught("credential helper", lambda: _helper(settings.url, root, environ)),
-        *_caught("client certificate", lambda: _certificate("client certificate", settings.url, environ)),
+        *_caught("credential helper", lambda: _helper(own_url, root, environ)),
+        *_caught("client certificate", lambda: _certificate("client certificate", own_url, environ)),
     ]
     yield from logins
     if not all(one.ok for one in logins):
@@ -160,7 +158,7 @@ def _access(
 ) -> Iterator[DoctorFinding]:
     """Open the cache, which needs its library, and with `online` look up an entry that does not exist."""
     # The helper is a program that calls a server: only with `online`.
-    credentials = credentials_of(settings.url, root, environ) if online else no_credentials
+    credentials = credentials_of(settings.url, root, environ) if online and not settings.stranger else no_credentials
     try:
         backend = open_shared_cache(settings.url, credentials)
     except CacheFault as fault:

@@ -363,3 +363,10 @@ def _claims_of(project: Project) -> OtherPipelines:
 
     own_lock = lock_path(settings.root, project.pipeline.file)
     return OtherPipelines(settings.root, own_lock, declares, project.store.records)
+
+
+def hidden_paths(project: Project) -> tuple[Path, ...]:
+    """Return what steps must not see even if their interpreter is inside of it: the user's home, and the project."""
+    # A virtual environment is often below the home or in the project: its own folder is visible, these two are not.
+    home = project.settings.environ.get("HOME")
+    return (project.store.root, *((Path(home),) if home and Path(home).is_absolute() else ()))

@@ -16,18 +16,21 @@ from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, usual_executor
+from orch23.cli.project_loading import Project, hidden_paths, usual_executor
 from orch23.decide.secrets import Secrets, secrets_from
 from orch23.engine.shared_results import IdentityOf, SharedResults
 from orch23.engine.shared_signatures import Signatures
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.environment import Environments
+from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.execute.server_login import cache_opener
+from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.environment import TIERS, Tier, tier_of
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.event import Event, Observer, Warned
-from orch23.model.pipeline import DeclaredCache, Pipeline
-from orch23.model.shared_cache import CacheOptions, CacheSettings, cache_grant, cache_settings
+from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, DeclaredCache, Pipeline, Stage
+from orch23.model.shared_cache import HELPER_VARIABLE, CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.step import Grant
 from orch23.model.text import join_first
 from orch23.providers.codes import NO_LIBRARY
@@ -36,6 +39,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.shared_cache import shared_cache_text
 from orch23.signing.codes import E_KEY
 from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
+from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.key_files import key_file, read_key_file
 
 _FLUSH_S = 300.0
@@ -103,6 +107,10 @@ def open_cache(
         text = f"the shared cache {grant.name} is not used: `{trust_command_line(project.settings)}` allows it"
         # A build with nothing to do needs no cache.
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
+    if settings.stranger and settings.directory is None and project.settings.environ.get(HELPER_VARIABLE):
+        text = f"the shared cache {shown_url(settings.url)} gets no credentials, since only the pipeline names it"
+        hint = f"name it in {CACHE_VARIABLE}, or run `{trust_command_line(project.settings)}` without {TRUST_VARIABLE}"
+        events.notice(Event(Warned(of_steps=True), f"{text}; {hint}", level="warning"))
     if settings.reads and offline and settings.directory is None:
         text = f"the shared cache {shown_url(settings.url)} is not used because of `--offline`"
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
@@ -125,7 +133,8 @@ def open_cache(
         events.notice(Event(Warned(of_steps=True), text, level="warning"))
     writes = settings.writes and signatures.can_sign
     try:
-        backend = cache_opener(project.settings.root, project.settings.environ)(settings.url)
+        opener = cache_opener(project.settings.root, project.settings.environ, settings.stranger)
+        backend = opener(settings.url)
     except CacheFault as fault:
         _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
         return OpenedCache(None, events)
@@ -141,9 +150,10 @@ def open_cache(
         project.store.contents,
         events,
         on_disk=project.store.workspace.entry,
-        identity_of=_identities(settings.platform, project.pipeline, executor),
+        identity_of=_identities(settings.platform, project, executor),
         secrets=secrets,
         clock=monotonic,
+        least_tier=partial(_least_tier, settings, project.pipeline, executor),
         downloads=downloads,
         writes=writes,
         verifies=settings.verify == "always",
@@ -151,18 +161,6 @@ def open_cache(
         signatures=signatures,
     )
     return OpenedCache(results, events)
-
-
-def cache_of_workers(project: Project, url: str | None, consent: Consent) -> str:
-    """Return the address of the shared cache for an executor elsewhere; an empty text if none is used.
-
-    Raises:
-        ConfigurationError: the cache is named wrongly.
-
-    """
-    options = CacheOptions(url=url)
-    settings, _ = granted_settings(project.pipeline.cache, project.settings.environ, options, consent)
-    return settings.url if settings.reads else ""
 
 
 def granted_settings(
@@ -176,14 +174,27 @@ def granted_settings(
     """
     grant = cache_grant(declared, environ, options)
     is_trusted = grant is None or consent.is_granted(grant)
-    return cache_settings(declared, environ, options, is_trusted=is_trusted), None if is_trusted else grant
+    settings = cache_settings(declared, environ, options, is_trusted=is_trusted)
+    if grant is not None and consent.is_stored(grant):  # and not only ORCH23_TRUST=1, which shows no address
+        settings = replace(settings, stranger="")
+    return settings, None if is_trusted else grant
 
 
-def _identities(platform: str | None, pipeline: Pipeline, named: str | None) -> IdentityOf:
+def _identities(platform: str | None, project: Project, named: str | None) -> IdentityOf:
     """Return what finds the environment in which a stage runs: that of the executor of its pools."""
+    pipeline = project.pipeline
     of_stage = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, named))
-    environments = Environments(platform=platform, executor_of=of_stage)
+    environments = Environments(platform=platform, executor_of=of_stage, closed=hidden_paths(project))
     return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
+
+
+def _least_tier(settings: CacheSettings, pipeline: Pipeline, named: str | None, stage: Stage) -> Tier:
+    """Return the lowest tier of the sandbox whose results count for a stage with processes."""
+    if stage.min_tier == NAMESPACES_TIER or (
+        settings.tier is None and executor_of(stage, pipeline, usual_executor(pipeline, named)) != LOCAL_EXECUTOR
+    ):
+        return TIERS[-1]
+    return settings.tier or (tier_of([best_tier_once().tier]) if stage.sandbox else TIERS[0])
 
 
 def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str]) -> Signatures:
@@ -236,6 +247,7 @@ def open_cache_for_plan(console: Console, project: Project, args: PipelineArgume
 
     def end() -> None:
         if opened.results is not None:
+            opened.results.warn_of_tiers()
             opened.results.close()
         for event in opened.events.held:
             console.write_err(f"warning: {visible(event.message)}\n")
@@ -250,6 +262,7 @@ def _warn(observer: Observer, text: str) -> None:
 
 def finish_uploads(shared: SharedResults, observer: Observer) -> None:
     """Wait for the uploads of a build, and report what it did with the shared cache."""
+    lesser = shared.warn_of_tiers()
     unsent = shared.flush(_FLUSH_S)
     names = join_first(unsent, _MOST_NAMES)
     # A cache that was switched off has been reported, with the reason.
@@ -258,4 +271,4 @@ def finish_uploads(shared: SharedResults, observer: Observer) -> None:
         _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}{why}")
     used = shared.report(unsent)
     if used is not None:
-        observer.notice(Event(used, f"shared cache: {shared_cache_text(used, names)}"))
+        observer.notice(Event(used, f"shared cache: {shared_cache_text(used, names)}{lesser}"))

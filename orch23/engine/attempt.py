@@ -143,7 +143,8 @@ class StageResult(Struct, frozen=True, kw_only=True):
     `took_s` is the duration of the last attempt's process, in seconds. `accepted` are outputs that the user wrote.
     `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
     the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
-    nothing ran. `note` says why there was no further attempt.
+    nothing ran. `note` says why there was no further attempt. `sandboxes` are those that its
+    processes ran in, an empty one if that is not known.
     """
 
     outputs: Files
@@ -158,6 +159,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     partial: bool = False
     claim: Record | None = None
     verified: bool = False
+    sandboxes: frozenset[str] = frozenset({""})
 
 
 class AttemptLoop(Struct, frozen=True, kw_only=True):

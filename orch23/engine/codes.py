@@ -135,6 +135,16 @@ ENGINE_CODES: Mapping[str, tuple[str, str]] = {
         "and they fail. If you edited an output, undo the edit. Otherwise check where the lock file comes from; "
         "`orch23 build --resample STAGE` requests a new result from the model.",
     ),
+    "W684": (
+        "results of the shared cache ran in a lower tier of the sandbox",
+        "A result counts if the tier in which its steps ran (A, B or none; none in entries of earlier versions) is not "
+        "lower than that of this machine, or than `cache: {tier: ...}` of the pipeline. The stages were built.",
+    ),
+    "W685": (
+        "the lock file and the shared cache disagree",
+        "The lock file names other outputs of the same key, so the stage was built. Two calls of a model give "
+        "different results; otherwise, check who can write to the cache.",
+    ),
     "W697": (
         "a result of the shared cache does not pass",
         "With `cache: {verify: always}`, orch23 verified a result of the shared cache, and it failed. The stage ran as "

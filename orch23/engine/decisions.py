@@ -325,22 +325,27 @@ class StageDecider(Struct):
         keys = (resolved.key, key_of(without_program(resolved.manifest))) if resolved.adopts else (resolved.key,)
         # A renamed stage may use records of its former name if it may write all of their files (ADR 21).
         locked = (r for key in keys for r in self.state.locked.of_key(key))
-        bounded = (r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r))
+        bounded = [r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r)]
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
         found += [r for key in keys for r in records.by_key(key) if not r.failed]
         # A record of the lock file counts only after a verification, which a shared result makes unnecessary.
         if self.state.shared is not None and not self._has_result(resolved):
-            found += self._shared(self.state.shared, resolved)
+            found += self._shared(self.state.shared, resolved, [r for r in bounded if not r.failed])
         unique: list[Record] = []
         for record in found:
             if not any(same_result(record, one) for one in unique):
                 unique.append(record if record.stage == stage.name else replace(record, stage=stage.name))
         return tuple(unique)
 
-    def _shared(self, results: "SharedResults", resolved: ResolvedStage) -> tuple[Record, ...]:
-        """Return the result of today's key in the shared cache, as the record that a run would have made here."""
+    def _shared(
+        self, results: "SharedResults", resolved: ResolvedStage, locked: Sequence[Record]
+    ) -> tuple[Record, ...]:
+        """Return the result of today's key in the shared cache, as the record that a run would have made here.
+
+        If there are `locked` results, which the lock file names, it is one of them.
+        """
         name = resolved.stage.name
-        if not self._may_share(resolved) or (found := results.find(resolved)) is None:
+        if not self._may_share(resolved) or (found := results.find(resolved, locked)) is None:
             return ()
         originals = self.state.originals(resolved, written_paths(found))
         return (replace(found, stage=name, originals=originals, bases=self.state.bases(name)),)

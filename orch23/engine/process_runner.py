@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
@@ -147,7 +147,7 @@ class Trusting(Protocol):
 class ProcessRunner(Struct, frozen=True, kw_only=True):
     """Runs the process steps of one stage. Secrets are removed from output before it is shortened.
 
-    `project` returns the facts that may explain a failure.
+    `project` returns the facts that may explain a failure. `sandboxes` gets the tiers that processes ran in.
     """
 
     stage: Stage
@@ -159,6 +159,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     trust: Trusting
     report: StageReporter
     project: "Callable[[], ProjectFacts] | None" = None
+    sandboxes: set[str] = field(default_factory=set)
 
     def unfixable(self, step: ProcessStep, files: Files) -> tuple[Diagnostic, ...]:
         """Return the errors of files that the stage cannot write, and with which a step fails in any case."""
@@ -186,6 +187,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         outcome = self.executor.run(action, self.report.step_lines(shorten_command(command)))
         if not isinstance(outcome, Completed):
             return self._not_completed(outcome, command)
+        self.sandboxes.add(outcome.result.tier)
         judged = self._judge(how, step, files, command, outcome.result)
         if isinstance(judged, FinishedProcess):
             return judged

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from orch23.engine.ownership import may_write_outputs_of
 from orch23.engine.verification import missing_outputs
 from orch23.model.digest import Digest, FileEntry, canonical_json
+from orch23.model.environment import Tier
 from orch23.model.errors import SafetyError
 from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
 from orch23.model.paths import match_any
@@ -36,7 +37,7 @@ class ResultOrigin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cost: str = ""
 
 
-class _RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file `record.json`: a record without its outputs, and without what each checkout adds to it."""
 
     stage: str
@@ -45,13 +46,16 @@ class _RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     exchanges: tuple[_Sha256, ...] = ()
     git: dict[_Sha256, _BlobId] = {}
     about: ResultOrigin = ResultOrigin()
+    # Without it, as in entries of earlier versions, the steps may have run anywhere.
+    tier: Tier = "none"
 
 
 class FoundResult(Struct, frozen=True):
-    """A result of the cache whose entry is valid."""
+    """A result of the cache whose entry is valid. `tier` is that of the sandbox in which its steps ran."""
 
     record: Record
     about: ResultOrigin
+    tier: Tier = "none"
 
     @property
     def digests(self) -> set[Digest]:
@@ -73,20 +77,21 @@ class InvalidResultError(ValueError):
         self.code = code
 
 
-def entry_files(record: Record, about: ResultOrigin) -> tuple[bytes, dict[str, FileEntry | bytes]]:
+def entry_files(record: Record, about: ResultOrigin, tier: Tier) -> tuple[bytes, dict[str, FileEntry | bytes]]:
     """Return the bytes of `record.json`, and all files of an entry.
 
     Raises:
         ValueError: a name is not valid Unicode.
 
     """
-    form = _RecordForm(
+    form = RecordForm(
         stage=record.stage,
         key=record.key,
         deleted=record.deleted,
         exchanges=record.exchanges,
         git=dict(record.git),
         about=about,
+        tier=tier,
     )
     text = canonical_json(from_struct(form))
     return text, {RECORD: text, **{f"{_OUTPUTS}{path}": entry for path, entry in record.outputs.items()}}
@@ -99,7 +104,7 @@ def found_result(resolved: ResolvedStage, text: bytes, files: Mapping[str, FileE
         InvalidResultError: it is damaged or forged.
 
     """
-    form = _form_of(text)
+    form = record_form(text)
     record = Record(
         stage=resolved.stage.name,
         key=form.key,
@@ -115,12 +120,18 @@ def found_result(resolved: ResolvedStage, text: bytes, files: Mapping[str, FileE
         raise InvalidResultError(message)
     for problem in _problems(resolved, record):
         raise InvalidResultError(problem)
-    return FoundResult(record, form.about)
+    return FoundResult(record, form.about, form.tier)
 
 
-def _form_of(text: bytes) -> _RecordForm:
+def record_form(text: bytes) -> RecordForm:
+    """Return what the `record.json` of an entry says.
+
+    Raises:
+        InvalidResultError: it is damaged or forged.
+
+    """
     try:
-        return to_struct(parse_json(text.decode("utf-8"), max_bytes=MAX_RECORD_BYTES), _RecordForm)
+        return to_struct(parse_json(text.decode("utf-8"), max_bytes=MAX_RECORD_BYTES), RecordForm)
     except ValueError as error:
         message = f"its record {error}"
         raise InvalidResultError(message) from None

@@ -21,6 +21,7 @@ from orch23.engine.shared_entries import (
 )
 from orch23.engine.shared_signatures import SIGNATURE, Signatures
 from orch23.model.digest import Digest, FileEntry
+from orch23.model.environment import TIERS, Tier
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ContentStore
@@ -41,12 +42,14 @@ class Lookup:
     """The lookup of one key. Any thread may call it.
 
     `expected` is the result of a valid entry whose files may still turn out to be lost, `result` has all of its files.
+    `refused` is one whose steps were isolated too little.
     """
 
     def __init__(self) -> None:
         """Know nothing yet."""
         self.expected: FoundResult | None = None
         self.result: FoundResult | None = None
+        self.refused: FoundResult | None = None
         self.error: BaseException | None = None
         self.is_finished = False
         self._lock = threading.Lock()
@@ -94,6 +97,7 @@ class Lookups:
 
     With `downloads`, the outputs of a result are in `contents` or on disk when it is found; without, they may be in the
     cache alone. `on_disk` returns the file at a path. `warn` gets the stage, a code, and why an entry is ignored.
+    `least_tier` returns the lowest tier of the sandbox whose results count for a stage.
     """
 
     def __init__(
@@ -105,11 +109,12 @@ class Lookups:
         signatures: Signatures,
         downloads: bool,
         warn: Callable[[str, str, str], None],
+        least_tier: Callable[[ResolvedStage], Tier],
         clock: Callable[[], float],
     ) -> None:
         """Look up nothing yet."""
         self._client, self._contents, self._signatures = client, contents, signatures
-        self._on_disk, self._downloads, self._warn = on_disk, downloads, warn
+        self._on_disk, self._downloads, self._warn, self._least_tier = on_disk, downloads, warn, least_tier
         self._lock = threading.Lock()
         self._known: dict[str, Lookup] = {}
         self._is_closed = False
@@ -175,6 +180,10 @@ class Lookups:
             self._client.reject(digest, is_damaged=isinstance(error, _WrongRecordError))
             if isinstance(error, InvalidResultError):
                 self._warn(stage.name, error.code, str(error))
+            lookup.finish(None)
+            return
+        if found.tier != TIERS[-1] and TIERS.index(found.tier) < TIERS.index(self._least_tier(resolved)):
+            lookup.refused = found
             lookup.finish(None)
             return
         wanted = {entry.digest for path, entry in found.record.outputs.items() if not self._is_here(path, entry)}

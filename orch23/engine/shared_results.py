@@ -5,6 +5,7 @@ may be forged or damaged, so all of it is checked before anything is downloaded.
 with an entry, is a miss: the stage is built.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -17,6 +18,7 @@ from orch23.cache.client import CacheClient
 from orch23.cache.daemon_threads import DaemonThreads, Task
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import StageResult
+from orch23.engine.facts import has_process
 from orch23.engine.shared_entries import (
     KIND,
     RECORD,
@@ -25,16 +27,19 @@ from orch23.engine.shared_entries import (
     InvalidResultError,
     ResultOrigin,
     entry_files,
+    record_form,
 )
 from orch23.engine.shared_lookups import Lookup, Lookups, PendingLookupError
 from orch23.engine.shared_signatures import NO_SIGNATURES, Signatures
 from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
-from orch23.model.environment import EnvironmentIdentity
+from orch23.model.environment import TIERS, EnvironmentIdentity, Tier, tier_of
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
 from orch23.model.fields import parse_decimal
+from orch23.model.pipeline import Stage
 from orch23.model.ports import ChunkSource, ContentStore
 from orch23.model.record import Record, same_result
+from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
 from orch23.reapi.entries import encode_result, entry_blobs, entry_digest
@@ -72,6 +77,7 @@ class SharedResults:
         identity_of: IdentityOf,
         secrets: Secrets,
         clock: Callable[[], float],
+        least_tier: Callable[[Stage], Tier] = lambda _: TIERS[0],
         downloads: bool = True,
         writes: bool = False,
         verifies: bool = False,
@@ -80,7 +86,8 @@ class SharedResults:
     ) -> None:
         """Look up nothing yet. `on_disk` returns the file at a path. With `verifies`, results are verified again.
 
-        `responses` are counted in the report. `signatures` has the keys whose signatures count.
+        `responses` are counted in the report. `signatures` has the keys whose signatures count. `least_tier` returns
+        the lowest tier of the sandbox whose results count for a stage with processes.
         """
         self._client, self._contents, self._observer = client, contents, observer
         self._identity_of, self._secrets, self._clock = identity_of, secrets, clock
@@ -94,6 +101,7 @@ class SharedResults:
             signatures=signatures,
             downloads=downloads,
             warn=self._warn_of_entry,
+            least_tier=lambda one: least_tier(one.stage) if has_process(one.stage) else TIERS[0],
             clock=clock,
         )
         # By key, whether the cache had the result.
@@ -104,6 +112,8 @@ class SharedResults:
         self._shares: dict[Digest, str] = {}
         self._checking: list[Task[None]] = []
         self._refused: list[str] = []
+        self._lesser: dict[str, str] = {}
+        self._contested: set[str] = set()
         self._warnings = 0
         self._waited_s = 0.0
         self._awaited_since: float | None = None
@@ -119,8 +129,11 @@ class SharedResults:
         return self._writes and resolved.stage.cache and not self.faults_of(resolved)
 
     def look_up(self, resolved: ResolvedStage) -> Lookup | None:
-        """Start to look up the result of a stage; None if the cache cannot have it."""
-        if not self._reads:
+        """Start to look up the result of a stage; None if the cache cannot have it, or it would be made again."""
+        stage = resolved.stage
+        # The program of a stage of pytest, or without outputs, is its verification.
+        is_check = isinstance(stage.step, ProcessStep) and (stage.step.judges or not stage.outputs)
+        if not self._reads or (self.verifies and is_check):
             return None
         known = self._lookups.of(resolved.key)
         if known is not None:
@@ -128,8 +141,8 @@ class SharedResults:
         action = self._action(resolved)
         return None if action is None else self._lookups.start(resolved, action)
 
-    def find(self, resolved: ResolvedStage) -> Record | None:
-        """Return the result of a stage, or None.
+    def find(self, resolved: ResolvedStage, locked: Sequence[Record] = ()) -> Record | None:
+        """Return the result of a stage, or None; it must be one of the `locked` results of its key, if there are any.
 
         Raises:
             PendingLookupError: that is not known yet.
@@ -143,6 +156,13 @@ class SharedResults:
         if lookup.error is not None:
             raise lookup.error
         found = lookup.result
+        if lookup.refused is not None:
+            self._lesser[resolved.stage.name] = lookup.refused.tier
+        elif found is not None and locked and not any(same_result(found.record, one) for one in locked):
+            if resolved.key not in self._contested:
+                self._contested.add(resolved.key)
+                self._warn_of_entry(resolved.stage.name, "W685", "the lock file names another result of the same key")
+            found = None
         self._asked[resolved.key] = found is not None
         # It was checked for the same key. All else is as it is now.
         return None if found is None else replace(found.record, manifest=resolved.manifest, texts=resolved.texts)
@@ -161,7 +181,7 @@ class SharedResults:
     def has(self, record: Record) -> bool:
         """Return whether the cache has this result, as far as it was looked up."""
         found = self._found(record.key)
-        return found is not None and same_result(found.record, record)
+        return found is not None and record.key not in self._contested and same_result(found.record, record)
 
     def has_bytes(self, digest: Digest) -> bool:
         """Return whether the cache has bytes that were not downloaded."""
@@ -228,13 +248,13 @@ class SharedResults:
             tokens=usage.input_tokens + usage.output_tokens,
             cost="" if usage.unpriced else format(cost, "f"),
         )
-        check: Task[None] = Task(partial(self._share, record, action, about), 0.0)
+        check: Task[None] = Task(partial(self._share, record, action, about, tier_of(done.sandboxes)), 0.0)
         self._checking.append(self._checks.submit(check))
 
-    def _share(self, record: Record, action: str, about: ResultOrigin) -> None:
+    def _share(self, record: Record, action: str, about: ResultOrigin, tier: Tier) -> None:
         digest = entry_digest(KIND, VERSION, action)
         try:
-            text, files = entry_files(record, about)
+            text, files = entry_files(record, about, tier)
             named = self._secrets_in(text, record.outputs)
             files = self._signatures.signed(KIND, digest, files)
             entry = encode_result(files)
@@ -255,22 +275,23 @@ class SharedResults:
         self._shares[digest] = record.stage
         if self._found(record.key) is not None:
             self._client.reject(digest)  # its result did not pass here
-        elif self._signatures.pair is not None:
-            self._reject_unsigned(digest)
+        elif self._signatures.pair is not None or (lookup := self._lookups.of(record.key)) is None or lookup.refused:
+            self._reject_lesser(digest, tier)
         self._client.upload(digest, entry, blobs)
 
-    def _reject_unsigned(self, action: Digest) -> None:
-        """Let an upload replace an entry that does not count: one without a signature may have come first.
+    def _reject_lesser(self, action: Digest, tier: Tier) -> None:
+        """Let an upload replace an entry that does not count, or that has a lower tier; it may have come first.
 
         The build may not have looked it up, or someone may have stored it since.
         """
         data = self._client.entry(action)
         if data is None:
             return
-        try:
-            self._lookups.signed(action, data)
-        except (InvalidResultError, MissingBytesError):
-            self._client.reject(action)
+        with contextlib.suppress(InvalidResultError, MissingBytesError):
+            text, _ = self._lookups.signed(action, data)
+            if TIERS.index(record_form(text).tier) >= TIERS.index(tier):
+                return
+        self._client.reject(action)
 
     def _secrets_in(self, text: bytes, outputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
         """Return where a result has a secret, each with the name of its variable."""
@@ -304,6 +325,16 @@ class SharedResults:
         self._waited_s += self._clock() - began_s
         names = sorted(self._shares[action] for action in unsent if action in self._shares)
         return (*names, *([f"{unchecked} more"] if unchecked else []))
+
+    def warn_of_tiers(self) -> str:
+        """Report the results that were not used since the sandbox isolated their steps too little; return a clause."""
+        if not self._lesser:
+            return ""
+        names = join_first([f"{name} ({tier})" for name, tier in self._lesser.items()], _MOST_NAMES)
+        text = "[W684] results of the shared cache are not used, since their steps ran in a lower tier of the sandbox"
+        text += f": {names}; `cache: {{tier: none}}` of the pipeline accepts all"
+        self._observer.notice(Event(Warned(code="W684"), text, level="warning"))
+        return f", {len(self._lesser)} of a lower tier: {names}"
 
     @property
     def is_off(self) -> bool:

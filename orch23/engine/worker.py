@@ -89,8 +89,14 @@ class Worker(Struct, frozen=True, kw_only=True):
     tested: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
     # The items of a foreach share most of their inputs: each warning is given once.
     warned: set[Diagnostic] = field(default_factory=set)
+    sandboxes: dict[str, set[str]] = field(default_factory=dict)
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
+        """Return the result of `_work`, with the tiers of the sandbox that its processes ran in."""
+        done, name = self._work(resolved, verify), resolved.stage.name
+        return replace(done, sandboxes=frozenset(self.sandboxes.pop(name, ())))
+
+    def _work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
         """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
 
         If the recorded result has edits of the user, or only the lock file has it, the stage fails instead.
@@ -159,6 +165,8 @@ class Worker(Struct, frozen=True, kw_only=True):
             return self._adopt(resolved, recorded, verify.adopted, attempts)
         failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
         if failure is None:
+            if resolved.stage.step.starts_processes:
+                attempts.runner.sandboxes.add("")  # where a recorded process ran is not known
             return _verified(recorded)
         if verify.shared:
             # Another machine wrote these files: no model may see them, nor what their tests printed.
@@ -289,6 +297,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             ),
             report=report,
             project=partial(self._project_facts, stage),
+            sandboxes=self.sandboxes.setdefault(stage.name, set()),
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
         previous = session.lock.records.get(stage.name)

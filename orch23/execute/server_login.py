@@ -12,26 +12,29 @@ from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.ports import SharedCache
 
 
-def cache_opener(root: Path, environ: Mapping[str, str]) -> Callable[[str], SharedCache]:
+def cache_opener(root: Path, environ: Mapping[str, str], stranger: str = "") -> Callable[[str], SharedCache]:
     """Return a function that opens the shared cache of a URL with the credentials of the user.
 
     Only a URL that the user has named or allowed may be opened with it. It raises as `open_shared_cache`, and
     CacheFault if the program that has the credentials fails. `root` is the folder whose programs do not count.
+    `stranger` is a URL that gets no credentials.
     """
 
     def opened(url: str) -> SharedCache:
+        if url == stranger:
+            return _without_login(url)
         certificate = client_certificate(environ) if url.lower().startswith("grpcs://") else None
         return open_shared_cache(url, credentials_of(url, root, environ), certificate)
 
     return opened
 
 
-def engine_opener(root: Path, environ: Mapping[str, str]) -> Callable[[str], SharedCache]:
+def engine_opener(root: Path, environ: Mapping[str, str], stranger: str = "") -> Callable[[str], SharedCache]:
     """Return `cache_opener` for an executor, which cannot go on without the server.
 
     Its function raises a ConfigurationError in place of each CacheFault.
     """
-    opener = cache_opener(root, environ)
+    opener = cache_opener(root, environ, stranger)
 
     def opened(url: str) -> SharedCache:
         try:
@@ -52,16 +55,15 @@ def worker_cache_opener(own_url: str, folder: Path, environ: Mapping[str, str]) 
     """
     with_login = cache_opener(folder, environ)
 
-    def opened(url: str) -> SharedCache:
-        if own_url and url == own_url:
-            return with_login(url)
-        if "endpoint" in parse_qs(urlsplit(url).query):
-            # The library would log in there by the variables of its vendor.
-            message = "a build names the server of a bucket, which a worker uses only if its own `--cache` does"
-            raise CacheFault(message)
-        return open_shared_cache(url)
+    return lambda url: with_login(url) if own_url and url == own_url else _without_login(url)
 
-    return opened
+
+def _without_login(url: str) -> SharedCache:
+    if "endpoint" in parse_qs(urlsplit(url).query):
+        # The library would log in there by the variables of its vendor.
+        message = "it is the server of a bucket, which is used only if you name it, such as by `--cache`"
+        raise CacheFault(message)
+    return open_shared_cache(url)
 
 
 def credentials_of(url: str, root: Path, environ: Mapping[str, str]) -> Callable[[str], Mapping[str, str]]:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, convert
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.environment import Tier
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
@@ -33,7 +34,9 @@ class CacheSettings(Struct, frozen=True, kw_only=True):
     `url` is the absolute path of a directory, or the normal URL of a server; empty with the mode `off`. With
     `responses` it has recorded responses of models too. `verify: always` runs the verification of a stage again before
     a result of the cache is used. `platform` replaces the identity of the environment of all stages. A result counts
-    only if one of the public keys `signed_by` signed it; if there are none, signatures are not looked at.
+    only if one of the public keys `signed_by` signed it; if there are none, signatures are not looked at. `tier` is the
+    lowest tier of the sandbox whose results count, None that of this machine. `stranger` is
+    the URL if it gets no credentials, since only a pipeline names it.
     """
 
     url: str = ""
@@ -42,6 +45,8 @@ class CacheSettings(Struct, frozen=True, kw_only=True):
     verify: Literal["always", "never"] = "never"
     platform: str | None = None
     signed_by: tuple[str, ...] = ()
+    tier: Tier | None = None
+    stranger: str = ""
 
     @property
     def reads(self) -> bool:
@@ -82,6 +87,7 @@ class _Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verify: Literal["always", "never"] = "never"
     platform: str | None = None
     signed_by: tuple[str, ...] = ()
+    tier: Tier | None = None
 
 
 def cache_grant(
@@ -147,6 +153,8 @@ def cache_settings(
         verify=own.verify,
         platform=own.platform,
         signed_by=own.signed_by,
+        tier=own.tier,
+        stranger=str(named) if is_own and mode != "off" else "",
     )
 
 

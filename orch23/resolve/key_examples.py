@@ -164,6 +164,7 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "responses": "true",
         "verify": "always",
         "platform": "builder-image-7",
+        "tier": "B",
         "signed_by": "['ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8= ci']",
     },
     "A model's price in `prices`": {"input": "3", "output": "15", "cache_read": "0.30", "cache_write": "3.75"},

@@ -112,6 +112,13 @@ class SharedCacheDocument(Document, frozen=True, kw_only=True, forbid_unknown_fi
             "and programs of each stage."
         ),
     ] = UNSET
+    tier: Annotated[
+        Literal["A", "B", "none"] | UnsetType,
+        Meta(
+            description="The lowest tier of the sandbox in which the steps of a result may have run: A (namespaces), "
+            "B (Landlock) or none. Default: that of this machine; A for steps that run elsewhere."
+        ),
+    ] = UNSET
     signed_by: Annotated[
         tuple[
             Annotated[

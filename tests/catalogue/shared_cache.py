@@ -12,12 +12,22 @@ _UNSANDBOXED = {"ORCH23_ALLOW_UNSANDBOXED": "1"}
 _ANY_PLATFORM = {"platform": "any"}
 
 
-def built(project: Project, name: str, env: Mapping[str, str] = _UNSANDBOXED, *, verify: str = "") -> Outcome:
+def built(
+    project: Project,
+    name: str,
+    env: Mapping[str, str] = _UNSANDBOXED,
+    *,
+    verify: str = "",
+    lock: str = "",
+    shell: str = "cp in.txt out.txt",
+    **more: str,
+) -> Outcome:
     """Build one stage in a checkout of its own, with a cache that all checkouts share."""
     verified = {"verify": [{"shell": verify}]} if verify else {}
-    stage = {"inputs": ["in.txt"], "outputs": ["out.txt"], "shell": "cp in.txt out.txt", "sandbox": "off", **verified}
-    rules = {**_ANY_PLATFORM, **({"verify": "always"} if verify else {})}
-    checkout = Project(project.root / name).write({**scripted({"a": stage}, {}, cache=rules), "in.txt": "all-of-it\n"})
+    stage = {"inputs": ["in.txt"], "outputs": ["out.txt"], "shell": shell, "sandbox": "off", **verified}
+    rules = {**_ANY_PLATFORM, **({"verify": "always"} if verify else {}), **more}
+    files = {"in.txt": "all-of-it\n", **({"pipeline.lock": lock} if lock else {})}
+    checkout = Project(project.root / name).write({**scripted({"a": stage}, {}, cache=rules), **files})
     return checkout.build("--cache", str(project.root / "cache"), env=env)
 
 
@@ -31,6 +41,25 @@ def password_that_others_can_read(_project: Project) -> set[str]:
 def certificate_that_is_not_there(_project: Project) -> set[str]:
     """Name a certificate of this client whose file is missing."""
     return raised(ClientCertificate("/nowhere/client.pem", "/nowhere/client.key").read)
+
+
+@TRIGGERS.of("W684")
+def result_of_a_machine_without_a_sandbox(project: Project) -> set[str]:
+    """Require results of the highest tier."""
+    return shown(built(project, "one"), built(project, "two", tier="A"))
+
+
+@TRIGGERS.of("W685")
+def lock_file_that_names_another_result(project: Project) -> set[str]:
+    """Build twice, with a program that prints something else; clone the second lock file, and keep the first cache."""
+    cache = project.root / "cache"
+    for name in ("one", "other"):
+        project.write({"said": name})
+        built(project, name, shell=f"cat {project.root}/said > out.txt")
+        cache.rename(project.root / f"cache-of-{name}")
+    (project.root / "cache-of-one").rename(cache)
+    lock = (project.root / "other/pipeline.lock").read_text()
+    return shown(built(project, "two", lock=lock, shell=f"cat {project.root}/said > out.txt"))
 
 
 @TRIGGERS.of("W697")

@@ -282,6 +282,8 @@ def test_a_plan_says_what_the_build_with_the_same_options_says_of_the_shared_cac
     project: Project, cluster: Cluster
 ) -> None:
     write(project, {"here": HERE}, {"a": where("a", "here"), "b": where("b")})
+    sandboxed = project.read("pipeline.yaml").replace('"sandbox": "off"', '"sandbox": "on"')
+    project.write({"pipeline.yaml": sandboxed})
     cache = str(project.root.parent / "cache")
     options = ("--cache", cache, "--executor", "dask", "--scheduler", cluster.address)
     plan = project.run("plan", *options, "--json")
