@@ -68,7 +68,8 @@ class StageFacts(Struct, frozen=True, kw_only=True):
     `current` are the records of the current key, that of the lock file first, then the newest. `same_core` is a record
     that differs only in verification. `previous` is the stage's last record of any key. `disk` has every path of every
     target. `edited` are outputs with a user's bytes, `existed` those of them that no stage has written.
-    `is_committed`: the user committed all of them.
+    `is_committed`: the user committed all of them. `is_compared`: a run starts from no file on
+    disk, so its result shows whether there are edits.
 
     `uncertain` are patterns of files that upstream stages may still change; `possible` are the records that may match
     once they have settled. Both are empty in a build.
@@ -84,6 +85,7 @@ class StageFacts(Struct, frozen=True, kw_only=True):
     edited: tuple[str, ...] = ()
     existed: frozenset[str] = frozenset()
     is_committed: bool = False
+    is_compared: bool = False
     failed_before: bool = False
     forced: bool = False
     cacheable: bool = True
@@ -99,8 +101,16 @@ class StageFacts(Struct, frozen=True, kw_only=True):
 
 def decide(known: StageFacts) -> Decision:
     """Return the decision. While upstream stages may still write, it holds whatever they write."""
-    if known.edited:
-        return _edited(known)
+    if not known.edited:
+        return _unedited(known)
+    edited, otherwise = _edited(known), _unedited(replace(known, edited=()))
+    # Bytes that are equal to what the stage makes now are no edit: git may have merged them (ADR 19).
+    if known.is_compared and isinstance(edited, Edited) and edited.record is None:
+        return replace(otherwise, edits=edited) if isinstance(otherwise, Run | Maybe) else edited
+    return edited
+
+
+def _unedited(known: StageFacts) -> Decision:
     if known.forced:
         return Run((Reason("forced"),))
     if not known.cacheable:

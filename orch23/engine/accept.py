@@ -24,7 +24,7 @@ from orch23.model.errors import (
 )
 from orch23.model.event import Event, StageFinished
 from orch23.model.pipeline import family_of
-from orch23.model.plan import Decision, Edited, Fresh, Restore, VerifyOnly
+from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 from orch23.resolve.resolution import ResolvedStage
@@ -62,7 +62,7 @@ def accept(build: Build, stage: str) -> int:
 def _edited_paths(decision: Decision) -> tuple[str, ...]:
     """Return the outputs of a stage that a user edited, committed or not."""
     match decision:
-        case Edited(paths=paths) | VerifyOnly(adopted=paths):
+        case Edited(paths=paths) | VerifyOnly(adopted=paths) | Run(edits=Edited(paths=paths)):
             return paths
         case _:
             return ()

@@ -22,6 +22,7 @@ from orch23.engine.outcomes import (
     RunStop,
     StageOutcome,
     blocked_by,
+    edited_outcome,
     held_outcome,
     missing_bytes_outcome,
     run_outcome,
@@ -365,16 +366,8 @@ class Build(Struct, kw_only=True, dict=True):
                 self._results.fresh(resolved, record)
             case Restore(record=record):
                 self._restore(name, resolved, record)
-            case Edited(record=last, paths=paths):
-                # With a result of the current key the stage has nothing else to do: it blocks no other stage (ADR 19).
-                end = StageOutcome(
-                    status=StageStatus.EDITED,
-                    text="; ".join(decision.descriptions),
-                    code=ExitCode.DECISION,
-                    paths=paths,
-                    in_place=last is not None,
-                )
-                self._results.end(name, end)
+            case Edited():
+                self._results.end(name, edited_outcome(decision))
             case Run() | VerifyOnly():
                 self._enqueue(resolved, decision)
 
@@ -468,9 +461,13 @@ class Build(Struct, kw_only=True, dict=True):
         resolved, outcome = message.resolved, message.outcome
         name = resolved.stage.name
         self._stopped_running(name)
+        edits = message.decision.edits if isinstance(message.decision, Run) else None
         match outcome:
             case StageResult(failure=Failure() as failure):
-                self._results.fail(resolved, outcome, failure)
+                # No file of a failed run replaces the bytes of a user.
+                self._results.fail(resolved, outcome if edits is None else replace(outcome, outputs={}), failure)
+            case StageResult() if edits is not None and (differing := self._differing(edits, outcome)):
+                self._results.end(name, edited_outcome(edits.only(differing), resolved.key))
             case StageResult():
                 self._results.finish(resolved, outcome)
             case InputsChangedError(paths=paths):
@@ -496,6 +493,12 @@ class Build(Struct, kw_only=True, dict=True):
                 if fault is None:
                     raise outcome
                 self._results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
+
+    def _differing(self, edits: Edited, done: StageResult) -> list[str]:
+        """Return the edited paths where a result has other bytes than the disk."""
+        workspace = self.session.store.workspace
+        workspace.invalidate(edits.paths)
+        return [path for path in edits.paths if workspace.entry(path) not in (None, done.outputs.get(path))]
 
     def _placed(self, name: str, end: StageOutcome) -> StageOutcome:
         """Return the outcome of a call that failed, with the location of its model."""

@@ -219,9 +219,14 @@ class StageDecider(Struct):
             return DecidedStage(resolved, decision)
         # A stage without a chain has no base: it would overwrite accepted bytes instead of starting from them (ADR 19).
         if isinstance(decision, Run) and stage.chain is None and not self.overwrite_edited:
+            former = state.former.get(stage.name)
+            made = former.outputs if former is not None and not former.accepted else {}
             there = ((path, state.store.workspace.entry(path)) for path in sorted(self._own_paths([stage.name])))
-            if accepted := tuple(p for p, e in there if e is not None and state.ownership.is_accepted(p, e)):
-                return DecidedStage(resolved, Edited(accepted, accepted=accepted))
+            others = ((path, entry) for path, entry in there if entry is not None and entry != made.get(path))
+            if accepted := tuple(path for path, entry in others if state.ownership.is_accepted(path, entry)):
+                edits = decision.edits or Edited(())
+                edits = replace(edits, paths=(*edits.paths, *accepted), accepted=accepted)
+                decision = replace(decision, edits=edits)
         recorded = () if isinstance(decision, Run) else decision.record.outputs
         # The error is reported when the stage runs: it must not stop stages that do not depend on this one.
         if refused := state.ownership_errors(stage.name, {*stage.literal_outputs, *recorded}):
@@ -291,6 +296,7 @@ class StageDecider(Struct):
             edited=edited,
             existed=frozenset(path for path in edited if not state.has_owner(path)),
             is_committed=stage.chain is not None and self._are_decided(edited),
+            is_compared=stage.chain is None,
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,

@@ -16,6 +16,7 @@ from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event_data import LikelyCause, RunStatus
 from orch23.model.llm import Response, RetryFeedback
 from orch23.model.pipeline import BriefLimits, FailureKind, Stage
+from orch23.model.plan import Edited
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
@@ -410,6 +411,19 @@ class RunStop(Struct, frozen=True):
 def blocked_by(names: tuple[str, ...]) -> StageOutcome:
     """Return the outcome of a stage that these upstream stages block."""
     return StageOutcome(status=StageStatus.BLOCKED, text=f"blocked by {', '.join(names)}", by=names)
+
+
+def edited_outcome(edits: Edited, key: str = "") -> StageOutcome:
+    """Return the outcome of a stage that waits for the user's decision on edits."""
+    return StageOutcome(
+        status=StageStatus.EDITED,
+        text="; ".join(edits.descriptions),
+        code=ExitCode.DECISION,
+        key=key,
+        paths=edits.paths,
+        # With a result of the current key the stage has nothing else to do: it blocks no other stage (ADR 19).
+        in_place=edits.record is not None,
+    )
 
 
 def held_outcome(key: str) -> StageOutcome:

@@ -1,6 +1,6 @@
 """A plan: the graph of stages, and the decision, the reasons and the estimate of each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from functools import cached_property
 from typing import ClassVar, Literal, Protocol, Self, TypeAlias
@@ -139,18 +139,51 @@ class VerifyOnly(Struct, frozen=True):
         return bool(self.adopted) or self.claim
 
 
+class Edited(Struct, frozen=True):
+    """A user edited these outputs, and has to decide whether they are kept or overwritten.
+
+    With a record, the stage has nothing else to do: stages that do not read these paths can run. `existed` are paths
+    that no stage has written before, `accepted` paths with accepted bytes that a run would overwrite.
+    """
+
+    paths: tuple[str, ...]
+    record: Record | None = None
+    # A build never overwrites these files by itself (ADR 19).
+    existed: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    label: ClassVar[Literal["edited"]] = "edited"
+
+    def only(self, paths: Collection[str]) -> "Edited":
+        """Return this end for some of the paths."""
+        some = (tuple(p for p in group if p in paths) for group in (self.paths, self.existed, self.accepted))
+        return Edited(next(some), None, *some)
+
+    @property
+    def descriptions(self) -> tuple[str, ...]:
+        """Return descriptions of the paths, one for each reason."""
+        plain = tuple(path for path in self.paths if path not in self.existed and path not in self.accepted)
+        groups = (
+            ("edited by hand", plain),
+            ("existed before the stage first ran", self.existed),
+            ("accepted by a user, and a run would overwrite it", self.accepted),
+        )
+        return tuple(f"{what}: {', '.join(paths)}" for what, paths in groups if paths)
+
+
 class Run(Struct, frozen=True):
-    """The stage has to run."""
+    """The stage has to run. With `edits`, it ends as these if its result has other bytes than a user at their paths."""
 
     reasons: tuple[Reason, ...]
+    edits: Edited | None = None
     label: ClassVar[Literal["run"]] = "run"
 
 
 class Maybe(Struct, frozen=True):
-    """The decision depends on files that the stages in `waiting_on` will write."""
+    """The decision depends on files that the stages in `waiting_on` will write. `edits` are those of a run."""
 
     waiting_on: tuple[str, ...]
     reasons: tuple[Reason, ...] = ()
+    edits: Edited | None = None
     label: ClassVar[Literal["maybe"]] = "maybe"
 
 
@@ -167,32 +200,6 @@ class Blocked(Struct, frozen=True):
 
     by: tuple[str, ...]
     label: ClassVar[Literal["blocked"]] = "blocked"
-
-
-class Edited(Struct, frozen=True):
-    """A user edited these outputs, and has to decide whether they are kept or overwritten.
-
-    With a record, the stage has nothing else to do: stages that do not read these paths can run. `existed` are paths
-    that no stage has written before, `accepted` paths with accepted bytes that a run would overwrite.
-    """
-
-    paths: tuple[str, ...]
-    record: Record | None = None
-    # A build never overwrites these files by itself (ADR 19).
-    existed: tuple[str, ...] = ()
-    accepted: tuple[str, ...] = ()
-    label: ClassVar[Literal["edited"]] = "edited"
-
-    @property
-    def descriptions(self) -> tuple[str, ...]:
-        """Return descriptions of the paths, one for each reason."""
-        plain = tuple(path for path in self.paths if path not in self.existed and path not in self.accepted)
-        groups = (
-            ("edited by hand", plain),
-            ("existed before the stage first ran", self.existed),
-            ("accepted by a user, and a run would overwrite it", self.accepted),
-        )
-        return tuple(f"{what}: {', '.join(paths)}" for what, paths in groups if paths)
 
 
 class Skipped(Struct, frozen=True):

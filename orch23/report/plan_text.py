@@ -8,7 +8,7 @@ from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, May
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
-from orch23.report.plan_view import PlanLine, PlanView, edit_hint, first_names, first_reason, reason_texts
+from orch23.report.plan_view import PlanLine, PlanView, edit_hint, end_texts, first_names, first_reason, reason_texts
 from orch23.report.values import format_counts, pluralize
 
 _CENT = Decimal("0.01")
@@ -215,12 +215,13 @@ def _line(
     line: PlanLine, width: int, style: Style, *, verbose: bool, action_width: int = _MIN_ACTION_WIDTH
 ) -> list[str]:
     mark, tone = decision_sign(line.decision, style.marks)
-    clauses = reason_texts(line.decision)
-    shown = clauses[0] if verbose and clauses else first_reason(clauses)
+    clauses, ends = reason_texts(line.decision), end_texts(line.decision)
+    shown = clauses[0] if verbose and clauses else first_reason(clauses[: len(clauses) - len(ends)])
     name, action = f"{visible(line.stage):<{width}}", f"{_action(line.decision):<{action_width}}"
     indent = " " * (width + action_width + len("     ") + 1)
     out = [f" {style.paint(mark, tone)} {name}  {style.paint(action, tone)} {shown}".rstrip()]
-    out += [f"{indent}{clause}" for clause in clauses[1:]] if verbose else []
+    # That a run may end as `edited` is not only a reason, so it is always shown.
+    out += [f"{indent}{clause}" for clause in (clauses[1:] if verbose else ends)]
     return [*out, f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else out
 
 

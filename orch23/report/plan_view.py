@@ -316,9 +316,10 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
         case VerifyOnly(adopted=edits) if edits:
             return (f"{_list(edits)} was edited by a user, who committed or accepted the edit",)
         case Restore(reasons=reasons) | VerifyOnly(reasons=reasons) | Run(reasons=reasons):
-            return _restore_texts(reasons) if isinstance(decision, Restore) else tuple(map(reason_text, reasons))
+            texts = _restore_texts(reasons) if isinstance(decision, Restore) else map(reason_text, reasons)
+            return (*texts, *end_texts(decision))
         case Maybe(waiting_on=waiting):
-            return (REASON_TEXTS["upstream_maybe"].format(_list(waiting)),)
+            return (REASON_TEXTS["upstream_maybe"].format(_list(waiting)), *end_texts(decision))
         case Expand(waiting_on=waiting, last_count=last):
             known = f"; {last} items last time" if last else ""
             return (f"its items are known after {_list(waiting)} has run{known}",)
@@ -330,6 +331,15 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
             return (f"`if` is false: {visible(condition)}",)
         case _ as never:
             assert_never(never)
+
+
+def end_texts(decision: Decision) -> tuple[str, ...]:
+    """Return how a run ends if its result differs from edits of the user, as clauses."""
+    match decision:
+        case Run(edits=Edited(descriptions=clauses)) | Maybe(edits=Edited(descriptions=clauses)):
+            return tuple(f"may end as edited ({visible(clause)})" for clause in clauses)
+        case _:
+            return ()
 
 
 def _restore_texts(reasons: Sequence[Reason]) -> tuple[str, ...]:

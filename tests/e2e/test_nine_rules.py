@@ -222,7 +222,8 @@ def test_rule_3_a_file_that_a_model_is_to_edit_is_its_version_0_and_stays_it(pro
 
 def test_rule_3_a_file_that_a_command_would_overwrite_is_edited(project: Project) -> None:
     project.write(shell("  make: {outputs: [app.py], shell: echo x > app.py}\n", {"app.py": "# mine\n"}))
-    assert project.plan() == {"make": "edited"}
+    assert project.plan() == {"make": "run"}
+    assert "may end as edited (existed before the stage first ran: app.py)" in project.run("plan").out
     assert project.build().code == 6
     assert project.read("app.py") == "# mine\n"
 

@@ -320,21 +320,22 @@ class Building(Facts):
             self.disk.update(made.outputs)
 
     def _compute(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> None:
-        """Run a program or render: there is no base, so nothing that a user wrote is overwritten."""
+        """Run a program or render: without a base, no bytes of a user are replaced but by the same bytes."""
         former = self.lock.of(stage.name)
         if self._refused(stage, stage.literal_outputs):
             return
+        outputs = {path: computed(stage, inputs) for path in stage.literal_outputs}
         for path in stage.literal_outputs:
-            if path not in self.disk or self.overwrite:
+            if path not in self.disk or self.overwrite or self.disk[path] == outputs[path]:
                 continue
-            not_own = not self.is_own(path)
-            if not_own or self.is_accepted(path):
+            if former is not None and not former.accepted and former.outputs.get(path) == self.disk[path]:
+                continue  # the last run made it, whatever was accepted before
+            if not self.is_own(path) or self.is_accepted(path):
                 self.ends[stage.name] = "edited"
                 return
         originals: dict[str, str | None] = {}
         if former is None:
             originals = {path: self.original(path) for path in stage.literal_outputs}
-        outputs = {path: computed(stage, inputs) for path in stage.literal_outputs}
         if self._refused(stage, outputs):
             return
         self._settle(stage, Made(stage.name, core, (), outputs, originals), "built")

@@ -35,7 +35,7 @@ from orch23.report.explain import (
     explain_text,
     text_diff,
 )
-from orch23.report.plan_view import PlanLine, reason_text
+from orch23.report.plan_view import PlanLine, end_texts, reason_text
 from orch23.resolve.command_program import programs_outside
 from orch23.steps.registry import is_llm
 from orch23.store.run_list import run_of_result
@@ -211,7 +211,8 @@ def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cau
             found = [Cause(name, depth, f"{verb} {', '.join(waiting)}")] if waiting else []
             return found + [cause for up in waiting for cause in _causes(seen, up, depth + 1, visited)]
         case Run(reasons=reasons) | VerifyOnly(reasons=reasons) | Restore(reasons=reasons):
-            return [cause for reason in reasons for cause in _causes_of_reason(seen, name, reason, depth, visited)]
+            found = [cause for reason in reasons for cause in _causes_of_reason(seen, name, reason, depth, visited)]
+            return found + [Cause(name, depth, text) for text in end_texts(decision)]
         case Edited(paths=paths):
             return [Cause(name, depth, f"{', '.join(paths)} was edited")]
         case _:

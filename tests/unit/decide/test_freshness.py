@@ -169,6 +169,28 @@ def test_a_decided_edit_of_a_stage_that_has_to_run_is_not_verified():
     assert decide(known(edited=("o",), is_committed=True, disk={"o": B})) == Edited(("o",))
 
 
+@pytest.mark.parametrize("facts", [{}, {"forced": True}, {"cacheable": False}])
+def test_the_result_of_a_stage_without_a_base_that_has_to_run_is_compared_with_the_edit(facts):
+    decision = decide(known(edited=("o",), is_compared=True, disk={"o": B}, **facts))
+    assert isinstance(decision, Run)
+    assert decision.edits == Edited(("o",))
+
+
+def test_an_edited_stage_that_may_not_have_to_run_may_end_as_edited():
+    one = record({**MANIFEST, "input:x": "2"})
+    facts = {"pending_upstream": ("up",), "uncertain": ("x",), "possible": (one,), "previous": one}
+    decision = decide(known(edited=("o",), is_compared=True, disk={"o": B}, **facts))
+    assert isinstance(decision, Maybe)
+    assert decision.edits == Edited(("o",))
+
+
+@pytest.mark.parametrize("on_disk", [{"o": B, "p": A}, {"o": B, "p": None}])
+def test_no_result_is_compared_with_an_edit_if_the_stage_need_not_run(on_disk):
+    one = record(outputs={"o": A, "p": A})
+    decision = decide(known(edited=("o",), is_compared=True, current=(candidate(one),), disk=on_disk))
+    assert isinstance(decision, Edited)
+
+
 def test_a_file_that_no_stage_has_written_is_not_called_an_edit():
     decision = decide(known(edited=("o", "p"), existed=frozenset({"p"})))
     assert isinstance(decision, Edited)

@@ -107,8 +107,8 @@ def test_a_recorded_response_restores_a_file_with_lost_bytes() -> None:
 def test_a_file_that_existed_before_the_first_build_is_not_overwritten() -> None:
     project = Project(stage("a"), files={"a": "mine"})
     decision = project.plan()["a"]
-    assert decision == Edited(("a",), None, ("a",))
-    assert isinstance(project.plan(overwrite_edited=True)["a"], Run)
+    assert decision == Run((Reason("first_run"),), edits=Edited(("a",), None, ("a",)))
+    assert project.plan(overwrite_edited=True)["a"] == Run((Reason("first_run"),))
 
 
 def test_an_edit_of_one_output_leaves_the_stage_in_place_if_the_others_are_as_recorded() -> None:
@@ -135,8 +135,10 @@ def test_accepted_bytes_that_a_run_would_overwrite_are_for_the_user_to_decide() 
     project.disk["a"] = "by hand"
     assert isinstance(project.plan()["a"], Fresh)
     project.disk["src"] = "2"
-    assert project.plan()["a"] == Edited(("a",), accepted=("a",))
-    assert isinstance(project.plan(overwrite_edited=True)["a"], Run)
+    decision = project.plan()["a"]
+    assert isinstance(decision, Run)
+    assert decision.edits == Edited(("a",), accepted=("a",))
+    assert getattr(project.plan(overwrite_edited=True)["a"], "edits", "?") is None
 
 
 def test_an_edit_that_the_user_committed_is_verified_and_one_that_is_not_is_left() -> None:
