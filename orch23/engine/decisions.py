@@ -151,6 +151,8 @@ class StageDecider(Struct):
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_over(known, resolved):
+            if not known.forced and self._recalled(resolved.stage):
+                return self._decide(name, need_intermediate=need_intermediate)
             # A record of an earlier base wins: a reverted input restores its result at no cost (ADR 19, rule 2).
             others = () if known.ignores_records else bases.alternatives(name, resolved.identity, in_force)
             for start in others:
@@ -189,6 +191,21 @@ class StageDecider(Struct):
         was_reset = retained.key == retained_key(resolved.key)
         is_verified_again = not known.ignores_records and self._accepted_before_reset(resolved) is not None
         return not was_reset or (bool(retained.accepted) and not is_verified_again)
+
+    def _recalled(self, stage: Stage) -> bool:
+        """Return whether git has more records of a model stage with a file that no record has: a merge may drop some.
+
+        Whichever version of the lock file a merge left, the same results are known before a model is called.
+        """
+        state, name = self.state, stage.name
+        if not stage.step.asks_model or name in state.lock.retained:
+            return False
+        new = () if name in state.former else map(state.store.workspace.writable_files, stage.outputs)
+        there = ((path, state.store.workspace.entry(path)) for path in self._own_paths([name]).union(*new))
+        if all(entry is None or state.ownership.is_known(path, entry) for path, entry in there):
+            return False
+        self._edited_chains.clear()
+        return state.recall(stage)
 
     def _accepted_before_reset(self, resolved: ResolvedStage) -> VerifyOnly | None:
         """Return the decision to verify an accepted result that `reset` dropped and record it again, or None."""

@@ -21,7 +21,7 @@ from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import writes_of
-from orch23.store.lock_file import read_lock
+from orch23.store.lock_file import read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
 
 _T = TypeVar("_T")
@@ -32,9 +32,16 @@ class LockIndex:
 
     def __init__(self, lock: LockFile) -> None:
         """Index the paths."""
-        self.records = [record for _, record in sorted(lock.owner_records().items())]
+        self.records: list[Record] = []
+        self.add([*(record for _, record in sorted(lock.owner_records().items())), *lock.others])
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Add further records, as claims beside those of the lock file."""
+        self.records += records
         self._owning = _grouped((path, record) for record in self.records for path in record.outputs)
         self._deleting = _grouped((path, record) for record in self.records for path in record.deleted)
+        for index in ("_by_key", "_by_identity"):
+            vars(self).pop(index, None)
 
     def owning(self, path: str) -> Sequence[Record]:
         """Return the records that have an output at a path."""
@@ -98,6 +105,7 @@ def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex)
     return LockFile(
         {name: record for name, record in lock.records.items() if stays(name, record)},
         {name: record for name, record in lock.retained.items() if stays(name, record)},
+        tuple(record for record in lock.others if stays(record.stage, record)),
     )
 
 
@@ -277,6 +285,10 @@ class GitFiles(Protocol):
         """Return the bytes of a path in HEAD, and those in the index."""
         return ()
 
+    def versions(self, _path: str, /) -> Iterable[bytes]:
+        """Return the different bytes of a path in the last commits, also of those being merged, the newest first."""
+        return ()
+
 
 class NoGitFiles(GitFiles):
     """A project without git: nothing is committed."""
@@ -294,6 +306,20 @@ class Ownership(Struct, dict=True):
     locked: LockIndex
     git: GitFiles
     _committed: dict[str, str | None] = field(default_factory=dict)
+
+    def past_records(self, stage: str) -> Iterator[Record]:
+        """Yield what the lock file in the last commits records of a stage, the newest first: claims (ADR 19)."""
+        for data in self._past_locks:
+            with contextlib.suppress(CorruptStateError):
+                yield from read_lock_records(self._lock, (stage,), data).records.values()
+
+    @cached_property
+    def _past_locks(self) -> tuple[bytes, ...]:
+        return tuple(self.git.versions(self._lock.as_posix()))
+
+    @property
+    def _lock(self) -> Path:
+        return Path(self.pipeline.file).with_suffix(".lock")
 
     def records_of(self, path: str, entry: FileEntry) -> Iterator[Record]:
         """Yield the records whose output at a path is exactly this file."""

@@ -22,6 +22,8 @@ _PATHS_AT_ONCE = 500
 _POINTER_BYTES = 1024  # no pointer of Git LFS is larger
 _HEAD_BYTES = 1 << 20
 _ON = frozenset((b"true", b"yes", b"on", b"1", b"input"))
+# Merges are built soon: an unlimited search would walk through the whole history.
+_COMMITS, _VERSIONS = 200, 50
 
 
 class GitRepository:
@@ -112,6 +114,20 @@ class GitRepository:
             if os.path.lexists(folder / ".git"):
                 return folder if folder.is_relative_to(self.root) else self.root
         return None
+
+    def versions(self, path: str) -> Iterator[bytes]:
+        """Yield the different bytes of a path in the last commits of HEAD, and of what is being merged into it."""
+        from orch23.execute.git_revision import run_git  # noqa: PLC0415 - few builds need git
+
+        with self._lock:
+            git, seen = self._command() or [], {b""}
+            heads = ("HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REBASE_HEAD")
+            listed = run_git([*git, "rev-list", "--ignore-missing"], f"--max-count={_COMMITS}", *heads) if git else None
+        for commit in (listed or b"").decode().split():
+            data = self.bytes_of(f"{commit}:./{path}") or b""
+            if data not in seen and len(seen) <= _VERSIONS:
+                seen.add(data)
+                yield data
 
     def close(self) -> None:
         """End the process that reads objects, if it runs; a later call starts another."""

@@ -176,12 +176,14 @@ class LockFile(Struct, frozen=True):
     """The committed records of one pipeline, by stage name.
 
     `retained` has what `reset` keeps of records: which stage owns a file, and from what it started. An entry is dropped
-    when its stage has a record again.
+    when its stage has a record again. `others` are further records of the same stages, of the other side of a
+    merge that git could not finish.
     """
 
     records: Mapping[str, Record] = field(default_factory=dict)
     # Results are rebuilt from the same base, with recorded responses (ADR 19).
     retained: Mapping[str, Record] = field(default_factory=dict)
+    others: tuple[Record, ...] = ()
 
     def without(self, stages: Collection[str]) -> "LockFile":
         """Return the lock file without these stages and their items."""

@@ -30,8 +30,9 @@ STORE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     E_LOCK_CONFLICT: (
         "the lock file has git's conflict markers",
-        "Two branches changed the record of the same stage. Take either side, for example with git checkout --ours "
-        "FILE or --theirs, and build again: the build updates the records from the store and the transcripts.",
+        "A build reads the markers that a merge leaves, but here one side is not a lock file. Take either side, with git "
+        "checkout --ours FILE or --theirs, and build again: records that it lacks are found in the commits of both "
+        "sides, and results that the user merged by hand are kept.",
     ),
     E_LOCK_DAMAGED: (
         "the lock file cannot be read",

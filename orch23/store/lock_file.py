@@ -24,6 +24,7 @@ from orch23.model.pipeline import DEFAULT_SCRATCH
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.json_text import with_sum, without_sum
+from orch23.store.lock_conflict import MARKER, sides_of
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.safe_files import read_file, read_regular, replace_file, walk_tree
 
@@ -126,7 +127,6 @@ def _members(value: JsonObject) -> str:
 
 _START = f'{{\n "orch23_lock": {LOCK_VERSION},\n "defaults": {{{_members(_DEFAULTS)}}},\n "pipeline": '
 _EMPTY = _START.encode() + b'"",\n "records": {%b\n  "~": null\n }\n}\n'
-_CONFLICT = lazy_pattern(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
 
 
@@ -374,10 +374,11 @@ def _spans(
     return spans
 
 
-def decode_lock(data: bytes, origin: str, *, is_known: bool = False) -> LockFile:
+def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact: bool = False) -> LockFile:
     """Return the records of a lock file's bytes; errors name the file `origin`.
 
-    With `is_known`, a digest has shown that these are the bytes that orch23 wrote.
+    With `is_known`, a digest has shown that these are the bytes that orch23 wrote. With `only_intact`, records that do
+    not match their checksums are left out.
 
     Raises:
         CorruptStateError: as for `read_lock`.
@@ -385,11 +386,10 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False) -> LockFile
     """
     try:
         document = data.decode("utf-8")
-        conflict = _CONFLICT.search(document)
+        conflict = MARKER.search(document)
         if conflict is not None:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
-            hint = "take either side of each block (git checkout --ours FILE, or --theirs), then build"
-            raise _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, hint)
+            return _of_both_sides(document, location)
         body = _parsed(data) if is_known else parse_stored(document)
         version = to_struct(body, JsonObject).get("orch23_lock")
         if version not in (1, LOCK_VERSION):
@@ -405,11 +405,29 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False) -> LockFile
             message = f"`defaults` has more than {_MOST_DEFAULTS} characters"
             raise ValueError(message)  # noqa: TRY301 - as above
         read = partial(_records, form.defaults, origin, document, _without_sum if is_known else without_sum)
-        return LockFile(read(form.records), read(form.retained))
+        (records, damaged), (retained, more) = read(form.records), read(form.retained)
+        if (errors := (*damaged, *more)) and not only_intact:
+            raise CorruptStateError(*errors)
+        return LockFile(records, retained)
     except ValueError as error:
         line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
         raise _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE) from error
+
+
+def _of_both_sides(document: str, conflict: Location) -> LockFile:
+    """Return the records of both sides of a conflict: no side decides what is believed (ADR 19).
+
+    Git may merge lines of both sides into one record, so that it is on neither side: it is left out.
+    """
+    try:
+        ours, theirs = (decode_lock(text.encode(), conflict.file, only_intact=True) for text in sides_of(document))
+    except CorruptStateError as error:
+        hint = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
+        raise _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", conflict, hint) from error
+    records = {**theirs.records, **ours.records}
+    others = tuple(record for name, record in theirs.records.items() if record != records[name])
+    return LockFile(records, {**theirs.retained, **ours.retained}, others)
 
 
 def _parsed(data: bytes) -> Json:
@@ -441,7 +459,7 @@ def _records(
     document: str,
     content_of: Callable[[Json], JsonObject],
     blocks: Mapping[str, Json],
-) -> dict[str, Record]:
+) -> tuple[dict[str, Record], list[Diagnostic]]:
     found: dict[str, Record] = {}
     errors: list[Diagnostic] = []
     for name, block in blocks.items():
@@ -450,12 +468,9 @@ def _records(
         try:
             found[name] = record_from_json(content_of(_completed(name, block, defaults)))
         except ValueError as error:
-            errors.append(_bad_record(origin, document, name, error))
-            if len(errors) == _MOST_ERRORS:  # the search for each place reads the file
-                break
-    if errors:
-        raise CorruptStateError(*errors)
-    return found
+            if len(errors) < _MOST_ERRORS:  # the search for each place reads the file
+                errors.append(_bad_record(origin, document, name, error))
+    return found, errors
 
 
 def _completed(name: str, block: Json, defaults: JsonObject) -> JsonObject:

@@ -338,6 +338,9 @@ class MemoryGit:
     def bytes_at(self, path: str) -> Iterator[bytes]:
         return iter([self.head[path].encode()] if path in self.head else [])
 
+    def versions(self, _path: str) -> Iterator[bytes]:
+        return iter([])
+
 
 class Executor(FakeExecutor):
     """Runs the programs of a project. `stopped` is set once `cancel` was called."""

@@ -54,6 +54,9 @@ class FakeGit:
     def bytes_at(self, path):
         return iter([self.head[path]] if path in self.head else [])
 
+    def versions(self, _path):
+        return iter([])
+
 
 FIRST = stage("first", ("w/p",), ("m",))
 X, Y, Z = (stage(f"c@{key}", ("m",), ("w/p",) if key != "z" else ("w/q",), index=n) for n, key in enumerate("xyz"))

@@ -1,6 +1,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -189,15 +190,48 @@ def test_changes_of_two_stages_merge_by_lines() -> None:
     assert decode_lock("\n".join(merged).encode(), "x") == lock(record("a", "v2"), record("b"), record("c", "v2"))
 
 
-def test_conflict_markers_are_named_with_their_line(tmp_path: Path) -> None:
+def conflict(ours: str, theirs: str, base: str = "") -> bytes:
+    """Return two texts with markers where they differ, as git merges them without a common part in a conflict."""
+    out: list[str] = []
+    one, other = ours.splitlines(), theirs.splitlines()
+    for tag, i1, i2, j1, j2 in SequenceMatcher(a=one, b=other, autojunk=False).get_opcodes():
+        shown = ["||||||| 1234567", *base.splitlines()] if base else []
+        changed = ["<<<<<<< HEAD", *one[i1:i2], *shown, "=======", *other[j1:j2], ">>>>>>> theirs"]
+        out += one[i1:i2] if tag == "equal" else changed
+    return "\n".join([*out, ""]).encode()
+
+
+@pytest.mark.parametrize("base", ["", '   "stage": "the common base, which is on neither side",\n'])
+def test_both_sides_of_a_conflict_are_read(base: str) -> None:
+    ours = lock(record("a", "v2"), record("b"), record("o"))
+    theirs = lock(record("a", "v3"), record("b"), record("t"))
+    found = decode_lock(conflict(encode_lock(ours, "p"), encode_lock(theirs, "p"), base), "x")
+    assert found.records == {**theirs.records, **ours.records}
+    assert found.others == (theirs.records["a"],)
+    other_way = decode_lock(conflict(encode_lock(theirs, "p"), encode_lock(ours, "p"), base), "x")
+    assert {*map(str, other_way.records.values()), *map(str, other_way.others)} == {
+        *map(str, found.records.values()),
+        *map(str, found.others),
+    }
+
+
+def test_a_record_that_git_mixed_of_both_sides_is_no_record() -> None:
+    text = encode_lock(lock(record("a", "v2"), record("b")), "p")
+    mixed = text.replace(digest_bytes(b"v2").sha256, digest_bytes(b"v3").sha256)
+    data = conflict(mixed, mixed.replace('"pipeline": "p"', '"pipeline": "q"'))
+    assert decode_lock(data, "x") == lock(record("b"))
+
+
+@pytest.mark.parametrize("cut", ["=======", ">>>>>>> theirs"])
+def test_a_conflict_with_a_side_that_is_no_lock_file_is_named_with_its_line(tmp_path: Path, cut: str) -> None:
     path = tmp_path / "x.lock"
-    lines = encode_lock(lock(record("a")), "p").splitlines()
-    lines[3:4] = ["<<<<<<< HEAD", lines[3], "=======", lines[3], ">>>>>>> theirs"]
-    path.write_text("\n".join(lines))
+    data = conflict(encode_lock(lock(record("a")), "p"), encode_lock(lock(record("a", "v2")), "p"))
+    path.write_bytes(data.replace(f"{cut}\n".encode(), b"", 1))
     with pytest.raises(CorruptStateError) as caught:
         read_lock(path)
     [found] = caught.value.diagnostics
-    assert (found.code, found.location and found.location.line) == ("E701", 4)
+    line = data.decode().splitlines().index("<<<<<<< HEAD") + 1
+    assert (found.code, found.location and found.location.line) == ("E701", line)
     assert found.hint
     assert caught.value.exit_code == ExitCode.CORRUPT
 

@@ -1,0 +1,174 @@
+"""Merges of two users' branches: which version of the lock file is kept does not decide what a build does."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.repository import EchoModel, Repository, addition, ends, green, llm, pipeline, spec, up_to_date
+
+LOCKS = ("ours", "theirs", "markers", "deleted")
+HAND = "# resolved by hand\n"
+
+
+@pytest.fixture
+def model() -> Iterator[EchoModel]:
+    with EchoModel().answering() as answering:
+        yield answering
+
+
+class Users:
+    """Two users of one project: Anna in a clone of her own, Ben in the folder of the project."""
+
+    def __init__(self, root: Path, stages: dict[str, dict], files: dict[str, str]) -> None:
+        self.ben = Repository(root / "ben")
+        self.ben.init()
+        self.ben.write({**files, **pipeline(stages)})
+        green(self.ben.run("build", "a.yaml"))
+        self.ben.commit()
+        self.anna = self.ben.clone(root / "anna")
+
+    def merge(self, lock: str, files: dict[str, str | None], *, rebase: bool = False) -> None:
+        """Merge Anna's branch into Ben's, with this version of the lock file and these files, and commit."""
+        self.ben.git("fetch", "-q", str(self.anna.root), "main")
+        with contextlib.suppress(AssertionError):  # the conflicts
+            self.ben.git(*(("rebase",) if rebase else ("merge", "--no-edit")), "FETCH_HEAD")
+        if lock == "deleted":
+            self.ben.delete("a.lock")
+        elif lock != "markers":
+            self.ben.git("checkout", f"--{lock}", "a.lock")
+        for path, text in files.items():
+            if text is None:
+                self.ben.delete(path)
+            else:
+                self.ben.write({path: text})
+        self.ben.git("add", "-A")
+        self.ben.git("-c", "core.editor=true", *(("rebase", "--continue") if rebase else ("commit", "-qm", "merge")))
+
+
+def gen(**more: object) -> dict[str, dict]:
+    return {"gen": llm(["GEN.md"], ["gen.py"], **more)}
+
+
+def two_users(tmp_path: Path, stages: dict[str, dict] | None = None) -> Users:
+    """Anna has a new result for a new spec; Ben has accepted an edit of the old one."""
+    users = Users(tmp_path, stages or gen(), {"GEN.md": spec("gen.py: a")})
+    users.anna.edit("GEN.md", spec("gen.py: b"))
+    green(users.anna.run("build", "a.yaml"))
+    users.anna.commit()
+    users.ben.edit("gen.py", addition("a") + "# ben\n")
+    green(users.ben.run("accept", "a.yaml", "gen"))
+    users.ben.commit()
+    return users
+
+
+def kept(repository: Repository, model: EchoModel, text: str, path: str = "gen.py") -> None:
+    """Check that builds keep a file and call no model."""
+    calls = len(model.calls)
+    outcome = green(repository.run("build", "a.yaml"))
+    assert len(model.calls) == calls, "a paid call"
+    assert repository.read(path) == text
+    up_to_date(repository.run("build", "a.yaml"))
+    assert "<<<<<<<" not in repository.read("a.lock"), outcome.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rebase", [False, True])
+@pytest.mark.parametrize("clone", ["", "clone"])
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_merge_resolved_by_hand_is_kept_whichever_lock_is_taken(tmp_path, model, lock, clone, rebase):
+    users = two_users(tmp_path)
+    users.merge(lock, {"gen.py": HAND}, rebase=rebase)
+    where = users.ben.clone(tmp_path / "clone") if clone else users.ben
+    planned = where.run("plan", "--json", "a.yaml").json()["stages"]
+    assert [one["action"] for one in planned] == ["verify"]
+    kept(where, model, HAND)
+    assert where.read("a.lock").count('"accepted"') == 1
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_result_that_git_took_from_the_other_side_is_no_edit(tmp_path, model, lock):
+    users = two_users(tmp_path)
+    users.merge(lock, {"gen.py": addition("b")})
+    kept(users.ben, model, addition("b"))
+    assert ends(users.ben)["gen"] in ("fresh", "verified")
+
+
+@pytest.mark.parametrize("lock", ["ours", "theirs"])
+def test_a_merge_that_does_not_pass_fails_without_a_call(tmp_path, model, lock):
+    users = two_users(tmp_path)
+    users.merge(lock, {"gen.py": "bad\n"})
+    calls = len(model.calls)
+    assert users.ben.run("build", "a.yaml").code == 1
+    assert (len(model.calls), users.ben.read("gen.py")) == (calls, "bad\n")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_merge_that_is_not_committed_is_left_to_the_user(tmp_path, model, lock):
+    users = two_users(tmp_path)
+    users.merge(lock, {"gen.py": HAND})
+    users.ben.edit("gen.py", HAND + "# more\n")
+    calls = len(model.calls)
+    assert users.ben.run("build", "a.yaml").code == 6
+    assert (len(model.calls), users.ben.read("gen.py")) == (calls, HAND + "# more\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lock", LOCKS)
+def test_during_a_merge_the_records_of_both_sides_are_known(tmp_path, model, lock):
+    users = two_users(tmp_path)
+    ben = users.ben
+    ben.git("fetch", "-q", str(users.anna.root), "main")
+    with contextlib.suppress(AssertionError):
+        ben.git("merge", "FETCH_HEAD")
+    ben.write({"gen.py": addition("b")})
+    if lock == "deleted":
+        ben.delete("a.lock")
+    elif lock != "markers":
+        ben.git("checkout", f"--{lock}", "a.lock")
+    kept(ben, model, addition("b"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lock", LOCKS)
+def test_items_of_a_foreach_are_merged_alike(tmp_path, model, lock):
+    def items(*texts: str) -> dict[str, dict]:
+        each = [{"id": n, "files": [f"t_{n}.py"], "text": text} for n, text in zip("xyz", texts, strict=False)]
+        how = {"in": each, "key": "id", "as": "one"}
+        return {"par": {**llm([], ["t_${{ one.id }}.py"]), "foreach": how}}
+
+    users = Users(tmp_path, items("a", "a", "a"), {})
+    users.anna.write(pipeline(items("b", "a", "b")))
+    green(users.anna.run("build", "a.yaml"))
+    users.anna.commit()
+    for name in "xy":
+        users.ben.edit(f"t_{name}.py", f"# ben {name}\n")
+    green(users.ben.run("accept", "a.yaml", "par"))
+    users.ben.commit()
+    users.merge(lock, {"t_x.py": HAND, "a.yaml": users.anna.read("a.yaml")})
+    kept(users.ben, model, HAND, "t_x.py")
+    assert (users.ben.read("t_y.py"), users.ben.read("t_z.py")) == ("# ben y\n", addition("b"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_file_that_existed_is_merged_alike(tmp_path, model, lock):
+    users = Users(tmp_path, {"feature": llm(["F.md"], ["m.py"])}, {"F.md": spec("m.py: a"), "m.py": "# base\n"})
+    users.anna.edit("F.md", spec("m.py: b"))
+    green(users.anna.run("build", "a.yaml"))
+    users.anna.commit()
+    users.ben.edit("m.py", "# base\n" + addition("a") + "# ben\n")
+    users.ben.commit()  # accepted by the next build
+    green(users.ben.run("build", "a.yaml"))
+    users.ben.commit()
+    users.merge(lock, {"m.py": "# base\n" + HAND})
+    kept(users.ben, model, "# base\n" + HAND, "m.py")
+
+
+def test_a_changed_spec_after_a_merge_starts_from_the_merged_file(tmp_path, model):
+    users = two_users(tmp_path)
+    users.merge("ours", {"gen.py": HAND})
+    users.ben.edit("GEN.md", spec("gen.py: c"))
+    green(users.ben.run("build", "a.yaml"))
+    assert model.last.base == {"gen.py": HAND}
