@@ -30,9 +30,9 @@ STORE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     E_LOCK_CONFLICT: (
         "the lock file has git's conflict markers",
-        "A build reads the markers that a merge leaves, but here one side is not a lock file. Take either side, with git "
-        "checkout --ours FILE or --theirs, and build again: records that it lacks are found in the commits of both "
-        "sides, and results that the user merged by hand are kept.",
+        "A build reads the markers that a merge leaves, but here one side is not a lock file. Take either side, with "
+        "git checkout --ours FILE or --theirs, and build again: records that it lacks are found in the commits of both "
+        "sides, and results that you merged by hand are kept.",
     ),
     E_LOCK_DAMAGED: (
         "the lock file cannot be read",

@@ -95,11 +95,15 @@ class Building(Facts):
     def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:
         """Decide on one stage and do what is to be done."""
         core = self.core_of[stage.name] = self.core(stage, inputs)
-        edited = [] if self.overwrite else self.edited(stage)
         made = self._matching(stage, core)
+        edited = [] if self.overwrite else self.edited(stage)
         if stage.family == self.forced:
             self._force(stage, core, inputs, edited)
             return
+        if made is None:
+            self.recall(stage)
+            made = self._matching(stage, core)
+            edited = [] if self.overwrite else self.edited(stage)
         if made is not None:
             edited = [p for p in edited if self.disk[p] not in (made.outputs.get(p), dict(made.start).get(p))]
             edited = [p for p in edited if p in made.outputs or (p, self.disk[p]) not in self.store.released]
@@ -177,6 +181,9 @@ class Building(Facts):
         for stage in items:
             core = self.core_of[stage.name] = self.core(stage, {})
             made = self._matching(stage, core)
+            if made is None and path in self.disk and not self.makers(path, self.disk[path]) and self.past():
+                message = "a chain whose file no one has made, with committed lock files"
+                raise UnsureError(message)
             last = stage is items[-1]
             if stuck:
                 self.ends[stage.name] = stuck
@@ -352,7 +359,8 @@ class Building(Facts):
         return gone
 
     def _settle(self, stage: Stage, made: Made, end: str) -> None:
-        if end in ("built", "verified"):
+        # What only the lock file had is in the store from now on.
+        if end in ("built", "verified") or made not in self.store.records:
             self.store.add(made)
         if stage.together:
             self.held.append((stage, made, end))

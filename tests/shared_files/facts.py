@@ -1,6 +1,7 @@
 """Whose the bytes at a path are, and what a run starts from, by the rules of ADR 19."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tests.shared_files.values import Bases, Files, Lock, Made, Stage, Store, UnsureError, same, stages_of
@@ -21,6 +22,7 @@ class Facts:
         overwrite: bool = False,
         forced: str = "",
         resamples: bool = False,
+        past: Callable[[], Sequence[Lock]] = tuple,
     ) -> None:
         self.pipeline, self.head, self.locks, self.store = pipeline, head, locks, store
         self.disk: Files = dict(disk)
@@ -29,6 +31,7 @@ class Facts:
         self.in_git = set(in_git)
         self.overwrite, self.forced, self.resamples = overwrite, forced, resamples
         self.repeats: set[str] = set()
+        self.past = past
         self.results: dict[str, Made] = {}
         self.ends: dict[str, str] = {}
         self.calls: set[tuple[Any, ...]] = set()
@@ -155,7 +158,7 @@ class Facts:
         """Return the record that wins: of the base in force, else of the base of an earlier record, newest first."""
         bases = [self.in_force(stage)]
         locked = sorted(self.lock.results.items(), key=lambda one: one[0] != stage.name)
-        every = [*(made for _, made in locked), *reversed(self.store.records)]
+        every = [*(made for _, made in locked), *self.lock.others, *reversed(self.store.records)]
         bases += [self._base_of(stage, made) for made in every if made.identity == (stage.kind, stage.outputs)]
         for base in dict.fromkeys(bases):
             found = [m for m in every if m.core == core and same(m.start, base) and not m.failed]
@@ -163,6 +166,17 @@ class Facts:
             if found:
                 return (at_rest or found)[0]
         return None
+
+    def recall(self, stage: Stage) -> None:
+        """Learn what committed lock files know of a stage with a file that no one is known to have made."""
+        if stage.kind != "llm" or stage.name in self.lock.retained:
+            return
+        former = self.lock.results.get(stage.name)
+        mine = {*stage.literal_outputs, *(former.outputs if former else filter(stage.covers, self.disk))}
+        if any(path in self.disk and not self.makers(path, self.disk[path]) for path in mine):
+            for made in [lock.results[stage.name] for lock in self.past() if stage.name in lock.results]:
+                if made not in self.lock.all():
+                    self.lock = replace(self.lock, others=(*self.lock.others, made))
 
     def _moved(self, stage: Stage) -> dict[str, str | None]:
         """Return the base of a run, by rules 3 and 4."""

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 
 from tests.repository import Repository
+from tests.shared_files.merges import past_locks
 from tests.shared_files.rules import Rules
 from tests.shared_files.setup import EXISTED, PATHS
 from tests.shared_files.steps import Seen, Steps, differing, internal, require
@@ -360,6 +361,7 @@ class Player(Steps):
             overwrite=overwrite,
             forced=forced,
             resamples=resamples,
+            past=lambda: past_locks(self, f"{pipeline}.lock"),
         )
         try:
             return ask(rules)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.repository import LLM, PROMPT, PROMPT_TEXT
+from tests.shared_files.merges import FILES, LOCKS
 
 Step = tuple[Any, ...]
 LENGTH = 16
@@ -164,6 +165,7 @@ WEIGHTS = {
     "move": 4,
     "share": 2,
     "branch": 3,
+    "merge": 3,
     "clone": 2,
     "reset": 2,
     "clean": 2,
@@ -225,6 +227,13 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
             return (kind, slot) if setup.two else ("edit", path)
         case "branch":
             return (kind, chance.choice(["main", "one", "two"]))
+        case "merge":
+            kinds = ("spec", "spec", "edit", "items", "accept")
+            theirs, mine = (
+                (*(make_step(chance, setup, chance.choice(kinds)) for _ in range(count)), ("build", "a"))
+                for count in (1, chance.choice([1, 2]))
+            )
+            return (kind, theirs, mine, chance.choice(LOCKS), chance.choice(FILES))
         case "clone":
             return (kind, chance.choice(["bare", "store"]))
         case "reset":

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.project import Outcome
 from tests.repository import EchoModel, Repository
+from tests.shared_files.merges import Part, merge
 from tests.shared_files.setup import PATHS, SPECS, Setup, Step, item, pipeline_text, slot_of, spec_text, stage_text
 from tests.shared_files.values import Lock, Store
 
@@ -317,6 +318,9 @@ class Steps:
         there = [path for path in PATHS[slot] if path in disk and not disk[path].endswith("f\n")]
         edited = [self._edit(path, "# u{} f\n") for path in there]
         return any(edited)
+
+    def _merge(self, theirs: Part, mine: Part, lock: str, files: str) -> bool:
+        return merge(self, theirs, mine, lock, files)
 
     def _clone(self, how: str) -> bool:
         if not self.setup.git:

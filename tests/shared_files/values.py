@@ -121,6 +121,8 @@ class Lock:
 
     results: Mapping[str, Made] = field(default_factory=dict)
     retained: Mapping[str, Made] = field(default_factory=dict)
+    others: tuple[Made, ...] = ()
+    """What else is known of the same stages: from the other side of a merge, or from commits."""
 
     def of(self, name: str) -> Made | None:
         """Return what is known of a stage."""
@@ -128,7 +130,7 @@ class Lock:
 
     def all(self) -> list[Made]:
         """Return everything that is known."""
-        return [*self.results.values(), *self.retained.values()]
+        return [*self.results.values(), *self.retained.values(), *self.others]
 
 
 @dataclass
