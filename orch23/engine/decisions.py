@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from orch23.decide.freshness import Candidate, StageFacts, decide
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.earlier_build import EarlierBuild
+from orch23.engine.merged_records import accepted_elsewhere, recall
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
@@ -150,9 +151,15 @@ class StageDecider(Struct):
         state.moved_bases[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
-        if self._may_start_over(known, resolved):
-            if not known.forced and self._recalled(resolved.stage):
-                return self._decide(name, need_intermediate=need_intermediate)
+        may_start_over = self._may_start_over(known, resolved)
+        if (
+            (known.edited or may_start_over)
+            and not known.forced
+            and recall(state, resolved.stage, self._own_paths([name]))
+        ):
+            self._edited_chains.clear()
+            return self._decide(name, need_intermediate=need_intermediate)
+        if may_start_over:
             # A record of an earlier base wins: a reverted input restores its result at no cost (ADR 19, rule 2).
             others = () if known.ignores_records else bases.alternatives(name, resolved.identity, in_force)
             for start in others:
@@ -192,21 +199,6 @@ class StageDecider(Struct):
         is_verified_again = not known.ignores_records and self._accepted_before_reset(resolved) is not None
         return not was_reset or (bool(retained.accepted) and not is_verified_again)
 
-    def _recalled(self, stage: Stage) -> bool:
-        """Return whether git has more records of a model stage with a file that no record has: a merge may drop some.
-
-        Whichever version of the lock file a merge left, the same results are known before a model is called.
-        """
-        state, name = self.state, stage.name
-        if not stage.step.asks_model or name in state.lock.retained:
-            return False
-        new = () if name in state.former else map(state.store.workspace.writable_files, stage.outputs)
-        there = ((path, state.store.workspace.entry(path)) for path in self._own_paths([name]).union(*new))
-        if all(entry is None or state.ownership.is_known(path, entry) for path, entry in there):
-            return False
-        self._edited_chains.clear()
-        return state.recall(stage)
-
     def _accepted_before_reset(self, resolved: ResolvedStage) -> VerifyOnly | None:
         """Return the decision to verify an accepted result that `reset` dropped and record it again, or None."""
         retained = self.state.lock.retained.get(resolved.stage.name)
@@ -244,6 +236,8 @@ class StageDecider(Struct):
                 edits = decision.edits or Edited(())
                 edits = replace(edits, paths=(*edits.paths, *accepted), accepted=accepted)
                 decision = replace(decision, edits=edits)
+        if not (isinstance(decision, Run) or self.overwrite_edited) and (kept := accepted_elsewhere(state, decision)):
+            return DecidedStage(resolved, Edited(kept, accepted=kept))
         recorded = () if isinstance(decision, Run) else decision.record.outputs
         # The error is reported when the stage runs: it must not stop stages that do not depend on this one.
         if refused := state.ownership_errors(stage.name, {*stage.literal_outputs, *recorded}):

@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.ownership import (
-    GitFiles,
-    LockIndex,
-    NoGitFiles,
-    OtherPipelines,
-    Ownership,
-    is_proven,
-    may_write_outputs_of,
-)
+from orch23.engine.ownership import GitFiles, LockIndex, NoGitFiles, OtherPipelines, Ownership, is_proven
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
@@ -134,18 +126,6 @@ class ProjectState(Struct, dict=True):
     def ownership(self) -> Ownership:
         """Who owns the bytes at a path."""
         return Ownership(self.store, self.plan.pipeline, self.locked, self.git)
-
-    def recall(self, stage: Stage) -> bool:
-        """Add what earlier versions of the lock file record of a stage; return whether that is more than is known."""
-        more: list[Record] = []
-        for record in self.ownership.past_records(stage.name):
-            if record not in (*self.locked.records, *more) and may_write_outputs_of(stage, record):
-                more.append(record)
-        self.locked.add(more)
-        fixed = self.lock.originals()
-        for record in reversed(more):
-            self.known_originals.update((p, entry) for p, entry in record.originals.items() if p not in fixed)
-        return bool(more)
 
     # ---- results --------------------------------------------------------------------------
 

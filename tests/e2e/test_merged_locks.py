@@ -95,6 +95,30 @@ def test_a_result_that_git_took_from_the_other_side_is_no_edit(tmp_path, model, 
     assert ends(users.ben)["gen"] in ("fresh", "verified")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("clone", ["", "clone"])
+@pytest.mark.parametrize("lock", LOCKS)
+def test_an_edit_accepted_for_other_inputs_is_for_the_user_to_decide(tmp_path, model, lock, clone):
+    users = two_users(tmp_path)
+    mine = users.ben.read("gen.py")
+    users.merge(lock, {"gen.py": mine})
+    where = users.ben.clone(tmp_path / "clone") if clone else users.ben
+    calls = len(model.calls)
+    assert where.run("build", "a.yaml").code == 6
+    assert (len(model.calls), where.read("gen.py")) == (calls, mine)
+    green(where.run("accept", "a.yaml", "gen"))
+    kept(where, model, mine)
+
+
+@pytest.mark.parametrize("lock", ["ours", "theirs"])
+def test_the_other_result_is_taken_if_the_accepted_edit_is_discarded(tmp_path, model, lock):
+    users = two_users(tmp_path)
+    users.merge(lock, {"gen.py": users.ben.read("gen.py")})
+    calls = len(model.calls)
+    green(users.ben.run("build", "a.yaml", "--overwrite-edited"))
+    assert (len(model.calls), users.ben.read("gen.py")) == (calls, addition("b"))
+
+
 @pytest.mark.parametrize("lock", ["ours", "theirs"])
 def test_a_merge_that_does_not_pass_fails_without_a_call(tmp_path, model, lock):
     users = two_users(tmp_path)

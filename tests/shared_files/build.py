@@ -100,7 +100,7 @@ class Building(Facts):
         if stage.family == self.forced:
             self._force(stage, core, inputs, edited)
             return
-        if made is None:
+        if made is None or edited:
             self.recall(stage)
             made = self._matching(stage, core)
             edited = [] if self.overwrite else self.edited(stage)
@@ -181,8 +181,9 @@ class Building(Facts):
         for stage in items:
             core = self.core_of[stage.name] = self.core(stage, {})
             made = self._matching(stage, core)
-            if made is None and path in self.disk and not self.makers(path, self.disk[path]) and self.past():
-                message = "a chain whose file no one has made, with committed lock files"
+            others = path in self.disk and (not self.makers(path, self.disk[path]) or self.is_accepted(path))
+            if others and self.past() and (made is None or edited or self.accepted_elsewhere(made)):
+                message = "a chain whose file a user wrote, with committed lock files"
                 raise UnsureError(message)
             last = stage is items[-1]
             if stuck:
@@ -232,6 +233,10 @@ class Building(Facts):
     # ---- what is done ----
 
     def _recall(self, stage: Stage, made: Made) -> None:
+        if stage.kind == "llm" and not self.overwrite and self.accepted_elsewhere(made):
+            self.ends[stage.name] = "edited"
+            self.stale.add(stage.name)
+            return
         wanted = {p: text for p, text in made.outputs.items() if self.disk.get(p) != text}
         gone = self._left_over(stage, made)
         if wanted or gone:

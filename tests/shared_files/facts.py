@@ -173,10 +173,18 @@ class Facts:
             return
         former = self.lock.results.get(stage.name)
         mine = {*stage.literal_outputs, *(former.outputs if former else filter(stage.covers, self.disk))}
-        if any(path in self.disk and not self.makers(path, self.disk[path]) for path in mine):
+        if any(p in self.disk and (not self.makers(p, self.disk[p]) or self.is_accepted(p)) for p in mine):
             for made in [lock.results[stage.name] for lock in self.past() if stage.name in lock.results]:
                 if made not in self.lock.all():
                     self.lock = replace(self.lock, others=(*self.lock.others, made))
+
+    def accepted_elsewhere(self, made: Made) -> list[str]:
+        """Return accepted files that a result would replace, if the store lacks the result or the accepted edit."""
+        known = [*self.store.records, *self.store.retained]
+        others = [p for p, text in made.outputs.items() if self.disk.get(p) not in (None, text) and self.is_accepted(p)]
+        if not any(replace(one, stage=made.stage) == made for one in known):
+            return others
+        return [p for p in others if not any(p in m.accepted and m.outputs[p] == self.disk[p] for m in known)]
 
     def _moved(self, stage: Stage) -> dict[str, str | None]:
         """Return the base of a run, by rules 3 and 4."""

@@ -1,0 +1,49 @@
+"""Know the results of all users whose branches git merged, whichever lock file the merge left (ADR 19)."""
+
+from collections.abc import Collection
+
+from orch23.engine.ownership import is_proven, may_write_outputs_of
+from orch23.engine.project_state import ProjectState
+from orch23.model.pipeline import Stage
+from orch23.model.plan import Restore, VerifyOnly
+from orch23.model.record import Record
+
+
+def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
+    """Add what committed lock files record of a model stage that has a file with bytes of a user, before it is called.
+
+    Return whether that is more than is known. `own` are the paths of its outputs and last result.
+    """
+    name, ownership, on_disk = stage.name, state.ownership, state.store.workspace.entry
+    if not stage.step.asks_model or name in state.lock.retained:
+        return False
+    new = () if name in state.former else map(state.store.workspace.writable_files, stage.outputs)
+    there = ((path, entry) for path in {*own}.union(*new) if (entry := on_disk(path)) is not None)
+    if all(ownership.is_known(path, e) and not ownership.is_accepted(path, e) for path, e in there):
+        return False
+    more: list[Record] = []
+    for record in ownership.past_records(name):
+        if record not in (*state.locked.records, *more) and may_write_outputs_of(stage, record):
+            more.append(record)
+    state.locked.add(more)
+    fixed = state.lock.originals()
+    for record in reversed(more):
+        state.known_originals.update((path, one) for path, one in record.originals.items() if path not in fixed)
+    return bool(more)
+
+
+def accepted_elsewhere(state: ProjectState, decision: Restore | VerifyOnly) -> tuple[str, ...]:
+    """Return accepted files that a result would replace, if the own store lacks the result or the accepted edit.
+
+    Then two users made them, and only the one who merged knows which is wanted.
+    """
+    record, records = decision.record, state.store.records
+    is_adopted = isinstance(decision, VerifyOnly) and decision.adopted
+    if state.link(record.stage) is None or is_adopted or state.is_shared(record):
+        return ()
+    target = state.target(record.stage, record)
+    there = ((path, entry) for path in target if (entry := state.on_disk(path)) is not None and entry != target[path])
+    others = [(path, entry) for path, entry in there if state.ownership.is_accepted(path, entry)]
+    if others and is_proven(record, records):
+        others = [(p, e) for p, e in others if not any(p in one.accepted for one in records.having(p, e))]
+    return tuple(path for path, _ in others)
