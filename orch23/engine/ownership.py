@@ -21,7 +21,7 @@ from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import writes_of
-from orch23.store.lock_file import read_lock, read_lock_records
+from orch23.store.lock_file import decode_lock, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
 
 _T = TypeVar("_T")
@@ -310,8 +310,13 @@ class Ownership(Struct, dict=True):
     def past_records(self, stage: str) -> Iterator[Record]:
         """Yield what the lock file in the last commits records of a stage, the newest first: claims (ADR 19)."""
         for data in self._past_locks:
-            with contextlib.suppress(CorruptStateError):
-                yield from read_lock_records(self._lock, (stage,), data).records.values()
+            lock = LockFile()
+            try:
+                lock = read_lock_records(self._lock, (stage,), data)
+            except CorruptStateError:  # it has another form, so it is read as a whole
+                with contextlib.suppress(CorruptStateError):
+                    lock = decode_lock(data, stage) if stage.encode() in data else lock
+            yield from (one for one in (*lock.records.values(), *lock.others) if one.stage == stage)
 
     @cached_property
     def _past_locks(self) -> tuple[bytes, ...]:

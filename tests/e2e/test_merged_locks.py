@@ -87,6 +87,19 @@ def test_a_merge_resolved_by_hand_is_kept_whichever_lock_is_taken(tmp_path, mode
     assert where.read("a.lock").count('"accepted"') == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [HAND, addition("b")])
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_merge_is_kept_if_lock_files_are_not_trusted(tmp_path, model, lock, text):
+    users = two_users(tmp_path)
+    users.merge(lock, {"gen.py": text})
+    calls = len(model.calls)
+    outcome = green(users.ben.run("build", "a.yaml", env={"ORCH23_TRUST": "0"}))
+    assert "verified" in outcome.err
+    assert (len(model.calls), users.ben.read("gen.py")) == (calls, text)
+    up_to_date(users.ben.run("build", "a.yaml", env={"ORCH23_TRUST": "0"}))
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_result_that_git_took_from_the_other_side_is_no_edit(tmp_path, model, lock):
     users = two_users(tmp_path)
