@@ -144,7 +144,7 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
             paths |= record.outputs.keys()
             originals |= record.originals
     parts = {failed: {n: r for n, r in found.items() if r.failed is failed} for failed in (False, True)}
-    return LockFile(parts[False], parts[True])
+    return LockFile(parts[False], parts[True], lock.others)
 
 
 def _is_of(record: Record, plan: Plan, root: Path) -> bool:
