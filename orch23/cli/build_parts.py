@@ -228,7 +228,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             context.at_stop(limiter.close)
             wall_s = math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s
             return BatchCalls(
-                files=PendingBatches(store.batches),
+                files=PendingBatches(store.batches, store.key),
                 pipeline=pipeline.file,
                 ledger=ledger,
                 setting=context,
@@ -297,7 +297,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 open_cache=engine_opener(self.project.settings.root, environ, settings.stranger),
                 scheduler=request.scheduler,
                 cache=cache,
-                running=RunningActions(self.project.store.folder / "running-actions"),
+                running=RunningActions(self.project.store.folder / "running-actions", store_key=self.project.store.key),
                 warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
             )
 

@@ -11,7 +11,7 @@ from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.merged_records import accepted_elsewhere, recall
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
-from orch23.engine.ownership import may_write_outputs_of
+from orch23.engine.ownership import is_proven, may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
@@ -36,6 +36,7 @@ from orch23.plan.nodes import reads_with_exclusions, writes_of
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.resolve.slices import YamlReader
+from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.engine.shared_lookups import Lookup
@@ -344,7 +345,8 @@ class StageDecider(Struct):
         locked = (r for key in keys for r in self.state.locked.of_key(key))
         bounded = [r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r)]
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
-        found += [r for key in keys for r in records.by_key(key) if not r.failed]
+        stored = (r for key in keys for r in records.by_key(key) if not r.failed)
+        found += [r for r in stored if may_write_outputs_of(stage, r) or is_proven(r, records)]
         # A record of the lock file counts only after a verification, which a shared result makes unnecessary.
         if self.state.shared is not None and not self._has_result(resolved):
             found += self._shared(self.state.shared, resolved, [r for r in bounded if not r.failed])
@@ -385,7 +387,9 @@ class StageDecider(Struct):
         if locked is not None and core_of(locked.manifest) == resolved.core:
             found.insert(0, locked)
         candidates = (self._candidate(resolved, record, need_intermediate=True) for record in found)
-        return next((candidate for candidate in candidates if candidate.is_available), None)
+        # The exit code of a command is its only proof: a claim of its result is not only verified again (ADR 60).
+        usable = (one for one in candidates if is_llm(resolved.stage.step) or not one.is_claim)
+        return next((candidate for candidate in usable if candidate.is_available), None)
 
     def _candidate(self, resolved: ResolvedStage, record: Record, *, need_intermediate: bool) -> Candidate:
         state, name = self.state, resolved.stage.name

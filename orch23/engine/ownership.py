@@ -1,6 +1,6 @@
 """Determine who owns a file of the project: a stage, another pipeline, the user, or git.
 
-A clone can bring any lock file, but no store that the user trusts: a record that the store also has is proven (ADR 21).
+A clone can bring any lock file: a record is proven if a build of this user has stored it (ADR 60).
 """
 
 import contextlib
@@ -84,15 +84,15 @@ def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
 
 
 def is_proven(record: Record, records: ResultIndex) -> bool:
-    """Return whether the store has a record of a lock file as well, under any name of the stage.
+    """Return whether the user's builds have stored this record, under any name of the stage.
 
-    Of a result that `reset` dropped, the store has the part that was on disk then.
+    The lock file can come with a clone, and others can write into a store (ADR 60). Of a result that `reset` dropped,
+    the store has the part that was on disk then.
     """
     # The digest of a key does not cover the outputs: a forged record has the right key with other files.
     if not record.failed:
-        return any(_content(record) == _content(one) for one in records.by_key(record.key))
-    retained = (one for one in records.by_identity(identity_of(record.manifest)) if one.key == record.key)
-    return any(one.outputs.items() <= record.outputs.items() for one in retained)
+        return any(_content(record) == _content(one) for one in records.proven(record.key) if not one.failed)
+    return any(one.outputs.items() <= record.outputs.items() for one in records.proven(record.key))
 
 
 def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex) -> LockFile:

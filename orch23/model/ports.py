@@ -101,6 +101,9 @@ class ResultIndex(Protocol):
     def by_key(self, key: str) -> Sequence[Record]:
         """Return the records of a stage key, without retained failures."""
 
+    def proven(self, key: str) -> Sequence[Record]:
+        """Return the records of a key that builds of this user made, with retained failures. Others make claims."""
+
     def by_core(self, core: str) -> Sequence[Record]:
         """Return the records whose manifests differ in verification only, without retained failures."""
 

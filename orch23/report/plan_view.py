@@ -65,7 +65,7 @@ REASON_TEXTS: Mapping[ReasonCode, str] = {
     "upstream_maybe": "if the outputs of {} change",
     "forced": "forced",
     "cache_disabled": "`cache: false` is set",
-    "claim": "it passed according to the lock file, but was not verified here",
+    "claim": "a record says that it passed, but no build of yours verified it",
     "shared_cache": "the shared cache has its result",
 }
 _SPECIAL_TEXTS: Mapping[tuple[ReasonCode, str], str] = {

@@ -4,12 +4,12 @@ import fcntl
 import os
 import sys
 import time
-import zlib
+from _blake2 import blake2b
 
 from orch23.snapshot.signatures import sha256_hex, signature
 from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_facts, parse_snapshot
 from orch23.snapshot.store_registry import STORE_FOLDER as STORE
-from orch23.snapshot.store_registry import is_trusted
+from orch23.snapshot.store_registry import is_trusted, sealing_key
 
 TYPE_CHECKING = False  # see stat_snapshot
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def program_identity() -> str:
 
 def snapshot_path(identity: str) -> str:
     """Return the path of the snapshot of a command, relative to the root."""
-    return f"{SNAPSHOT_FOLDER}/{zlib.crc32(identity.encode('utf-8', 'surrogateescape')):08x}"
+    return f"{SNAPSHOT_FOLDER}/{blake2b(identity.encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
 
 
 def environment_digests(environ: "Mapping[str, str]") -> dict[str, str]:
@@ -229,10 +229,11 @@ def _is_own(folder: str, here: str) -> bool:
 
 def _read(identity: str, stream: "TextIO") -> StatSnapshot | None:
     """Return the snapshot of a command; None if its text cannot be repeated to this stream by this program."""
+    key = sealing_key(STORE)
     # A link would lead out of the project: the full program reports it.
-    if any(map(os.path.islink, (STORE, SNAPSHOT_FOLDER, LOG_FOLDER))):
+    if key is None or any(map(os.path.islink, (STORE, SNAPSHOT_FOLDER, LOG_FOLDER))):
         return None
-    snapshot = parse_snapshot(_bytes_of(snapshot_path(identity)))
+    snapshot = parse_snapshot(_bytes_of(snapshot_path(identity)), key)
     if snapshot is None or snapshot.environ != environment_digests(os.environ):
         return None
     # The name of the file is a checksum, which two commands can share.
@@ -296,9 +297,12 @@ def write_snapshot(snapshot: StatSnapshot) -> None:
     """Write a snapshot into the working directory, which is the root; call it with the build lock.
 
     It is not synced to disk: after a power failure its checksum does not match, and the next build decides everything.
+    None is written without a key (ADR 60).
     """
-    target = snapshot_path(snapshot.facts["question"])
-    data = snapshot.to_bytes()
+    target, key = snapshot_path(snapshot.facts["question"]), sealing_key(STORE)
+    if key is None:
+        return
+    data = snapshot.to_bytes(key)
     os.makedirs(SNAPSHOT_FOLDER, 0o700, exist_ok=True)
     temporary = f"{target}.new"
     if os.path.lexists(temporary):  # left by a build that was killed
@@ -318,8 +322,9 @@ def remove_snapshots(root: str, pipeline: str) -> None:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return
+    key = sealing_key(f"{root}/{STORE}")
     for name in names:
-        facts = parse_facts(_bytes_of(f"{folder}/{name}"))
+        facts = None if key is None else parse_facts(_bytes_of(f"{folder}/{name}"), key)
         if facts is None or facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
 

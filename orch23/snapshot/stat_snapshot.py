@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 import time
-import zlib
+from _blake2 import blake2b
 
 from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, signature
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SNAPSHOT_FORMAT = b"orch23 snapshot 1\n"
+SNAPSHOT_FORMAT = b"orch23 snapshot 2\n"
 _MAX_CHANGED = 1000
 # Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
 _SHARE = 2000
@@ -21,6 +21,9 @@ _BLOCK_FILES = 500
 _MAX_BLOCKS = 256
 _COMPLETE = b"."  # after the last line of a result
 _LENGTH_BYTES = 8
+_SUM_BYTES = 16
+_PARTS = 10
+_FACTS = 1  # the index of the part
 _BLOCK = 1 << 20
 _DIGEST_BYTES = 32
 _STATE_BYTES = _DIGEST_BYTES + 8 + 1  # sha256, size, executable
@@ -270,8 +273,11 @@ class StatSnapshot:
         size = int.from_bytes(data[_DIGEST_BYTES : _DIGEST_BYTES + 8], "big")
         return FileState(bytes(data[:_DIGEST_BYTES]), size, executable=bool(data[-1]))
 
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the snapshot file, which `parse_snapshot` reads."""
+    def to_bytes(self, key: bytes) -> bytes:
+        """Return the bytes of the snapshot file, which `parse_snapshot` reads: a head with a MAC, then the parts.
+
+        The head has the length and the checksum of each part, so that one can be read without the others.
+        """
         parts = (
             str(self.since_ns).encode(),
             _joined(text for pair in self.facts.items() for text in pair),
@@ -284,43 +290,43 @@ class StatSnapshot:
             _packed(self.inodes, signed=False),
             _joined(text for pair in self.outside.items() for text in pair),
         )
-        body = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts)
-        return SNAPSHOT_FORMAT + zlib.crc32(body).to_bytes(4, "big") + body
+        head = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + _sum_of(part) for part in parts)
+        return b"".join((SNAPSHOT_FORMAT, _sum_of(head, key), head, *parts))
 
 
-def parse_snapshot(data: bytes) -> StatSnapshot | None:
-    """Parse a snapshot file; return None if it is damaged, or has another format."""
+def parse_snapshot(data: bytes, key: bytes) -> StatSnapshot | None:
+    """Parse a snapshot file; return None if it is damaged, has another format, or was made with another key."""
     try:
-        return _parsed(_parts(data))
-    except (ValueError, TypeError):  # the checksum matches, so another version of orch23 wrote it
+        return _parsed(_parts(data, key, range(_PARTS)))
+    except (ValueError, TypeError):  # the checksums match, so another version of orch23 wrote it
         return None
 
 
-def parse_facts(data: bytes) -> dict[str, str] | None:
-    """Return the facts of a snapshot file; None if it is damaged, or has another format."""
+def parse_facts(data: bytes, key: bytes) -> dict[str, str] | None:
+    """Return the facts of a snapshot file, without a look at its other parts; None as for `parse_snapshot`."""
     try:
-        _, facts, *_ = _parts(data)
+        (facts,) = _parts(data, key, (_FACTS,))
         return _pairs(facts)
     except (ValueError, TypeError):
         return None
 
 
-def _parts(data: bytes) -> list[memoryview]:
-    """Return the parts of a snapshot file; none if its checksum does not match."""
-    start = len(SNAPSHOT_FORMAT) + 4
-    body = memoryview(data)[start:]  # not copied: new memory costs more than the read of the file
-    if (
-        not data.startswith(SNAPSHOT_FORMAT)
-        or zlib.crc32(body).to_bytes(4, "big") != data[len(SNAPSHOT_FORMAT) : start]
-    ):
+def _parts(data: bytes, key: bytes, wanted: "Iterable[int]") -> list[memoryview]:
+    """Return some parts of a snapshot file; none if its MAC, or the checksum of one of them, does not match."""
+    start = len(SNAPSHOT_FORMAT)
+    size = _LENGTH_BYTES + _SUM_BYTES
+    head = data[start + _SUM_BYTES : start + _SUM_BYTES + _PARTS * size]
+    if not data.startswith(SNAPSHOT_FORMAT + _sum_of(head, key)) or len(head) != _PARTS * size:
         return []
-    parts = []
-    start = 0
-    while start < len(body):
-        end = start + _LENGTH_BYTES + int.from_bytes(body[start : start + _LENGTH_BYTES], "big")
-        parts.append(body[start + _LENGTH_BYTES : end])
-        start = end
-    return parts
+    lengths = [int.from_bytes(head[at : at + _LENGTH_BYTES], "big") for at in range(0, len(head), size)]
+    body = memoryview(data)[start + _SUM_BYTES + len(head) :]  # not copied: new memory costs more than the read
+    parts = {number: body[sum(lengths[:number]) : sum(lengths[: number + 1])] for number in wanted}
+    sums = {number: head[number * size + _LENGTH_BYTES : (number + 1) * size] for number in parts}
+    return [*parts.values()] if all(_sum_of(part) == sums[number] for number, part in parts.items()) else []
+
+
+def _sum_of(data: "bytes | memoryview", key: bytes = b"") -> bytes:
+    return blake2b(data, digest_size=_SUM_BYTES, key=key).digest()
 
 
 def _parsed(parts: list[memoryview]) -> StatSnapshot:

@@ -12,34 +12,43 @@ from pathlib import Path
 from typing import Self
 
 from orch23.model.diagnostic import Diagnostic, Severity
-from orch23.model.errors import BusyError, ConfigurationError, CorruptStateError, Orch23Error, UsageError
+from orch23.model.errors import BusyError, ConfigurationError, CorruptStateError, Orch23Error, SafetyError, UsageError
 from orch23.snapshot.fast_path import pid_line
 from orch23.snapshot.store_registry import (
     ID_FILE,
     TRUST_VARIABLE,
     is_registered,
     is_trusted,
+    is_unproven,
     registered_stores,
+    registration,
+    sealing_key,
     store_id,
 )
 from orch23.store.codes import E_BUSY, E_FOREIGN_STORE, E_STATE, E_WRONG_TYPE, W_FOREIGN_STORE
+from orch23.store.json_text import add_checksum, checked_line
 from orch23.store.safe_files import (
     NOT_A_FILE,
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
+    StagedFiles,
     check_no_link,
     is_temp,
     make_folder,
     open_own,
+    read_regular,
+    sync_filesystem,
     unsafe_path_error,
     write_all,
     write_atomic,
 )
+from orch23.store.store_key import TRUSTED, Keys, StoreKey, mac_of
 from orch23.store.tree_removal import remove_path
 
 ASIDE_FOLDER = ".orch23-aside"
 """The folder, beside a store, of stores that were moved aside."""
 _ID_BYTES = 16
+_KEY_BYTES = 32
 LOCK_FILE = "lock"
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT, errno.ELOOP})
 
@@ -77,17 +86,21 @@ def store_origin(folder: Path) -> StoreOrigin:
     return StoreOrigin.OWN if is_trusted(str(folder)) else StoreOrigin.FOREIGN
 
 
-def register_store(folder: Path) -> None:
-    """Give a store an id, and register it as this user's. The caller holds its lock.
+def register_store(folder: Path, key: bytes, *, renew: bool = False) -> None:
+    """Give a store an id, and register it as this user's, with a key. The caller holds its lock.
+
+    With `renew`, the store gets a new id, also if it has one.
 
     Raises:
         ConfigurationError: the user's state directory cannot be written.
 
     """
-    found = store_id(str(folder)) or os.urandom(_ID_BYTES).hex()
+    known = None if renew else store_id(str(folder))
+    found = known or os.urandom(_ID_BYTES).hex()
     place = Path(os.path.realpath(registered_stores())) / found
     try:
-        write_atomic(place, f"{folder}\n".encode("utf-8", "surrogateescape"), mode=PRIVATE_FILE_MODE)
+        head = f"{key.hex()}\n" if key else ""
+        write_atomic(place, f"{head}{folder}\n".encode("utf-8", "surrogateescape"), mode=PRIVATE_FILE_MODE)
     except OSError as refused:
         if refused.errno not in _NOT_WRITABLE:
             raise
@@ -97,12 +110,12 @@ def register_store(folder: Path) -> None:
         message = f"cannot write to {place.parent} ({refused.strerror}), so {folder.name} cannot be registered"
         raise ConfigurationError(Diagnostic(E_STATE, message, hint=hint)) from None
     # Registered first: the incomplete store of a killed build then counts as new (ADR 21).
-    if store_id(str(folder)) is None:
+    if known is None:
         write_atomic(folder / ID_FILE, f"{found}\n".encode(), mode=PRIVATE_FILE_MODE)
 
 
 def trust_store(folder: Path) -> None:
-    """Register a store that this user did not create, but trusts.
+    """Register a store that this user did not create, but trusts: the next build authenticates what is in it now.
 
     Raises:
         UsageError: it belongs to another user.
@@ -113,7 +126,51 @@ def trust_store(folder: Path) -> None:
     if os.stat(folder).st_uid != os.geteuid():
         message = f"{folder} belongs to another user"
         raise UsageError(Diagnostic(E_FOREIGN_STORE, message, hint=f"`chown` it, or remove it: {folder}"))
-    register_store(folder)
+    register_store(folder, b"", renew=is_registered(str(folder)))
+
+
+def key_of_store(folder: Path) -> StoreKey:
+    """Return the key of the store in a folder, which need not exist."""
+
+    def read() -> Keys:
+        known, sealing = registration(str(folder)), sealing_key(str(folder))
+        key = b"" if known is None else known[0]
+        # Registered by an earlier version: what it has is authenticated by the next build.
+        is_early = known is not None and not key and not is_unproven(str(folder))
+        return Keys(key, sealing, sealing == b"" or is_early)
+
+    return StoreKey(read)
+
+
+_AUTHENTICATED = ("promote.json", "batches/*.json", "running-actions/*.json", "records/*/*")
+
+
+def authenticate_store(folder: Path) -> None:
+    """Give a key to a store that is registered without one. The caller holds its lock.
+
+    At the path that is registered, all that it has is authenticated. Elsewhere it gets a new id: it makes claims.
+    """
+    key, is_elsewhere = os.urandom(_KEY_BYTES), is_unproven(str(folder))
+    if not os.access(registered_stores(), os.W_OK):  # all of it counts as before, at this path
+        return
+    paths = [] if is_elsewhere else [path for part in _AUTHENTICATED for path in folder.glob(part)]
+    with StagedFiles(folder, folder) as staged:
+        for path in paths:
+            lines = (read_regular(path) or b"").splitlines(keepends=True)
+            with contextlib.suppress(SafetyError):  # the folder is a link: its records make claims
+                name = path.relative_to(folder).as_posix()
+                staged.add(name, b"".join(_signed(line, key) for line in lines), PRIVATE_FILE_MODE)
+        staged.commit()
+    sync_filesystem(folder)
+    # Last, so that a build that is killed before is repeated.
+    register_store(folder, key, renew=is_elsewhere)
+
+
+def _signed(line: bytes, key: bytes) -> bytes:
+    with contextlib.suppress(ValueError):  # damage is reported when the file is read
+        inner, _ = checked_line(line)
+        return add_checksum(inner, mac_of(inner, key))
+    return line
 
 
 def move_store_aside(folder: Path) -> Diagnostic:
@@ -148,9 +205,10 @@ class BuildLock:
     It is a `flock`, which the kernel releases when a process dies: a lock never has to be removed by hand.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, store_key: StoreKey = TRUSTED) -> None:
         """Create nothing: the file of the lock is created when the lock is taken."""
         self._path = path
+        self._store_key = store_key
         self._descriptor: int | None = None
 
     def __enter__(self) -> Self:
@@ -189,8 +247,12 @@ class BuildLock:
         with contextlib.suppress(OSError):
             # Only a message shows the process id: a full disk must not stop a build.
             write_all(descriptor, pid_line(os.getpid()))
+        known = registration(str(store))
         if origin is StoreOrigin.NEW:
-            register_store(store)
+            register_store(store, os.urandom(_KEY_BYTES))
+        elif known is not None and not known[0]:
+            authenticate_store(store)
+        self._store_key.refresh()
 
     def _open(self) -> int:
         try:

@@ -95,7 +95,8 @@ STORE_CODES: Mapping[str, tuple[str, str]] = {
         "the store was not created by you on this machine",
         "The directory .orch23 came with a clone or an archive, belongs to another user, or is from an earlier "
         "version of orch23. Its records could be forged, so reading commands do not use it; a writing command moves "
-        "it to .orch23-aside and starts with an empty store. If you know where it comes from, run `orch23 trust`. "
+        "it to .orch23-aside and starts with an empty store. If you know where it comes from, run `orch23 trust`: the "
+        "next build then authenticates what it has. "
         "ORCH23_TRUST=1 trusts it for one command: use it where you restore the store from a cache, and never for "
         "pull requests from forks.",
     ),
@@ -108,8 +109,9 @@ STORE_CODES: Mapping[str, tuple[str, str]] = {
     ),
     E_STATE: (
         "your state directory cannot be written",
-        "orch23 registers its stores in $XDG_STATE_HOME/orch23/stores (default: ~/.local/state/orch23/stores), to "
-        "distinguish them from a store that came with a clone. Set XDG_STATE_HOME to a writable directory. If you "
-        "trust all files of the project, as in a job for your own branches only, set ORCH23_TRUST=1 instead.",
+        "orch23 registers its stores, with a key, in $XDG_STATE_HOME/orch23/stores (default: "
+        "~/.local/state/orch23/stores), to distinguish them and what is in them from what came with a clone. Set "
+        "XDG_STATE_HOME to a writable directory. If you trust all files of the project, as in a job for your own "
+        "branches only, set ORCH23_TRUST=1 instead.",
     ),
 }

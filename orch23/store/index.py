@@ -1,8 +1,8 @@
 """The SQLite index of a store: tables of key-value rows that can be rebuilt at any time.
 
 A row has a key and a value, both bytes. Rows are in buckets by the hash of their key. A bucket has a checksum of its
-position and its rows. All buckets of a table exist: a missing bucket is damage, and a key that is not in its bucket has
-no row.
+position and its rows, made with the key of the store (ADR 60). All buckets of a table exist: a missing bucket is
+damage, and a key that is not in its bucket has no row.
 
 Only the holder of the build lock writes, with a rollback journal. A reader that finds a journal, a damaged bucket, or
 any error of SQLite gets an IndexFaultError, and reads the files that the index was built from instead.
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder, open_own, try_unlink
+from orch23.store.store_key import TRUSTED, StoreKey
 
 if TYPE_CHECKING:
     import sqlite3
@@ -67,15 +68,15 @@ def file_system_type(path: Path, mounts: str = _MOUNTS) -> str:
 
 
 INDEX_FILE = "index.sqlite"
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 _ROWS_PER_BUCKET = 8
 _LENGTHS = struct.Struct("<II")
-_SUM = struct.Struct("<I")
+_SUM_BYTES = 16
 _BUSY_S = 2.0
 _MAX_SINGLE_READS = 200
 """After more reads than this, and than half of its buckets, a table is read as a whole."""
 _SCHEMA = """
-CREATE TABLE tables (name TEXT PRIMARY KEY, buckets INTEGER NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE tables (name TEXT PRIMARY KEY, buckets INTEGER NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE rows (
     name TEXT NOT NULL, bucket INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (name, bucket)
 ) WITHOUT ROWID;
@@ -89,9 +90,10 @@ class IndexFaultError(Exception):
 class StoreIndex:
     """One index file. Safe for calls from several threads; a forked child gets an IndexFaultError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, store_key: StoreKey = TRUSTED) -> None:
         """Open nothing yet: the file is opened by the first read."""
         self.path = path
+        self._store_key = store_key
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._writes = False
@@ -130,7 +132,7 @@ class StoreIndex:
             if len(found) != count:
                 message = f"table {table} has {len(found)} of {count} buckets"
                 raise IndexFaultError(message)
-            pairs = [pair for number, data in found for pair in _unpack(table, count, number, data).items()]
+            pairs = [pair for number, data in found for pair in self._unpack(table, count, number, data).items()]
         return iter(pairs)
 
     def has_table(self, table: str) -> bool:
@@ -207,8 +209,10 @@ class StoreIndex:
                 buckets: list[dict[bytes, bytes]] = [{} for _ in range(count)]
                 for key, value in rows.items():
                     buckets[_number(key, count)][key] = value
-                connection.execute("INSERT INTO tables VALUES (?, ?, ?)", (table, count, _sum_of(table, count)))
-                packed = ((table, number, _pack(table, count, number, bucket)) for number, bucket in enumerate(buckets))
+                connection.execute("INSERT INTO tables VALUES (?, ?, ?)", (table, count, self._sum_of(table, count)))
+                packed = (
+                    (table, number, self._pack(table, count, number, bucket)) for number, bucket in enumerate(buckets)
+                )
                 connection.executemany("INSERT INTO rows VALUES (?, ?, ?)", packed)
                 self._buckets[table] = count
             for table, edits in changed.items():
@@ -226,7 +230,7 @@ class StoreIndex:
         for number, some in by_bucket.items():
             both: dict[bytes, bytes | None] = {**self._bucket(table, count, number), **some}
             kept = {key: value for key, value in both.items() if value is not None}
-            data = _pack(table, count, number, kept)
+            data = self._pack(table, count, number, kept)
             connection.execute("UPDATE rows SET data = ? WHERE name = ? AND bucket = ?", (data, table, number))
 
     # ---- the file -----------------------------------------------------------------------------------
@@ -252,7 +256,7 @@ class StoreIndex:
             if row is None:
                 raise KeyError(table)
             known, checksum = row
-            if not isinstance(known, int) or known < 1 or checksum != _sum_of(table, known):
+            if not isinstance(known, int) or known < 1 or checksum != self._sum_of(table, known):
                 message = f"table {table} is damaged"
                 raise IndexFaultError(message)
             self._buckets[table] = known
@@ -266,7 +270,38 @@ class StoreIndex:
         if row is None:
             message = f"bucket {number} of table {table} is missing"
             raise IndexFaultError(message)
-        return _unpack(table, count, number, row[0])
+        return self._unpack(table, count, number, row[0])
+
+    def _sum_of(self, table: str, count: int, number: int = -1, body: Iterable[bytes | memoryview] = ()) -> bytes:
+        """Return the checksum of a bucket, whose body may be in several parts, or of the entry of its table.
+
+        It covers the number of buckets: a reader that read this number before a write must not search a bucket that was
+        written after it.
+        """
+        place = f"{table} {count} {number}\n".encode()
+        value = hashlib.blake2b(place, digest_size=_SUM_BYTES, key=self._store_key.sealing)
+        for part in body:
+            value.update(part)
+        return value.digest()
+
+    def _pack(self, table: str, count: int, number: int, rows: Mapping[bytes, bytes]) -> bytes:
+        # Joined once: the row of a compiled pipeline has several MB.
+        parts = [part for key, value in rows.items() for part in (_LENGTHS.pack(len(key), len(value)), key, value)]
+        return b"".join((self._sum_of(table, count, number, parts), *parts))
+
+    def _unpack(self, table: str, count: int, number: int, data: object) -> dict[bytes, bytes]:
+        body = memoryview(data)[_SUM_BYTES:] if isinstance(data, bytes) else memoryview(b"")
+        if not isinstance(data, bytes) or data[:_SUM_BYTES] != self._sum_of(table, count, number, [body]):
+            message = f"bucket {number} of table {table} is damaged"
+            raise IndexFaultError(message)
+        rows: dict[bytes, bytes] = {}
+        at = _SUM_BYTES
+        while at < len(data):
+            key_bytes, value_bytes = _LENGTHS.unpack_from(data, at)
+            at += _LENGTHS.size
+            rows[data[at : at + key_bytes]] = data[at + key_bytes : at + key_bytes + value_bytes]
+            at += key_bytes + value_bytes
+        return rows
 
 
 @contextlib.contextmanager
@@ -329,39 +364,3 @@ def _escaped(path: Path) -> str:
 
 def _number(key: bytes, count: int) -> int:
     return zlib.crc32(key) % count
-
-
-def _sum_of(table: str, count: int, number: int = -1, body: Iterable[bytes | memoryview] = ()) -> int:
-    """Return the checksum of a bucket, whose body may be in several parts, or of the entry of its table.
-
-    It covers the number of buckets: a reader that read this number before a write must not search a bucket that was
-    written after it.
-    """
-    value = zlib.crc32(f"{table} {count} {number}".encode())
-    for part in body:
-        value = zlib.crc32(part, value)
-    return value
-
-
-def _pack(table: str, count: int, number: int, rows: Mapping[bytes, bytes]) -> bytes:
-    # Joined once: the row of a compiled pipeline has several MB.
-    parts = [part for key, value in rows.items() for part in (_LENGTHS.pack(len(key), len(value)), key, value)]
-    return b"".join((_SUM.pack(_sum_of(table, count, number, parts)), *parts))
-
-
-def _unpack(table: str, count: int, number: int, data: object) -> dict[bytes, bytes]:
-    if not isinstance(data, bytes) or not _is_sound(data, table, count, number):
-        message = f"bucket {number} of table {table} is damaged"
-        raise IndexFaultError(message)
-    rows: dict[bytes, bytes] = {}
-    at = _SUM.size
-    while at < len(data):
-        key_bytes, value_bytes = _LENGTHS.unpack_from(data, at)
-        at += _LENGTHS.size
-        rows[data[at : at + key_bytes]] = data[at + key_bytes : at + key_bytes + value_bytes]
-        at += key_bytes + value_bytes
-    return rows
-
-
-def _is_sound(data: bytes, table: str, count: int, number: int) -> bool:
-    return data[: _SUM.size] == _SUM.pack(_sum_of(table, count, number, [memoryview(data)[_SUM.size :]]))

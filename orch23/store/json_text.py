@@ -44,6 +44,9 @@ _HEAD = b'{"body":'
 _MIDDLE = b',"sha256":"'
 _TAIL = b'"}\n'
 _END_BYTES = len(_MIDDLE) + 64 + len(_TAIL)
+_MAC = b',"mac":"'
+_MAC_DIGITS = 32
+_MAC_BYTES = len(_MAC) + _MAC_DIGITS + 1
 
 
 def encode_with_checksum(body: Json) -> bytes:
@@ -51,13 +54,13 @@ def encode_with_checksum(body: Json) -> bytes:
     return add_checksum(canonical_json(body))
 
 
-def add_checksum(inner: bytes) -> bytes:
-    """Return the line that `encode_with_checksum` returns, of a value that is canonical JSON already."""
-    return b"".join((_HEAD, inner, _end_of(inner)))
+def add_checksum(inner: bytes, mac: bytes = b"") -> bytes:
+    """Return the line that `encode_with_checksum` returns, of a value that is canonical JSON already.
 
-
-def _end_of(inner: bytes) -> bytes:
-    return b"".join((_MIDDLE, hashlib.sha256(inner).hexdigest().encode(), _TAIL))
+    The line has the MAC too, if there is one: 32 hex digits, which its checksum covers.
+    """
+    body = b"".join((_HEAD, inner, _MAC, mac, b'"')) if mac else _HEAD + inner
+    return b"".join((body, _MIDDLE, hashlib.sha256(inner + mac).hexdigest().encode(), _TAIL))
 
 
 def decode_with_checksum(data: bytes) -> Json:
@@ -67,12 +70,25 @@ def decode_with_checksum(data: bytes) -> Json:
         ValueError: a byte of the line has changed.
 
     """
-    inner = data[len(_HEAD) : -_END_BYTES]
+    return parse_stored(checked_line(data)[0])
+
+
+def checked_line(data: bytes) -> tuple[bytes, bytes]:
+    """Return the value of a line, as canonical JSON, and its MAC, which is empty if it has none.
+
+    Raises:
+        ValueError: a byte of the line has changed.
+
+    """
+    inner, mac = data[len(_HEAD) : -_END_BYTES], b""
+    # A JSON object ends with a brace.
+    if inner[-1:] == b'"' and inner[-_MAC_BYTES : -_MAC_DIGITS - 1] == _MAC:
+        inner, mac = inner[:-_MAC_BYTES], inner[-_MAC_DIGITS - 1 : -1]
     # The whole line is compared, not the checksum alone: a change in the text around the value is damage as well.
-    if not data.startswith(_HEAD) or data[-_END_BYTES:] != _end_of(inner):
+    if data != add_checksum(inner, mac):
         message = "does not match its checksum"
         raise ValueError(message)
-    return parse_stored(inner)
+    return inner, mac
 
 
 def with_sum(body: JsonObject) -> JsonObject:

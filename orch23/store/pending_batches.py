@@ -9,13 +9,13 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from orch23.model.digest import Json
+from orch23.model.digest import Json, canonical_json
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Message, Request
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.prompt_cache import CachePolicy
-from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
+from orch23.store.store_key import TRUSTED, StoreKey
 
 MOST_NAMES = 8
 """The most stages that are named of a batch."""
@@ -123,6 +123,7 @@ class PendingBatches(Struct, frozen=True):
     """The files of pending batches in a folder of the store. Damaged ones are set aside and listed in `damaged`."""
 
     folder: Path
+    store_key: StoreKey = TRUSTED
     damaged: list[str] = field(default_factory=list)
 
     def of_pipeline(self, pipeline: str) -> tuple[PendingBatch, ...]:
@@ -136,7 +137,7 @@ class PendingBatches(Struct, frozen=True):
 
     def write(self, batch: PendingBatch) -> None:
         """Write a batch durably."""
-        data = encode_with_checksum(from_struct(batch))
+        data = self.store_key.line(canonical_json(from_struct(batch)))
         write_atomic(self._path(batch), data, mode=PRIVATE_FILE_MODE)
 
     def remove(self, batch: PendingBatch) -> None:
@@ -148,7 +149,7 @@ class PendingBatches(Struct, frozen=True):
 
     def _read(self, path: Path) -> PendingBatch | None:
         try:
-            return to_struct(decode_with_checksum(read_regular(path) or b""), PendingBatch)
+            return to_struct(self.store_key.decode(read_regular(path) or b""), PendingBatch)
         except ValueError as error:
             self.damaged.append(f"batches/{path.name}: {error}")
             with contextlib.suppress(OSError):  # a command that only reads may not rename it

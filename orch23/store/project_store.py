@@ -22,6 +22,7 @@ from orch23.store.access import (
     SHOWN_TIER_FILE,
     BuildLock,
     StoreOrigin,
+    key_of_store,
     remove_wrong_types,
     require_folder,
     require_store,
@@ -52,6 +53,7 @@ from orch23.store.safe_files import (
     unsafe_path_error,
     write_atomic,
 )
+from orch23.store.store_key import TRUSTED, StoreKey
 from orch23.store.transfers import with_file_access
 from orch23.store.workspace import Workspace
 
@@ -100,6 +102,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     pipelines: CompiledTable
     plans: CompiledTable
     is_foreign: bool = False
+    key: StoreKey = TRUSTED
     repaired: list[str] = field(default_factory=list)
 
     def for_one_moment(self) -> "ProjectStore":
@@ -115,7 +118,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
 
     def build_lock(self) -> BuildLock:
         """Return the lock that a command must hold to change the project."""
-        return BuildLock(self.folder / LOCK_FILE)
+        return BuildLock(self.folder / LOCK_FILE, self.key)
 
     def add_file(self, path: str) -> Digest:
         """Store the bytes of a file of the project and return their digest.
@@ -253,8 +256,9 @@ def open_store(
     # Nothing of a foreign store may be read: its parts get the path of a folder that does not exist.
     place = root / f"{STORE_NAME}-{os.urandom(8).hex()}" if is_foreign else folder
     _check_version(place / "VERSION")
-    index = StoreIndex(index_folder(place) / INDEX_FILE)
-    disk = LocalParts(DiskContentStore(place / "cas", meter), Records(place / "records", index))
+    key = key_of_store(place)
+    index = StoreIndex(index_folder(place) / INDEX_FILE, key)
+    disk = LocalParts(DiskContentStore(place / "cas", meter), Records(place / "records", index, key))
     used = disk.contents if contents is None else with_file_access(contents)
     workspace = Workspace(root, index, meter=meter)
     return ProjectStore(
@@ -270,11 +274,12 @@ def open_store(
         exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,
         sources=InputFiles(used, workspace, meter),
-        promoter=Promoter(root, place / "promote.json", used, workspace.digest_of),
+        promoter=Promoter(root, place / "promote.json", used, workspace.digest_of, key),
         index=index,
         pipelines=CompiledTable(index, "pipelines", ("load", "model", "resolve", "checks", "steps")),
         plans=CompiledTable(index, "plans", ("plan", "model", "steps")),
         is_foreign=is_foreign,
+        key=key,
     )
 
 

@@ -11,14 +11,13 @@ from msgspec import Struct
 
 from orch23.decide.write_protection import NO_DECLARED_PATTERNS
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry
+from orch23.model.digest import Digest, FileEntry, canonical_json
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.file_policy import sealed_reason
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import FileContentStore
 from orch23.store.codes import E_PROTECTED
 from orch23.store.file_copy import hash_file, no_progress
-from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.lock_file import is_lock_of_pipeline
 from orch23.store.record_format import EntryText, optional_entry_from_json, optional_entry_to_json
 from orch23.store.safe_files import (
@@ -36,6 +35,7 @@ from orch23.store.safe_files import (
     temp_name,
     write_atomic,
 )
+from orch23.store.store_key import TRUSTED, StoreKey
 
 FileEntries = Mapping[str, FileEntry | None]
 RefusePath = Callable[[str], str | None]
@@ -71,9 +71,15 @@ class Promoter:
     """
 
     def __init__(
-        self, root: Path, redo: Path, contents: FileContentStore, digest_of: Callable[[str, int], Digest] = _digest_of
+        self,
+        root: Path,
+        redo: Path,
+        contents: FileContentStore,
+        digest_of: Callable[[str, int], Digest] = _digest_of,
+        store_key: StoreKey = TRUSTED,
     ) -> None:
         """Use `redo` for the redo record, and `contents` for the bytes. `digest_of` hashes the open file at a path."""
+        self._store_key = store_key
         self._root = root
         self._redo = redo
         self._contents = contents
@@ -122,13 +128,13 @@ class Promoter:
         with self._lock:
             # Durable before the first change: after a kill, the next start finishes the promotion (ADR 13).
             redo = _Redo(_to_json(wanted), _to_json(expected))
-            write_atomic(self._redo, encode_with_checksum(from_struct(redo)), mode=PRIVATE_FILE_MODE)
+            write_atomic(self._redo, self._store_key.line(canonical_json(from_struct(redo))), mode=PRIVATE_FILE_MODE)
             return self._apply(wanted, expected)
 
     def pending(self) -> FileEntries:
         """Return the entries of an interrupted promotion that the next build will finish. Writes nothing."""
         try:
-            new, old = _read_redo(read_regular(self._redo) or b"")
+            new, old = self._read_redo(read_regular(self._redo) or b"")
         except ValueError:
             return {}
         return {
@@ -151,7 +157,7 @@ class Promoter:
         if data is None:
             return None
         try:
-            new, old = _read_redo(data)
+            new, old = self._read_redo(data)
         except ValueError as error:
             self.damaged.append(f"{self._redo.name}: {error}")
             self._redo.unlink()
@@ -168,6 +174,13 @@ class Promoter:
             lost = [path for path, entry in new.items() if entry is not None and not self._readable(entry.digest)]
             self.damaged += [f"{path}: the promoted bytes are lost; the stage will create them again" for path in lost]
             return self._apply({path: entry for path, entry in new.items() if path not in lost}, old)
+
+    def _read_redo(self, data: bytes) -> tuple[FileEntries, FileEntries]:
+        found = to_struct(self._store_key.decode(data), _Redo)
+        new, old = (
+            {path: optional_entry_from_json(text) for path, text in tree.items()} for tree in (found.new, found.old)
+        )
+        return new, old
 
     def _readable(self, digest: Digest) -> bool:
         try:
@@ -327,11 +340,3 @@ def _is_free(parent: int, name: str) -> bool:
 
 def _to_json(tree: FileEntries) -> dict[str, EntryText | None]:
     return {path: optional_entry_to_json(entry) for path, entry in tree.items()}
-
-
-def _read_redo(data: bytes) -> tuple[FileEntries, FileEntries]:
-    found = to_struct(decode_with_checksum(data), _Redo)
-    new, old = (
-        {path: optional_entry_from_json(text) for path, text in tree.items()} for tree in (found.new, found.old)
-    )
-    return new, old

@@ -7,9 +7,10 @@ from typing import Annotated, Self, TypeAlias
 from msgspec import Meta, Struct, field
 
 from orch23.model.digest import Digest, FileEntry, Json, canonical_json
-from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, to_struct
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
 from orch23.model.record import Base, Record, core_of, identity_of
-from orch23.store.json_text import add_checksum, decode_with_checksum, encode_with_checksum
+from orch23.store.json_text import checked_line
+from orch23.store.store_key import TRUSTED, StoreKey
 
 EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0-9]{0,15})(?:\+x)?\Z")]
 """The entry of a file as text: `<sha256>:<size>`, with `+x` for an executable file."""
@@ -125,11 +126,15 @@ class _Line(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class RecordEntry(Struct, frozen=True):
-    """A record with the SHA-256 of its canonical JSON, and a number that grows with each put."""
+    """A record with the SHA-256 of its canonical JSON, and a number that grows with each put.
+
+    `is_proven`: a build of this user wrote it. Any other record makes a claim (ADR 60).
+    """
 
     record: Record
     digest: str
     number: int
+    is_proven: bool = True
 
     @property
     def order(self) -> tuple[int, str]:
@@ -146,13 +151,13 @@ class RecordFile(Struct):
     errors: list[str] = field(default_factory=list)
 
     @classmethod
-    def parse(cls, key: str, data: bytes) -> Self:
+    def parse(cls, key: str, data: bytes, store_key: StoreKey = TRUSTED) -> Self:
         """Return the file of a stage key. Damaged lines and records of other keys are left out."""
         file = cls(size_bytes=len(data))
         for line in data.splitlines(keepends=True):
             file.lines += 1
             try:
-                entry = file._parse_line(line)
+                entry = file._parse_line(line, store_key)
                 if entry.record.key != key:
                     message = "is a record of another key"
                     raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
@@ -162,16 +167,20 @@ class RecordFile(Struct):
                 file.put(entry)
         return file
 
-    def _parse_line(self, line: bytes) -> RecordEntry:
-        found = to_struct(decode_with_checksum(line), _Line)
+    def _parse_line(self, line: bytes, store_key: StoreKey) -> RecordEntry:
+        inner, mac = checked_line(line)
+        found, is_proven = to_struct(parse_stored(inner), _Line), store_key.proves(inner, mac)
+        digest = found.again or hashlib.sha256(canonical_json(found.record)).hexdigest()
+        known = self.entries.get(digest)
+        if known is not None and known.is_proven and not is_proven:
+            message = "was not written by a build of yours, unlike the record that it moves"
+            raise ValueError(message)
         if found.again is None:
-            digest = hashlib.sha256(canonical_json(found.record)).hexdigest()
-            return RecordEntry(record_from_json(found.record), digest, found.n)
-        known = self.entries.get(found.again)
+            return RecordEntry(record_from_json(found.record), digest, found.n, is_proven)
         if known is None or found.record is not None:
             message = "moves a record that is not there"
             raise ValueError(message)
-        return RecordEntry(known.record, known.digest, found.n)
+        return RecordEntry(known.record, digest, found.n, known.is_proven)
 
     @property
     def must_be_rewritten(self) -> bool:
@@ -183,20 +192,20 @@ class RecordFile(Struct):
         self.entries.pop(entry.digest, None)
         self.entries[entry.digest] = entry
 
-    def encode(self) -> bytes:
-        """Return the lines of all entries."""
-        lines = (_Line(one.number, record=record_to_json(one.record)) for one in self.entries.values())
-        return b"".join(encode_with_checksum(from_struct(line)) for line in lines)
+    def encode(self, store_key: StoreKey = TRUSTED) -> bytes:
+        """Return the lines of all entries. A record that is not proven stays so."""
+        bodies = ((one, canonical_json(record_to_json(one.record))) for one in self.entries.values())
+        return b"".join(store_key.line(record_body(one.number, body), sign=one.is_proven) for one, body in bodies)
 
 
-def record_line(number: int, body: bytes) -> bytes:
-    """Return the line of a record, given as canonical JSON."""
-    return add_checksum(b'{"n":%d,"record":%s}' % (number, body))
+def record_body(number: int, body: bytes) -> bytes:
+    """Return the value of the line of a record, given as canonical JSON."""
+    return b'{"n":%d,"record":%s}' % (number, body)
 
 
-def move_line(entry: RecordEntry) -> bytes:
-    """Return the line that makes a record above it the newest again."""
-    return encode_with_checksum(from_struct(_Line(entry.number, again=entry.digest)))
+def move_body(entry: RecordEntry) -> bytes:
+    """Return the value of the line that makes a record above it the newest again."""
+    return canonical_json(from_struct(_Line(entry.number, again=entry.digest)))
 
 
 # ---- rows of the index -----------------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from orch23.store.record_format import (
     index_row,
     index_value,
     lookup_keys,
-    move_line,
+    move_body,
+    record_body,
     record_from_json,
-    record_line,
     record_to_json,
 )
 from orch23.store.safe_files import (
@@ -39,6 +39,7 @@ from orch23.store.safe_files import (
     write_all,
     write_atomic,
 )
+from orch23.store.store_key import TRUSTED, StoreKey
 
 # It pairs the index with the records: an index that is older after a power cut is noticed (ADR 31).
 GENERATION_FILE = "generation"
@@ -71,9 +72,10 @@ class Records:
     reads all files.
     """
 
-    def __init__(self, folder: Path, index: StoreIndex | None = None) -> None:
+    def __init__(self, folder: Path, index: StoreIndex | None = None, store_key: StoreKey = TRUSTED) -> None:
         """Read nothing before the first lookup, and write nothing before the first put."""
         self.folder = folder
+        self._store_key = store_key
         self._base = str(folder)
         self._source = index
         self._lock = threading.RLock()
@@ -112,6 +114,10 @@ class Records:
     def has(self, key: str) -> bool:
         """Return whether there is a record of a stage key, not counting retained failures."""
         return bool(self.by_key(key))
+
+    def proven(self, key: str) -> tuple[Record, ...]:
+        """Return the records of a key that builds of this user wrote, newest first, with retained failures."""
+        return tuple(entry.record for entry in self._entries("key", key) if entry.is_proven)
 
     def by_core(self, core: str) -> tuple[Record, ...]:
         """Return the records that differ only in verification, newest first, without retained failures."""
@@ -159,9 +165,11 @@ class Records:
             same = record if read == record else read
             entry = RecordEntry(same, hashlib.sha256(body).hexdigest(), self._number + 1)
             known = file.entries.get(entry.digest)
+            if known is not None and not known.is_proven:  # a claim that was verified
+                known = None
             if known is not None and self._is_newest(known):
                 return
-            line = record_line(entry.number, body) if known is None else move_line(entry)
+            line = self._store_key.line(record_body(entry.number, body) if known is None else move_body(entry))
             try:
                 self._begin_change()
                 # A line that only moves a record need not be durable: without it the order is another, no result is
@@ -258,10 +266,13 @@ class Records:
         return tuple(record for record in self._newest(kind, value) if not record.failed)
 
     def _newest(self, kind: str, value: str) -> tuple[Record, ...]:
+        return tuple(entry.record for entry in self._entries(kind, value))
+
+    def _entries(self, kind: str, value: str) -> tuple[RecordEntry, ...]:
         with self._lock:
             self._load()
             self._find(kind, value)
-            return tuple(entry.record for entry in reversed(self._index.get(kind, {}).get(value, ())))
+            return self._index.get(kind, {}).get(value, ())[::-1]
 
     def _is_newest(self, entry: RecordEntry) -> bool:
         """Return whether a record is the newest for each of its lookups, so that moving it would change nothing."""
@@ -365,7 +376,7 @@ class Records:
                         yield path.name, data
 
     def _read_file(self, key: str, data: bytes, files: dict[str, RecordFile]) -> RecordFile:
-        file = files[key] = RecordFile.parse(key, data)
+        file = files[key] = RecordFile.parse(key, data, self._store_key)
         self.damaged += [f"records/{key[:12]}: {error}" for error in file.errors]
         self._damaged += [key] if file.must_be_rewritten else []
         return file
@@ -416,7 +427,7 @@ class Records:
         return open_own(f"{folder}/{key}", _APPEND)
 
     def _rewrite(self, key: str, file: RecordFile) -> None:
-        data = file.encode()
+        data = file.encode(self._store_key)
         make_folder(self.folder, PRIVATE_FOLDER_MODE)
         write_atomic(self._path(key), data, mode=PRIVATE_FILE_MODE, scratch=self.folder)
         file.size_bytes, file.lines, file.errors = len(data), len(file.entries), []

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orch23.model.digest import Digest, digest_bytes
+from orch23.model.digest import Digest, canonical_json, digest_bytes
 from orch23.model.parsing import from_struct, to_struct
-from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
+from orch23.store.store_key import TRUSTED, StoreKey
 
 _MAX_PLACE_CHARACTERS = 2000
 _KEPT_S = 2 * 86_400.0
@@ -33,9 +33,9 @@ class RunningActions:
     They need not survive a power cut, so they are not synced.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time, store_key: StoreKey = TRUSTED) -> None:
         """Read nothing yet. `clock` returns the Unix time."""
-        self._folder, self._clock = folder, clock
+        self._folder, self._clock, self._store_key = folder, clock, store_key
         self._lock = threading.Lock()
         self._left: list[_Entry] | None = None
 
@@ -59,7 +59,7 @@ class RunningActions:
                 self._left = self._read_all()
         entry = _Entry(engine=engine, sha256=action.sha256, place=place, noted_s=self._clock())
         with contextlib.suppress(OSError, ValueError):
-            data = encode_with_checksum(from_struct(entry))
+            data = self._store_key.line(canonical_json(from_struct(entry)))
             write_atomic(self._path(engine, place), data, mode=PRIVATE_FILE_MODE, durable=False)
 
     def forget(self, engine: str, place: str) -> None:
@@ -80,7 +80,7 @@ class RunningActions:
     def _read(self, path: Path) -> _Entry | None:
         """Return the entry of a file; remove a file that is damaged, unfinished or old."""
         with contextlib.suppress(OSError, ValueError):
-            entry = to_struct(decode_with_checksum(read_regular(path) or b""), _Entry)
+            entry = to_struct(self._store_key.decode(read_regular(path) or b""), _Entry)
             if self._clock() < entry.noted_s + _KEPT_S:
                 return entry
         try_unlink(path)

@@ -13,6 +13,7 @@ import pytest
 
 from orch23.cli.partial_build import TABLE
 from orch23.model.errors import ExitCode
+from orch23.store.access import key_of_store
 from orch23.store.index import StoreIndex
 from tests.e2e.pipelines import shell
 from tests.moments import Moments, age, noticed, run
@@ -93,7 +94,7 @@ def test_a_damaged_one_is_no_error(many: Project, moments: Moments, data: bytes)
 
 def rows_of_stages(project: Project) -> dict[bytes, bytes]:
     """Return the rows of the dependency index but the head, which has the ids of a run."""
-    index = StoreIndex(project.root / INDEX)
+    index = StoreIndex(project.root / INDEX, key_of_store(project.root / ".orch23"))
     (table,) = (name for name in index.tables() if name.startswith(TABLE))
     rows = dict(index.rows(table))
     index.close()

@@ -12,6 +12,7 @@ import orch23 as package
 from orch23.cli.parameters import PARSED_FACT
 from orch23.model.errors import ExitCode
 from orch23.snapshot.stat_snapshot import StatSnapshot, parse_snapshot
+from orch23.snapshot.store_registry import sealing_key
 from tests.e2e.test_nothing_to_do import orch23
 from tests.project import Project
 
@@ -49,7 +50,7 @@ def build(root: Path, *argv: str, **environ: str) -> tuple[int, str, set[str]]:
 
 def snapshot_of(root: Path) -> StatSnapshot:
     (path,) = (root / ".orch23/snapshots").iterdir()
-    snapshot = parse_snapshot(path.read_bytes())
+    snapshot = parse_snapshot(path.read_bytes(), sealing_key(str(root / ".orch23")) or b"")
     assert snapshot is not None
     return snapshot
 
@@ -145,7 +146,7 @@ def test_a_changed_program_is_parsed_again(root: Path) -> None:
         snapshot.ctimes[snapshot.paths.index(file)] += 1
     snapshot.outside |= dict.fromkeys(folders, "changed")
     (path,) = (root / ".orch23/snapshots").iterdir()
-    path.write_bytes(snapshot.to_bytes())
+    path.write_bytes(snapshot.to_bytes(sealing_key(str(root / ".orch23")) or b""))
     assert "click" in build(root)[2]
 
 

@@ -284,7 +284,7 @@ def cancel_batches(console: Console, *, args: PipelineArguments) -> int:
     from orch23.store.pending_batches import PendingBatches  # noqa: PLC0415 - a build does not need it
 
     project, _ = open_for_command(console, args)
-    pending = PendingBatches(project.store.batches).of_pipeline(project.pipeline.file)
+    pending = PendingBatches(project.store.batches, project.store.key).of_pipeline(project.pipeline.file)
     if not pending:
         console.write_out("there is no batch to cancel\n")
         return ExitCode.OK

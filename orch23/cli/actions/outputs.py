@@ -14,7 +14,7 @@ from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.engine.ownership import release_files
+from orch23.engine.ownership import is_proven, release_files
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session, lock_path
 from orch23.execute.cleanup import kill_leftovers
@@ -254,7 +254,8 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
     if store is not None:
         # An interrupted promotion decides which bytes on disk are outputs.
         store.promoter.recover()
-        kept = [record for known in store.records.everything() if (record := _on_disk(store, known)) is not None]
+        proven = (record for record in store.records.everything() if is_proven(record, store.records))
+        kept = [record for known in proven if (record := _on_disk(store, known)) is not None]
     read = _read_locks(root, locks, lines)
     accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:

@@ -423,7 +423,9 @@ def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
         return ()
     from orch23.store.pending_batches import PendingBatches, waiting_batch  # noqa: PLC0415 - most projects have none
 
-    return tuple(map(waiting_batch, PendingBatches(project.store.batches).of_pipeline(project.pipeline.file)))
+    return tuple(
+        map(waiting_batch, PendingBatches(project.store.batches, project.store.key).of_pipeline(project.pipeline.file))
+    )
 
 
 def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool = True) -> PlanView | None:

@@ -157,6 +157,9 @@ class MemoryRecords:
     def by_key(self, key: str) -> list[Record]:
         return [one for one in self.all if one.key == key and not one.failed]
 
+    def proven(self, key: str) -> list[Record]:
+        return [one for one in self.all if one.key == key]
+
     def by_core(self, core: str) -> list[Record]:
         return [one for one in self.all if core_of(one.manifest) == core and not one.failed]
 

@@ -34,8 +34,9 @@ def store(tmp_path: Path) -> ProjectStore:
     (tmp_path / "p.yaml").write_text(TEXT)
     (tmp_path / "a.in").write_text("a")
     found = open_store(tmp_path)
-    found.records.put(record("a"))
-    found.save_index(fresh={"t": table})
+    with found.build_lock():
+        found.records.put(record("a"))
+        found.save_index(fresh={"t": table})
     return found
 
 

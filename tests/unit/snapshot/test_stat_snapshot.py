@@ -12,8 +12,16 @@ import pytest
 
 from orch23.snapshot import signatures, stat_snapshot
 from orch23.snapshot.signatures import EMPTY_DIRECTORY, ENTRIES, FINE_RACY_NS, NO_ENTRY, RACY_NS, is_racy, signature
-from orch23.snapshot.stat_snapshot import SNAPSHOT_FORMAT, FileState, SnapshotDifference, StatSnapshot, parse_snapshot
+from orch23.snapshot.stat_snapshot import (
+    SNAPSHOT_FORMAT,
+    FileState,
+    SnapshotDifference,
+    StatSnapshot,
+    parse_facts,
+    parse_snapshot,
+)
 
+KEY = bytes(32)
 LATER = 10 * RACY_NS
 
 
@@ -65,7 +73,7 @@ def test_an_unchanged_project_has_no_difference(root: Path) -> None:
 
 def test_a_snapshot_is_the_same_after_it_is_written_and_read(root: Path) -> None:
     snapshot = snapshot_of(root)
-    again = parse_snapshot(snapshot.to_bytes())
+    again = parse_snapshot(snapshot.to_bytes(KEY), KEY)
     assert again is not None
     assert all(getattr(again, name) == getattr(snapshot, name) for name in StatSnapshot.__slots__)
     assert differences(again) == ([], snapshot.ctimes)
@@ -399,13 +407,33 @@ def test_the_devices_of_local_file_systems_are_those_that_the_kernel_lists(monke
 
 
 def test_a_damaged_snapshot_file_is_none_without_an_error(root: Path) -> None:
-    data = snapshot_of(root).to_bytes()
-    assert parse_snapshot(data) is not None
+    data = snapshot_of(root).to_bytes(KEY)
+    assert parse_snapshot(data, KEY) is not None
     for place in range(0, len(data), 7):
-        assert parse_snapshot(data[:place]) is None
-        assert parse_snapshot(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]) is None
-    assert parse_snapshot(b"") is None
-    assert parse_snapshot(SNAPSHOT_FORMAT + b"\0\0\0\0") is None
+        assert parse_snapshot(data[:place], KEY) is None
+        assert parse_snapshot(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :], KEY) is None
+    assert parse_snapshot(b"", KEY) is None
+    assert parse_snapshot(SNAPSHOT_FORMAT + b"\0\0\0\0", KEY) is None
+
+
+def test_a_snapshot_that_was_made_with_another_key_is_none(root: Path) -> None:
+    data, other = snapshot_of(root).to_bytes(KEY), snapshot_of(root)
+    other.paths.pop()
+    other.ctimes.pop()
+    forged = other.to_bytes(b"")
+    for bad in (forged, data[:33] + forged[33:], forged[:33] + data[33:]):
+        assert parse_snapshot(bad, KEY) is None
+        assert parse_facts(bad, KEY) is None
+    assert parse_snapshot(data, b"") is None
+
+
+def test_facts_are_read_without_a_look_at_the_files(root: Path) -> None:
+    snapshot = snapshot_of(root)
+    snapshot.facts = {"pipeline": "a.yaml"}
+    data = snapshot.to_bytes(KEY)
+    assert parse_facts(data[:-1], KEY) == {"pipeline": "a.yaml"}
+    assert parse_snapshot(data[:-1] + bytes([data[-1] ^ 1]), KEY) is None
+    assert parse_facts(data.replace(b"a.yaml", b"b.yaml"), KEY) is None
 
 
 def merged(
