@@ -95,9 +95,6 @@ class ResultIndex(Protocol):
     Safe for calls from several threads.
     """
 
-    def has(self, key: str) -> bool:
-        """Return whether there is a record of a stage key, not counting retained failures."""
-
     def by_key(self, key: str) -> Sequence[Record]:
         """Return the records of a stage key, without retained failures."""
 

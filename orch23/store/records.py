@@ -111,10 +111,6 @@ class Records:
         """Return the records of a stage key, newest first, without retained failures."""
         return self._results("key", key)
 
-    def has(self, key: str) -> bool:
-        """Return whether there is a record of a stage key, not counting retained failures."""
-        return bool(self.by_key(key))
-
     def proven(self, key: str) -> tuple[Record, ...]:
         """Return the records of a key that builds of this user wrote, newest first, with retained failures."""
         return tuple(entry.record for entry in self._entries("key", key) if entry.is_proven)
