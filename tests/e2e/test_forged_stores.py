@@ -22,7 +22,7 @@ from orch23.store.index_tables import FILES_TABLE
 from orch23.store.json_text import add_checksum, checked_line
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.records import Records
-from orch23.store.store_key import mac_of
+from orch23.store.store_key import TRUSTED, mac_of
 from tests.project import Outcome, Project
 from tests.repository import green, up_to_date
 
@@ -150,6 +150,21 @@ def test_a_forged_result_with_another_verification_proves_nothing(tmp_path, in_t
     assert project.plan()["copy"] == "run"
     project.run("build")
     assert project.read("out.txt") == "good\n"
+
+
+@pytest.mark.parametrize(("stage", "proven"), [("old", False), ("copy", False), ("old", True)])
+def test_a_record_that_others_added_removes_no_file(tmp_path, stage, proven):
+    project = made(tmp_path / "p")
+    project.write({"README.md": "mine\n"})
+    outputs = {"README.md": FileEntry(digest_bytes(b"mine\n"))}
+    old = read_lock(project.root / "pipeline.lock").records["copy"]
+    forged = replace(old, stage=stage, key="ab" * 32, outputs=outputs, pipeline="pipeline.yaml")
+    place = project.root / STORE
+    Records(place / "records", None, key_of_store(place) if proven else TRUSTED).put(forged)
+    (project.root / "pipeline.lock").unlink()
+    project.edit("in.txt", "good two\n")
+    project.run("build")
+    assert project.exists("README.md") is not proven, "with the key the file is removed, so the test shows it"
 
 
 # ---- snapshots and the index ------------------------------------------------------------------------
