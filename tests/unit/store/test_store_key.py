@@ -191,11 +191,6 @@ def damaged_line(store: Path) -> None:
         file.write(b"torn")
 
 
-def linked_folder(store: Path) -> None:
-    (store / "records").rename(store.parent / "elsewhere")
-    (store / "records").symlink_to(store.parent / "elsewhere")
-
-
 @pytest.mark.parametrize("change", [None, damaged_line])
 def test_all_of_an_early_store_is_authenticated(store: Path, change: Callable[[Path], None] | None) -> None:
     early(store)
@@ -209,16 +204,6 @@ def test_all_of_an_early_store_is_authenticated(store: Path, change: Callable[[P
     assert Records(store / "records", None, key_of_store(store)).proven(KEY) == (record("one"),)
     assert len(PendingBatches(store / "batches", key_of_store(store)).of_pipeline("p")) == 1
     assert not list(store.rglob("*.tmp"))
-
-
-def test_a_linked_folder_of_an_early_store_makes_claims(store: Path) -> None:
-    early(store)
-    linked_folder(store)
-    with BuildLock(store / "lock"):
-        pass
-    records = Records(store / "records", None, key_of_store(store))
-    assert records.by_key(KEY) == (record("one"),)
-    assert records.proven(KEY) == ()
 
 
 def test_an_early_store_at_another_path_gets_an_id_of_its_own(store: Path, tmp_path: Path) -> None:
