@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -15,36 +15,39 @@ from referencing import jsonschema as dialects
 
 from orch23.model.diagnostic import quoted_names
 from orch23.model.digest import Json
-from orch23.model.text import json_pointer
+from orch23.model.parsing import json_at
+from orch23.model.text import json_pointer, pointer_parts
 
 _Library: TypeAlias = Any  # a class or a specification of the library
 
 
 class Draft(Struct, frozen=True):
-    """One draft: its name, its URI in `$schema`, the library's validator for it, and how references are resolved."""
+    """One draft: the library's validator for it, and how references are resolved."""
 
-    name: str
-    uri: str
     validator: _Library
     specification: _Library
 
     @property
-    def line(self) -> str:
-        """The line of a schema that selects this draft."""
-        return f'"$schema": "{self.uri}"'
+    def uri(self) -> str:
+        """Its URI in `$schema`."""
+        return str(self.validator.META_SCHEMA["$schema"])
+
+    @property
+    def name(self) -> str:
+        """Its name, such as `draft 7` or `draft 2019-09`."""
+        return f"draft {self.uri.split('/')[-2].removeprefix('draft-0')}"
 
 
-_OLD, _NEW = "http://json-schema.org/draft-{}/schema#", "https://json-schema.org/draft/{}/schema"
 DRAFTS: Final = (
-    Draft("draft 3", _OLD.format("03"), validators.Draft3Validator, dialects.DRAFT3),
-    Draft("draft 4", _OLD.format("04"), validators.Draft4Validator, dialects.DRAFT4),
-    Draft("draft 6", _OLD.format("06"), validators.Draft6Validator, dialects.DRAFT6),
-    Draft("draft 7", _OLD.format("07"), validators.Draft7Validator, dialects.DRAFT7),
-    Draft("draft 2019-09", _NEW.format("2019-09"), validators.Draft201909Validator, dialects.DRAFT201909),
-    Draft("draft 2020-12", _NEW.format("2020-12"), validators.Draft202012Validator, dialects.DRAFT202012),
+    Draft(validators.Draft3Validator, dialects.DRAFT3),
+    Draft(validators.Draft4Validator, dialects.DRAFT4),
+    Draft(validators.Draft6Validator, dialects.DRAFT6),
+    Draft(validators.Draft7Validator, dialects.DRAFT7),
+    Draft(validators.Draft201909Validator, dialects.DRAFT201909),
+    Draft(validators.Draft202012Validator, dialects.DRAFT202012),
 )
 DEFAULT_DRAFT: Final = DRAFTS[3]
-_SINCE_2019: Final = DRAFTS[4]
+DATA_WORDS: Final = frozenset({"const", "enum", "default", "examples"})  # below these is data, not a schema
 _SCHEME = re.compile(r"https?:")
 # Words that the library applies as a part of another one, and names that references lead to.
 _PARTS: Mapping[str, frozenset[str]] = {
@@ -52,30 +55,9 @@ _PARTS: Mapping[str, frozenset[str]] = {
     "draft 2019-09": frozenset({"then", "else", "minContains", "maxContains", "$anchor", "$recursiveAnchor"}),
     "draft 2020-12": frozenset({"then", "else", "minContains", "maxContains", "$anchor", "$dynamicAnchor"}),
 }
-_OF_NAMES = frozenset(
-    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
-)  # below these are names, and then schemas
-_OF_SCHEMAS = frozenset(
-    [
-        "items",
-        "additionalItems",
-        "prefixItems",
-        "contains",
-        "additionalProperties",
-        "propertyNames",
-        "unevaluatedItems",
-        "if",
-        "then",
-        "else",
-        "not",
-        "unevaluatedProperties",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "extends",
-        "contentSchema",
-    ]
-)
+# Below these are names, and then schemas.
+_OF_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
+_OF_NO_SCHEMAS = DATA_WORDS | {"dependentRequired", "$vocabulary"}
 
 
 def draft_of(schema: Json) -> Draft | None:
@@ -103,8 +85,8 @@ def draft_fault(schema: Json) -> tuple[str, str] | None:
     if words == ["$schema"]:
         return f"a `$schema` below the first level would select another draft; {draft.name} applies: remove it", where
     fitting = next((one for one in reversed(DRAFTS) if not any(_foreign_words(schema, one))), None)
-    verb = "is a word" if len(words) == 1 else "are words"
-    change = f"; write `{fitting.line}`" if fitting else "; replace it" if len(words) == 1 else "; replace them"
+    verb, them = ("is a word", "it") if len(words) == 1 else ("are words", "them")
+    change = f'; write `"$schema": "{fitting.uri}"`' if fitting else f"; replace {them}"
     reason = "" if isinstance(schema, Mapping) and "$schema" in schema else ", which applies without `$schema`"
     return f"{quoted_names(words)} {verb} of other drafts, and not of {draft.name}{reason}{change}", where
 
@@ -130,6 +112,7 @@ def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str]]:
     """Yield each schema in a schema once, with its JSON pointer; also those that only a reference leads to."""
     waiting: list[tuple[Json, tuple[str | int, ...]]] = [(root, ())]
     seen: set[int] = set()
+    words = _known_words() - _OF_NO_SCHEMAS
     while waiting:
         one, at = waiting.pop()
         if not isinstance(one, Mapping) or id(one) in seen:
@@ -137,21 +120,18 @@ def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str]]:
         seen.add(id(one))
         yield one, json_pointer(at)
         for word, value in one.items():
-            if word in _OF_NAMES and isinstance(value, Mapping):
-                waiting += [(below, (*at, word, name)) for name, below in value.items()]
-            elif word in _OF_SCHEMAS:
-                listed = list(enumerate(value)) if isinstance(value, list | tuple) else []
-                waiting += [(below, (*at, word, number)) for number, below in listed] or [(value, (*at, word))]
-            elif word == "$ref" and isinstance(value, str) and value.startswith("#/"):
-                path = tuple(part.replace("~1", "/").replace("~0", "~") for part in value[2:].split("/"))
-                waiting.append((_at(root, path), path))
+            if word == "$ref" and isinstance(value, str) and value.startswith("#/"):
+                path = tuple(pointer_parts(value))
+                waiting.append((json_at(root, *path), path))
+            elif word in words:
+                is_one = isinstance(value, Mapping) and word not in _OF_NAMES
+                below = [((), value)] if is_one else [((key,), one) for key, one in members_of(value)]
+                waiting += [(one, (*at, word, *key)) for key, one in below]
 
 
-def _at(value: Json, path: tuple[str, ...]) -> Json:
-    """Return what a pointer through mappings leads to; None for any other."""
-    for part in path:
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+def members_of(value: Json) -> Iterable[tuple[str | int, Json]]:
+    """Return the values of a mapping or a list, each with its key or position."""
+    return value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
 
 
 @cache

@@ -17,7 +17,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from orch23.checks.schema_drafts import DEFAULT_DRAFT, Draft, draft_fault, draft_of, schemas_in
+from orch23.checks.schema_drafts import DATA_WORDS, DEFAULT_DRAFT, Draft, draft_fault, draft_of, members_of, schemas_in
 from orch23.model.digest import Json
 from orch23.model.text import json_pointer
 
@@ -150,7 +150,6 @@ SchemaValidator: TypeAlias = Draft7Validator
 
 # A value of a JSON document can have any type, so a narrower type would be wrong.
 _Value: TypeAlias = Any
-_DATA = frozenset({"const", "enum", "default", "examples"})  # below these keys is data, not a schema
 _SHOWN = 200
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
@@ -217,11 +216,8 @@ def _faults(resolver: _Value, value: Json, at: str, draft: Draft) -> Iterator[tu
             if isinstance(target, str) and (fault := _reference_fault(resolver, target)):
                 yield f"`{word}` leads to `{_first_line(target)}`, {fault}", f"{at}/{word}"
         yield from ((f"the pattern {fault}", at) for fault in _pattern_faults(value))
-    members = (
-        value.items() if isinstance(value, Mapping) else enumerate(value if isinstance(value, list | tuple) else ())
-    )
-    for key, member in members:
-        if key not in _DATA:
+    for key, member in members_of(value):
+        if key not in DATA_WORDS:
             yield from _faults(resolver, member, f"{at}/{key}", draft)
 
 
@@ -238,8 +234,9 @@ def _pattern_faults(schema: Mapping[str, Json]) -> Iterator[PatternError]:
 def _key_patterns(schema: Json) -> Iterator[str]:
     """Yield the patterns for keys of a schema with `unevaluatedProperties`."""
     found = [one for one, _ in schemas_in(schema)]
-    patterns = (one.get("patternProperties") for one in found if any("unevaluatedProperties" in one for one in found))
-    yield from (text for one in patterns if isinstance(one, Mapping) for text in one)
+    if any("unevaluatedProperties" in one for one in found):
+        patterns = (one.get("patternProperties") for one in found)
+        yield from (text for one in patterns if isinstance(one, Mapping) for text in one)
 
 
 def _reference_fault(resolver: _Value, target: str) -> str | None:

@@ -19,7 +19,7 @@ from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
 from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
-from orch23.model.record import LockFile, Record, key_of, without_program
+from orch23.model.record import LockFile, Record
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.promotion import PromotionResult
@@ -430,6 +430,5 @@ class WriteBehind(Struct):
 
 def _with_key_of(resolved: ResolvedStage, record: Record) -> Record:
     """Return a record of a stage with the stage's key: an earlier version left the program out of it (ADR 65)."""
-    if not resolved.adopts or record.key != key_of(without_program(resolved.manifest)):
-        return record
-    return replace(record, key=resolved.key, manifest=resolved.manifest)
+    is_earlier = record.key == resolved.earlier_key
+    return replace(record, key=resolved.key, manifest=resolved.manifest) if is_earlier else record

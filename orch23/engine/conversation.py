@@ -106,7 +106,7 @@ class RequestBuilder(Struct, frozen=True):
             cache=step.cache,
             pace=step.pace,
             program=program_of(resolved.manifest) if step.command else {},
-            adopts=resolved.adopts,
+            adopts=bool(resolved.earlier_key),
             schema=sent,
             schema_identity=None if sent == wire else wire,
             is_live=self.is_live,

@@ -95,8 +95,9 @@ class StageDecider(Struct):
             variables=self.state.plan.pipeline.vars,
             read_yaml=self.read_yaml,
         )
-        if program := program_of(resolved.manifest):
-            resolved = replace(resolved, adopts=self._is_first(program, resolved.identity))
+        program = program_of(resolved.manifest)
+        if program and self._is_first(program, resolved.identity):
+            resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
         if not tree.lost:
             return resolved
         where = "in neither the store, the transcripts, the project nor git"
@@ -340,7 +341,7 @@ class StageDecider(Struct):
     def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock file's first, then the newest."""
         stage, records = resolved.stage, self.state.store.records
-        keys = (resolved.key, key_of(without_program(resolved.manifest))) if resolved.adopts else (resolved.key,)
+        keys = tuple(filter(None, (resolved.key, resolved.earlier_key)))
         # A renamed stage may use records of its former name if it may write all of their files (ADR 21).
         locked = (r for key in keys for r in self.state.locked.of_key(key))
         bounded = [r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r)]

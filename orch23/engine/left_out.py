@@ -1,9 +1,9 @@
 """Report the stages that need content which git did not check out: it is not deleted (ADR 63)."""
 
+import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 from pathlib import Path
 
 from orch23.engine.session import lock_path
@@ -15,6 +15,7 @@ from orch23.plan.nodes import Node, may_overlap_unexcluded, placed_inputs, reads
 from orch23.store.workspace import left_out_error
 
 _SHOWN = 3
+_AFTER_ALL = chr(sys.maxunicode)  # sorted after any character of a path
 
 
 def check_left_out(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping[str, str]) -> None:
@@ -36,17 +37,13 @@ def left_out_errors(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping
     needs = chain((("the records", one, (), None) for one in records), *(_needs(pipeline, node) for node in nodes))
     for user, pattern, exclude, place in needs if paths else ():
         above = static_prefix(pattern)
-        near = takewhile(partial(_is_below, above), islice(paths, bisect_left(paths, above), None))
+        near = paths[bisect_left(paths, above) : bisect_left(paths, f"{above}{_AFTER_ALL}")]
         lost = (path for path in near if match(pattern, path) and not match_any(exclude, path))
         under = (path for path in folders if may_overlap_unexcluded(pattern, exclude, f"{path}**"))
         if shown := tuple(islice(dict.fromkeys(chain(under, lost)), _SHOWN)):
             message = f"git has not checked out the content of {quoted_names(shown)}: `{pattern}` of {user} includes it"
             found.setdefault((user, pattern), left_out_error(message, map(left_out.__getitem__, shown), place))
     return tuple(found.values())
-
-
-def _is_below(folder: str, path: str) -> bool:
-    return path.startswith(folder)
 
 
 def _needs(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str, tuple[str, ...], Location | None]]:

@@ -18,6 +18,7 @@ from orch23.engine.pytest_trust import TestTrust
 from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session, missing_input_errors
 from orch23.engine.stage_view import ObsoleteFiles, StageView
+from orch23.engine.stage_warnings import stage_warnings
 from orch23.engine.verification import Verifier
 from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic
@@ -116,10 +117,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden
         self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
-        if resolved.stage.runs_pytest:
-            self._check_pytest_paths(resolved.stage)
-        if resolved.stage.schema_files:
-            self._check_schemas(resolved.stage)
+        stage = resolved.stage
+        self._warn(stage, stage_warnings(self.session.state.plan, [stage], self.session.store.workspace))
         return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
 
     def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:
@@ -129,18 +128,6 @@ class Worker(Struct, frozen=True, kw_only=True):
         errors, warnings = unmatched_inputs(self.session.state.plan, [resolved], self.session.store.workspace)
         self._warn(resolved.stage, warnings)
         return replace(resolved, broken=(*resolved.broken, *errors)) if errors else resolved
-
-    def _check_pytest_paths(self, stage: Stage) -> None:
-        """Warn about paths of pytest without effect."""
-        from orch23.engine.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for stages with pytest
-
-        self._warn(stage, pytest_path_warnings(self.session.state.plan, [stage], self.session.store.workspace))
-
-    def _check_schemas(self, stage: Stage) -> None:
-        """Warn about words of schemas without effect."""
-        from orch23.engine.schema_words import ignored_word_warnings  # noqa: PLC0415 - only for stages with a schema
-
-        self._warn(stage, ignored_word_warnings([stage], self.session.store.workspace))
 
     def _warn(self, stage: Stage, warnings: Sequence[Diagnostic]) -> None:
         """Report the warnings that were not reported yet."""

@@ -74,7 +74,11 @@ class GitRepository:
     @cached_property
     def left_out(self) -> Mapping[str, str]:
         """The paths whose content git did not check out, sorted, each with the command for it; folders end in `/`."""
-        return dict(sorted(_left_out(self.root, ""))) if _may_leave_out(self.root) else {}
+        return self._not_checked_out if _may_leave_out(self.root) else {}
+
+    @cached_property
+    def _not_checked_out(self) -> Mapping[str, str]:
+        return dict(sorted(_left_out(self.root, "")))
 
     def as_committed(self, path: str, descriptor: int) -> bytes | None:
         """Return the bytes that git commits for an open file; None if they are those of the file (ADR 63).
@@ -86,7 +90,7 @@ class GitRepository:
         data = os.pread(descriptor, _HEAD_BYTES, 0)
         if len(data) < _POINTER_BYTES and lfs_digest(data) is not None:
             # Git has the attributes. Without a repository, as in an archive of one, a pointer is never meant.
-            left_out = dict(_left_out(self.root, "")) if self._repository_of(path) else {path: "git lfs pull"}
+            left_out = self._not_checked_out if self._repository_of(path) else {path: "git lfs pull"}
             if path in left_out:
                 message = f"git has not checked out the content of `{path}`: the file is a pointer of Git LFS"
                 raise InvalidInputError(left_out_error(message, (left_out[path],)))
@@ -103,10 +107,11 @@ class GitRepository:
         return read_regular(self._lock_file()) or b""
 
     def _is_converted(self, path: str) -> bool:
-        top = self._repository_of(path)
-        if top is not None and top not in self._converted:
+        if (top := self._repository_of(path)) is None:
+            return False
+        if top not in self._converted:
             self._converted[top] = frozenset(_converted_files(top, self._home))
-        return top is not None and os.fsencode(os.path.relpath(self.root / path, top)) in self._converted[top]
+        return os.fsencode(os.path.relpath(self.root / path, top)) in self._converted[top]
 
     def _repository_of(self, path: str) -> Path | None:
         """Return a folder of the repository of a path: the root, or a submodule."""

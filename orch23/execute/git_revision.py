@@ -86,13 +86,15 @@ class GitRevision(Struct, kw_only=True):
 
         """
         blob = self._blobs.get(path)
-        data = None if blob is None else self._bytes_of(path, blob.sha)
-        if (content := None if data is None else lfs_digest(data)) is not None:
-            # The commit has a pointer of Git LFS, which keeps the content beside the objects of git.
-            name = f"lfs/objects/{content.sha256[:2]}/{content.sha256[2:4]}/{content.sha256}"
-            found = (read_regular(Path(folder).parent / name) for folder in self._objects)
-            return next((one for one in found if one is not None), data)
-        return data
+        if blob is None:
+            return None
+        data = self._bytes_of(path, blob.sha)
+        if (content := lfs_digest(data)) is None:
+            return data
+        # The commit has a pointer of Git LFS, which keeps the content beside the objects of git.
+        name = f"lfs/objects/{content.sha256[:2]}/{content.sha256[2:4]}/{content.sha256}"
+        found = (read_regular(Path(folder).parent / name) for folder in self._objects)
+        return next((one for one in found if one is not None), data)
 
     def _bytes_of(self, path: str, sha: str) -> bytes:
         data = read_object(self._process, sha)
@@ -164,12 +166,11 @@ class GitRevision(Struct, kw_only=True):
             self._folders = {}
             for paths, kind in ((self._blobs, FILE_KIND), (self._links, LINK_KIND)):
                 for path in paths:
-                    above, _, name = path.rpartition("/")
-                    self._folders.setdefault(f"{above}/" if above else "", {})[name] = kind
+                    above, its_kind = path, kind
                     while above:
-                        upper, _, name = above.rpartition("/")
-                        self._folders.setdefault(f"{upper}/" if upper else "", {})[name] = FOLDER_KIND
-                        above = upper
+                        above, _, name = above.rpartition("/")
+                        self._folders.setdefault(f"{above}/" if above else "", {})[name] = its_kind
+                        its_kind = FOLDER_KIND
         return self._folders
 
     def __enter__(self) -> Self:

@@ -113,6 +113,11 @@ def json_pointer(path: Iterable[object]) -> str:
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
 
 
+def pointer_parts(pointer: str) -> list[str]:
+    """Return the steps of a JSON pointer, also of one that is a reference such as `#/a/b`."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
 _MINUTE_S: Final = 60.0
 _HOUR_S: Final = 3600.0
 

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -23,7 +23,7 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
-from orch23.resolve.command_program import program_candidates
+from orch23.resolve.command_program import paths_outside, program_candidates
 from orch23.steps.llm.spec import LLMStep
 
 MAX_STDOUT_BYTES = 4 * 1_048_576
@@ -144,11 +144,10 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
 
     """
     name, *arguments = step.command
-    own = dict(_project_file(name, files)) if "/" in name else {}
-    path = None if own else _on_path(name, environ, root)
-    outside = tuple(one for one in step.read if one.startswith(("/", "~/")))
-    named = program_candidates(step, files.listing)
-    given = {path: entry for text in named for path, entry in _project_file(text, files)}
+    given = {one: entry for one in program_candidates(step, files.listing) if (entry := _entry(one, files)) is not None}
+    own = os.path.normpath(name) if "/" in name else ""
+    path = None if own in given else _on_path(name, environ, root)
+    outside = paths_outside(step)
     # The arguments are part of the grant, because `python3 -c ...` can be any program (ADR 25).
     identity = {
         "argv": list(step.command),
@@ -165,21 +164,16 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
         detail=shlex.join(step.command),
         files=tuple(sorted(given)),
     )
-    argv = (next((f"./{one}" for one in own), str(path)), *arguments)
+    argv = (f"./{own}" if path is None else str(path), *arguments)
     return ResolvedProgram(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
 
 
-def _project_file(text: str, files: ProjectFiles) -> Iterator[tuple[str, FileEntry]]:
-    """Yield the normal path and the entry of a regular file of the project; nothing for anything else."""
-    path = os.path.normpath(text) if text else ""
-    if not path or path.startswith(("/", "..")) or path == "." or "\0" in path:
-        return
+def _entry(path: str, files: ProjectFiles) -> FileEntry | None:
+    """Return the entry of a regular file of the project; None for anything else."""
     try:
-        entry = files.entry(path)
+        return files.entry(path)
     except (SafetyError, OSError, ValueError):  # a link, or a name that is too long
-        return
-    if entry is not None:
-        yield path, entry
+        return None
 
 
 def _on_path(name: str, environ: Mapping[str, str], root: Path) -> Path:

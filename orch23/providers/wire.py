@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orch23.model.digest import Json
-from orch23.model.parsing import as_mapping
+from orch23.model.parsing import as_mapping, json_at
+from orch23.model.text import pointer_parts
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
@@ -207,9 +208,7 @@ class _Reduction:
         """Return the target of a reference into the same document."""
         if reference != "#" and not reference.startswith("#/"):
             raise _InexpressibleError
-        found: Json = self._root
-        for part in reference[1:].split("/")[1:]:
-            found = as_mapping(found).get(part.replace("~1", "/").replace("~0", "~"))
+        found = json_at(self._root, *pointer_parts(reference))
         if not isinstance(found, Mapping):
             raise _InexpressibleError
         return found

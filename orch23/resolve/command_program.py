@@ -42,7 +42,12 @@ def program_aspects(
     return {f"{PROGRAM_ASPECT}{path}": str(entry) for path in found if (entry := entry_at(path)) is not None}
 
 
+def paths_outside(step: "LLMStep") -> tuple[str, ...]:
+    """Return the paths of `read` that are outside of the project."""
+    return tuple(one for one in step.read if one.startswith(("/", "~/")))
+
+
 def programs_outside(step: "LLMStep") -> tuple[str, ...]:
     """Return the program and the paths of `read` that are outside of the project, so in neither key nor request."""
     program = (one for one in step.command[:1] if one.startswith("/") or "/" not in one)
-    return (*program, *(one for one in step.read if one.startswith(("/", "~/"))))
+    return (*program, *paths_outside(step))

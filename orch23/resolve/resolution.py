@@ -71,8 +71,8 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     the disk. `given` are the inputs of a prompt or template, in declared order. `listings` are the paths of each
     listing by its pattern, for the verification. `texts` is the digest of everything that the prompt is rendered from,
     except the contents of its inputs. `unmatched` are the patterns that match no file, though they are not optional,
-    each with its path in the stage. `adopts`: no record names another program, so a result of an
-    earlier version counts as made by this one (ADR 65).
+    each with its path in the stage. `earlier_key` is the key of earlier versions, without the program: if no record
+    names another program, a result with it counts as made by this one (ADR 65).
     """
 
     stage: Stage
@@ -92,7 +92,7 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     parts: Mapping[str, FileEntry] = field(default_factory=dict)
     verify_parts: Mapping[str, FileEntry] = field(default_factory=dict)
     composed: tuple[bytes, ...] = ()
-    adopts: bool = False
+    earlier_key: str = ""
     unkeyed: Mapping[str, FileEntry] = field(default_factory=dict)
     unmatched: tuple[tuple[tuple[str | int, ...], GlobInput], ...] = ()
 

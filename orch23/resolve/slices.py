@@ -10,6 +10,7 @@ from orch23.model.diagnostic import did_you_mean
 from orch23.model.digest import Json, canonical_json
 from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.patterns import lazy_pattern
+from orch23.model.text import pointer_parts
 
 YamlReader = Callable[[str], Json]
 """Text of a YAML file to its value; raises ValueError with the reason."""
@@ -51,7 +52,7 @@ class Slice(Struct, frozen=True):
     @property
     def steps(self) -> tuple[PointerStep, ...]:
         """Return the steps of the pointer."""
-        found = enumerate(_steps(self.selector))
+        found = enumerate(pointer_parts(self.selector))
         return tuple(step if number in self.keys else _of_list(step) for number, step in found)
 
 
@@ -71,7 +72,7 @@ def take_slice(text: str, path: str, selector: str, read_yaml: YamlReader) -> Sl
     if not selector.startswith("/"):
         return Slice(selector, markdown_section(text, selector))
     values = _values(load_data(text, path, read_yaml), selector)
-    steps = zip(_steps(selector), values, strict=False)  # the last value has no further step
+    steps = zip(pointer_parts(selector), values, strict=False)  # the last value has no further step
     keys = (n for n, (step, above) in enumerate(steps) if isinstance(above, Mapping) and _of_list(step) != step)
     # Canonical: the layout of the file and the order of its keys are not part of the stage's key.
     return Slice(selector, canonical_json(values[-1]).decode("utf-8"), tuple(keys))
@@ -156,14 +157,10 @@ def _values(value: Json, pointer: str) -> list[Json]:
     """Return a value, and what each step of a pointer leads to."""
     found = [value]
     seen = ""
-    for raw, step in zip(pointer.split("/")[1:], _steps(pointer), strict=True):
+    for raw, step in zip(pointer.split("/")[1:], pointer_parts(pointer), strict=True):
         seen = f"{seen}/{raw}"
         found.append(_step(found[-1], step, seen))
     return found
-
-
-def _steps(pointer: str) -> list[str]:
-    return [raw.replace("~1", "/").replace("~0", "~") for raw in pointer.split("/")[1:]]
 
 
 def _of_list(step: str) -> PointerStep:

@@ -187,10 +187,11 @@ class Workspace:
             SafetyError: as for `entry`.
 
         """
-        descriptor = self.open(path)
-        committed = None if descriptor is None else self.as_committed(path, descriptor)
-        data = None if descriptor is None else read_and_close(descriptor)
-        return data if committed is None else committed
+        if (descriptor := self.open(path)) is None:
+            return None
+        with closing(descriptor):
+            committed = self.as_committed(path, descriptor)
+            return read_and_close(os.dup(descriptor)) if committed is None else committed
 
     def open(self, path: str) -> int | None:
         """Return a descriptor of the regular file at a path, which the caller closes, or None.

@@ -340,6 +340,23 @@ def test_git_is_started_only_where_it_may_have_left_something_out(
     assert not calls  # not in a repository
 
 
+def test_many_texts_that_look_like_pointers_start_git_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 3\n"
+    pipeline = "version: 1\nstages:\n  a: {inputs: [f/*], outputs: [y], shell: cat f/* > y}\n"
+    project.write({"pipeline.yaml": pipeline, **{f"f/{number}.txt": text for number in range(5)}})
+    repository(project.root, {".gitignore": IGNORED})
+    calls: list[str] = []
+    run = git_revision.run_git
+
+    def counted(git: list[str], *arguments: str) -> bytes | None:
+        calls.append(arguments[-1])
+        return run(git, *arguments)
+
+    monkeypatch.setattr(git_revision, "run_git", counted)
+    green(project.build())
+    assert calls.count(":(attr:filter=lfs)") == 1
+
+
 def test_a_leaf_edit_starts_no_git_beside_a_submodule(with_submodule: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from orch23.entry import main  # noqa: PLC0415 - a test of one folder must not load the whole tool
 

@@ -24,6 +24,7 @@ from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.left_out import check_left_out
 from orch23.engine.plan_walk import list_producers
 from orch23.engine.session import check_items, check_plan
+from orch23.engine.stage_warnings import stage_warnings
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
@@ -133,7 +134,6 @@ def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) 
     check_left_out(project.pipeline, project.pipeline.stages, project.git.left_out)
     plan = check_plan(project.pipeline, project.store, project.tools)
     decider = check_items(plan, project.store, project.tools)
-    from orch23.engine.schema_words import ignored_word_warnings  # noqa: PLC0415 - as below
     from orch23.engine.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
     from orch23.engine.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - as above
     from orch23.engine.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
@@ -143,12 +143,8 @@ def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) 
     with_patterns = resolved_stages(decider, has_patterns)
     unmatched, warnings = unmatched_inputs(decider.state.plan, with_patterns, project.store.workspace)
     notes += warnings
-    nodes = decider.state.plan.nodes.values()
-    if testing := [node for node in nodes if isinstance(node, Stage) and node.runs_pytest]:
-        from orch23.engine.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for such stages
-
-        notes += pytest_path_warnings(decider.state.plan, testing, project.store.workspace)
-    notes += ignored_word_warnings((node for node in nodes if isinstance(node, Stage)), project.store.workspace)
+    stages = [node for node in decider.state.plan.nodes.values() if isinstance(node, Stage)]
+    notes += stage_warnings(decider.state.plan, stages, project.store.workspace)
     if errors := (*errors_of_all_stages(decider), *unmatched):
         raise InvalidInputError(*errors)
 

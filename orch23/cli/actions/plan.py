@@ -26,6 +26,7 @@ from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.engine.dry_run import Preview, preview
 from orch23.engine.estimate import EstimateBasis, estimate
 from orch23.engine.stage_errors import lasting_errors
+from orch23.engine.stage_warnings import stage_warnings
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
@@ -338,19 +339,8 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
         unmatched, warnings = unmatched_inputs(seen.plan, running, project.store.workspace)
         errors = (*errors, *unmatched)
         view = _with_more_warnings(view, project, warnings)
-    stages = [stage for one in seen.decided_stages.values() if (stage := one.resolved.stage).runs_pytest and _acts(one)]
-    if stages:
-        from orch23.engine.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for such stages
-
-        found = pytest_path_warnings(seen.plan, stages, project.store.workspace)
-        view = _with_more_warnings(view, project, found)
-    stages = [
-        stage for one in seen.decided_stages.values() if (stage := one.resolved.stage).schema_files and _acts(one)
-    ]
-    if stages:
-        from orch23.engine.schema_words import ignored_word_warnings  # noqa: PLC0415 - only for such stages
-
-        found = ignored_word_warnings(stages, project.store.workspace)
+    stages = [one.resolved.stage for one in seen.decided_stages.values() if _acts(one)]
+    if found := stage_warnings(seen.plan, stages, project.store.workspace):
         view = _with_more_warnings(view, project, found)
     return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
 

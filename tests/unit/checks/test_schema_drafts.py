@@ -182,3 +182,16 @@ def test_the_steps_of_a_validator_are_counted(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("orch23.checks.schema_validator.MAX_STEPS", MAX_STEPS // 1_000)
     with pytest.raises(PatternError, match="too many steps"):
         is_valid({"$schema": NEW, **schema}, {})
+
+
+def test_a_large_schema_is_searched_for_unevaluated_keys_once() -> None:
+    looked: list[object] = []
+
+    class Counted(dict[str, Any]):
+        def __contains__(self, key: object) -> bool:
+            looked.append(key)
+            return super().__contains__(key)
+
+    schema: dict[str, Any] = {"properties": {str(number): Counted() for number in range(500)}}
+    make_validator(schema)
+    assert looked.count("unevaluatedProperties") == 500

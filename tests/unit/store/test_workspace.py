@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.errors import SafetyError
+from orch23.model.errors import InvalidInputError, SafetyError
 from orch23.model.paths import match
 from orch23.snapshot import signatures
 from orch23.snapshot.signatures import ENTRIES, FINE_RACY_NS, RACY, RACY_NS, signature
@@ -101,6 +102,22 @@ def test_the_root_itself_may_be_reached_by_a_link(root: Path, tmp_path: Path) ->
     (tmp_path / "alias").symlink_to(root)
     assert Workspace(tmp_path / "alias", None).entry("a") is not None
     assert Workspace(tmp_path / "alias", None).listing("**") == ("a",)
+
+
+def test_a_file_whose_bytes_are_refused_is_closed(root: Path) -> None:
+    put(root, "pointer")
+    workspace = Workspace(root, None)
+    opened: list[int] = []
+
+    def refuse(path: str, descriptor: int) -> bytes | None:
+        opened.append(descriptor)
+        raise InvalidInputError(Diagnostic("E698", path))
+
+    workspace.as_committed = refuse
+    with pytest.raises(InvalidInputError):
+        workspace.read("pointer")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
 
 
 def save(workspace: Workspace) -> None:
