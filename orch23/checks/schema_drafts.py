@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +15,7 @@ from referencing import jsonschema as dialects
 
 from orch23.model.diagnostic import quoted_names
 from orch23.model.digest import Json
-from orch23.model.parsing import json_at
+from orch23.model.parsing import as_mapping, json_at
 from orch23.model.text import json_pointer, pointer_parts
 
 _Library: TypeAlias = Any  # a class or a specification of the library
@@ -47,7 +47,6 @@ DRAFTS: Final = (
     Draft(validators.Draft202012Validator, dialects.DRAFT202012),
 )
 DEFAULT_DRAFT: Final = DRAFTS[3]
-DATA_WORDS: Final = frozenset({"const", "enum", "default", "examples"})  # below these is data, not a schema
 _SCHEME = re.compile(r"https?:")
 # Words that the library applies as a part of another one, and names that references lead to.
 _PARTS: Mapping[str, frozenset[str]] = {
@@ -57,7 +56,7 @@ _PARTS: Mapping[str, frozenset[str]] = {
 }
 # Below these are names, and then schemas.
 _OF_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
-_OF_NO_SCHEMAS = DATA_WORDS | {"dependentRequired", "$vocabulary"}
+_OF_DATA = frozenset({"const", "enum", "default", "examples", "dependentRequired", "$vocabulary"})
 
 
 def draft_of(schema: Json) -> Draft | None:
@@ -109,29 +108,27 @@ def _foreign_words(schema: Json, draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str]]:
-    """Yield each schema in a schema once, with its JSON pointer; also those that only a reference leads to."""
+    """Yield each schema in a schema once, in order, with its JSON pointer; also those that only references lead to."""
     waiting: list[tuple[Json, tuple[str | int, ...]]] = [(root, ())]
     seen: set[int] = set()
-    words = _known_words() - _OF_NO_SCHEMAS
+    words = _known_words() - _OF_DATA
     while waiting:
         one, at = waiting.pop()
         if not isinstance(one, Mapping) or id(one) in seen:
             continue
         seen.add(id(one))
         yield one, json_pointer(at)
+        found: list[tuple[Json, tuple[str | int, ...]]] = []
         for word, value in one.items():
-            if word == "$ref" and isinstance(value, str) and value.startswith("#/"):
+            if word in _OF_NAMES:
+                found += [(named, (*at, word, name)) for name, named in as_mapping(value).items()]
+            elif word == "$ref" and isinstance(value, str) and value.startswith("#/"):
                 path = tuple(pointer_parts(value))
-                waiting.append((json_at(root, *path), path))
+                found.append((json_at(root, *path), path))
             elif word in words:
-                is_one = isinstance(value, Mapping) and word not in _OF_NAMES
-                below = [((), value)] if is_one else [((key,), one) for key, one in members_of(value)]
-                waiting += [(one, (*at, word, *key)) for key, one in below]
-
-
-def members_of(value: Json) -> Iterable[tuple[str | int, Json]]:
-    """Return the values of a mapping or a list, each with its key or position."""
-    return value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+                listed = enumerate(value) if isinstance(value, list | tuple) else ()
+                found += [(value, (*at, word)), *((item, (*at, word, number)) for number, item in listed)]
+        waiting += reversed(found)
 
 
 @cache

@@ -17,8 +17,9 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from orch23.checks.schema_drafts import DATA_WORDS, DEFAULT_DRAFT, Draft, draft_fault, draft_of, members_of, schemas_in
+from orch23.checks.schema_drafts import DEFAULT_DRAFT, Draft, draft_fault, draft_of, schemas_in
 from orch23.model.digest import Json
+from orch23.model.parsing import as_mapping
 from orch23.model.text import json_pointer
 
 # The memory that RE2 may take for one pattern and its caches.
@@ -196,7 +197,7 @@ def schema_fault(schema: Json) -> tuple[str, str] | None:
         if slow := next((one for one in _key_patterns(schema) if _longest_text(one) is None), None):
             return f"with `unevaluatedProperties`, the pattern `{slow[:80]}` could take long: write a simpler one", ""
         whole = draft.specification.create_resource(cast("Any", schema))
-        return next(_faults(_NO_OTHER_FILES.with_resource("", whole).crawl().resolver(), schema, "", draft), None)
+        return next(_faults(_NO_OTHER_FILES.with_resource("", whole).crawl().resolver(), schema, draft), None)
     except SchemaError as error:
         message = f"this is not a JSON schema of {draft.name}: {_first_line(error.message)}"
         return message, json_pointer(error.absolute_path)
@@ -206,37 +207,32 @@ def schema_fault(schema: Json) -> tuple[str, str] | None:
         return f"the schema has an invalid `$id`: {_first_line(str(error))}", ""
 
 
-def _faults(resolver: _Value, value: Json, at: str, draft: Draft) -> Iterator[tuple[str, str]]:
+def _faults(resolver: _Value, schema: Json, draft: Draft) -> Iterator[tuple[str, str]]:
     """Yield each reference that leads out of the schema or back to itself, and each pattern that is not supported."""
-    if isinstance(value, Mapping):
-        if isinstance(value.get("$id"), str):
-            resolver = resolver.in_subresource(draft.specification.create_resource(cast("Any", value)))
+    bases = {"": resolver}
+    for one, at in schemas_in(schema):
+        above = at
+        while above not in bases:
+            above = above.rpartition("/")[0]
+        base = bases[above]
+        if isinstance(one.get("$id"), str):
+            base = bases[at] = base.in_subresource(draft.specification.create_resource(cast("Any", one)))
         for word in _REFERENCES:
-            target = value.get(word)
-            if isinstance(target, str) and (fault := _reference_fault(resolver, target)):
+            target = one.get(word)
+            if isinstance(target, str) and (fault := _reference_fault(base, target)):
                 yield f"`{word}` leads to `{_first_line(target)}`, {fault}", f"{at}/{word}"
-        yield from ((f"the pattern {fault}", at) for fault in _pattern_faults(value))
-    for key, member in members_of(value):
-        if key not in DATA_WORDS:
-            yield from _faults(resolver, member, f"{at}/{key}", draft)
-
-
-def _pattern_faults(schema: Mapping[str, Json]) -> Iterator[PatternError]:
-    pattern, patterns = schema.get("pattern"), schema.get("patternProperties")
-    texts = (*([pattern] if isinstance(pattern, str) else ()), *(patterns if isinstance(patterns, Mapping) else ()))
-    for text in texts:
-        try:
-            compile_regex(text)
-        except PatternError as error:
-            yield error
+        for pattern in (one.get("pattern"), *as_mapping(one.get("patternProperties"))):
+            try:
+                compile_regex(pattern if isinstance(pattern, str) else "")
+            except PatternError as error:
+                yield f"the pattern {error}", at
 
 
 def _key_patterns(schema: Json) -> Iterator[str]:
     """Yield the patterns for keys of a schema with `unevaluatedProperties`."""
     found = [one for one, _ in schemas_in(schema)]
     if any("unevaluatedProperties" in one for one in found):
-        patterns = (one.get("patternProperties") for one in found)
-        yield from (text for one in patterns if isinstance(one, Mapping) for text in one)
+        yield from (text for one in found for text in as_mapping(one.get("patternProperties")))
 
 
 def _reference_fault(resolver: _Value, target: str) -> str | None:

@@ -195,3 +195,16 @@ def test_a_large_schema_is_searched_for_unevaluated_keys_once() -> None:
     schema: dict[str, Any] = {"properties": {str(number): Counted() for number in range(500)}}
     make_validator(schema)
     assert looked.count("unevaluatedProperties") == 500
+
+
+@pytest.mark.parametrize("fault", [{"$ref": "other.json"}, {"pattern": "(a)\\1"}])
+def test_a_key_named_like_a_word_has_a_schema_and_an_annotation_has_none(fault: dict[str, Any]) -> None:
+    for name in ("default", "enum", "const", "examples"):
+        message, pointer = schema_fault({"properties": {name: fault}}) or ("", "")
+        assert message
+        assert pointer.startswith(f"/properties/{name}")
+    assert schema_fault({"x-example": fault}) is None
+
+
+def test_what_a_reference_leads_to_outside_of_schemas_may_be_of_any_type() -> None:
+    assert schema_fault({"$ref": "#/x/a", "x": {"a": {"pattern": ["("], "patternProperties": 1}}}) is None
