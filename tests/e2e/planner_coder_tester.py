@@ -25,7 +25,7 @@ STOP = json.dumps({"status": "error", "reason": "tax.py is not in artifacts"})
 def placed(project: Project) -> Project:
     """Copy the template's files into a project. Its tasks may add a module that other tests import."""
     made = templates.copied(project, "planner_coder_tester")
-    made.replace(PIPELINE, "packages: [stats]", "packages: [stats, numbers_]")
+    made.replace(PIPELINE, "packages: [stats]", "packages: [stats, numbers_, a]")
     return made
 
 
