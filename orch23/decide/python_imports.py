@@ -2,11 +2,11 @@
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 
 from orch23.decide.source_syntax import python_tree
 from orch23.model.digest import Json
+from orch23.model.parsing import json_at, parse_toml
 
 DEPENDENCY_FILES = ("pyproject.toml", "setup.cfg", "requirements*.txt", "requirements/*.txt")
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)")
@@ -25,13 +25,14 @@ def imported_modules(text: str, *, certainly: bool = False) -> dict[str, int]:
     if isinstance(tree, ast.Module):
         is_dynamic = _DYNAMIC.search(text) is not None
         for node in tree.body if certainly else ast.walk(tree):
-            for name in _names(node, is_dynamic=is_dynamic):
+            for name in imported_names(node, is_dynamic=is_dynamic):
                 if all(map(str.isidentifier, name.split("."))):
                     found.setdefault(name.partition(".")[0], getattr(node, "lineno", 1))
     return found
 
 
-def _names(node: ast.AST, *, is_dynamic: bool) -> list[str]:
+def imported_names(node: ast.AST, *, is_dynamic: bool = False) -> list[str]:
+    """Return the whole names of the modules that a statement imports, with `is_dynamic` also any text."""
     match node:
         case ast.Import():
             return [one.name for one in node.names]
@@ -55,11 +56,11 @@ def dependencies(path: str, text: str) -> frozenset[str]:
     if not path.endswith(".toml"):
         return frozenset(_distributions(text.splitlines()))
     try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+        document = parse_toml(text)
+    except (ValueError, RecursionError):
         return frozenset()
-    own = document.get("project", {}).get("name", "") if isinstance(document.get("project"), dict) else ""
-    return frozenset(_distributions(_requirements(document, inside=False))) - {module_name(str(own))}
+    own = module_name(str(json_at(document, "project", "name") or ""))
+    return frozenset(_distributions(_requirements(document, inside=False))) - {own}
 
 
 def _requirements(value: Json, *, inside: bool) -> Iterator[str]:

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from orch23.decide.excerpt import shorten_tree_paths
 from orch23.decide.pytest_report import ReportedFailure
+from orch23.decide.python_imports import imported_names
 from orch23.decide.source_syntax import python_tree
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.paths import is_glob
+from orch23.model.paths import is_glob, static_prefix
 from orch23.model.patterns import lazy_pattern
 
 _UNFIXABLE = "E325"
@@ -151,10 +152,7 @@ def _import_at(source: str, line: int) -> ast.Import | ast.ImportFrom | None:
 
 
 def _imports(statement: ast.Import | ast.ImportFrom, module: str) -> bool:
-    names = (
-        [one.name for one in statement.names] if isinstance(statement, ast.Import) else [str(statement.module or "")]
-    )
-    return any(name == module or name.startswith(f"{module}.") for name in names)
+    return any(name == module or name.startswith(f"{module}.") for name in imported_names(statement))
 
 
 def _imports_name(statement: ast.Import | ast.ImportFrom, module: str, name: str) -> bool:
@@ -173,12 +171,15 @@ def _lacks(file: str, name: str, fixed: Mapping[str, str]) -> bool:
 
 def may_be_module(name: str, patterns: Collection[str]) -> bool:
     """Return whether paths that match one of the patterns may be a module, or be in a package, of a name."""
-    for pattern in patterns:
-        parts = pattern.rstrip("/").split("/")
-        # A pattern or a directory can have any module, a literal path only those of its parts.
-        if is_glob(pattern) or name in parts[:-1] or parts[-1].partition(".")[0] == name:
-            return True
-    return False
+    # A pattern or a directory can have any module, a literal path only those of its parts.
+    return any(is_glob(one) or name in (level.rpartition("/")[2] for level in module_levels(one)) for one in patterns)
+
+
+def module_levels(pattern: str) -> list[str]:
+    """Return the directories and the module that a path or pattern names: `a`, `a/b` for `a/b.py` or `a/b/*.py`."""
+    folder, _, name = (static_prefix(pattern) if is_glob(pattern) else pattern).rpartition("/")
+    parts = [*filter(None, folder.split("/")), *filter(None, [name.partition(".")[0]])]
+    return ["/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def unfound_file(name: str, patterns: Collection[str], staged: Collection[str]) -> str | None:

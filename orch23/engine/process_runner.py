@@ -1,7 +1,7 @@
 """Run a process of a stage as an action, and turn its outcome into a value or a failure."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from msgspec import Struct, field
@@ -136,9 +136,6 @@ class Trusting(Protocol):
 
     def refused(self, step: "PytestStep", files: Files) -> tuple[Diagnostic, ...]:
         """Return an error for each file that must not decide the result of a test run."""
-
-    def unnamed(self) -> Iterator[Diagnostic]:
-        """Yield an error for each module that tests import in vain, whatever a model writes."""
 
     def may_be_written(self, pattern: str) -> bool:
         """Return whether a stage of the pipeline may write a path that the pattern matches."""

@@ -1,8 +1,7 @@
 """Decide which files may configure the tests of a pytest step: models must not make their own tests pass."""
 
 import os.path
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,63 +34,38 @@ class TestTrust(Struct, frozen=True):
     state: ProjectState
     resolved: ResolvedStage
     plan: Plan
-    is_wanted: Callable[[str], bool] = lambda _name: True
-    interpreter_of: Callable[[Stage], str] = lambda _stage: sys.executable
-    checked: dict[str, tuple[Diagnostic, ...]] = {}
 
     def refused(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
         """Return an error for each pytest setting of a model, and each module that hides or supplies a library's."""
-        return (*self._settings(step, files), *self._shadows(step, files), *self._supplied(step, files))
+        from orch23.decide.pytest_discovery import CODE_SUFFIXES  # noqa: PLC0415 - for steps of pytest alone
 
-    def unnamed(self) -> Iterator[Diagnostic]:
-        """Yield an error for each module that tests of this stage, or of one that reads its files, import in vain.
-
-        The tests fail before they run if a model supplies it, and without it, so no model needs to be called.
-        """
-        from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - for steps of pytest alone
-        from orch23.steps.pytest.spec import PytestStep  # noqa: PLC0415 - likewise
-
-        plan, own = self.state.plan, self.resolved.stage
-        for name in (own.name, *plan.downstream.get(own.name, ())):
-            stage = plan.nodes.get(name)
-            if isinstance(stage, Stage) and stage.runs_pytest and self.is_wanted(name):
-                # Thousands of items may have one stage that tests them.
-                if name not in self.checked:
-                    steps = [one for one in (stage.step, *stage.verify.steps) if isinstance(one, PytestStep)]
-                    where = self.interpreter_of(stage)
-                    rules = (SuppliedModules(self.state, stage, one, where) for one in steps)
-                    self.checked[name] = tuple(error for rule in rules for error in rule.planned())
-                yield from self.checked[name]
+        # Many files of one tree have the same maker.
+        is_of_model = cache(partial(depends_on_model, self.state.plan))
+        read = (path for path in sorted(files) if path.endswith((*CODE_SUFFIXES, step.config or _CONFTEST)))
+        makers = {path: maker for path in read if (maker := self._maker(path, files[path])) and is_of_model(maker)}
+        shadows = _shadowing_errors(step, self.resolved, files.keys(), makers.keys())
+        code = {path: maker for path, maker in makers.items() if path.endswith(CODE_SUFFIXES)}
+        return (*self._settings(step, makers), *shadows, *self._supplied(step, files, code))
 
     def may_be_written(self, pattern: str) -> bool:
         """Return whether a stage of the pipeline may write a path that the pattern matches."""
         return bool(WriterIndex(self.plan.all_nodes).writers_of(pattern))
 
-    def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
-        # Many modules of one tree have the same maker.
-        is_of_model = cache(partial(depends_on_model, self.state.plan))
-
-        def is_made_by_model(path: str) -> bool:
-            maker = self._maker(path, files[path])
-            return maker is not None and is_of_model(maker)
-
-        yield from _shadowing_errors(step, self.resolved, files.keys(), is_made_by_model)
-
-    def _supplied(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
-        from orch23.decide.pytest_discovery import CODE_SUFFIXES, import_folders, importable_modules  # noqa: PLC0415
-        from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - likewise
-
-        is_of_model = cache(partial(depends_on_model, self.state.plan))
-        of_code = {path: self._maker(path, entry) for path, entry in files.items() if path.endswith(CODE_SUFFIXES)}
-        makers = {path: one for path, one in of_code.items() if one and is_of_model(one) and not self._was_users(path)}
+    def _supplied(
+        self, step: "PytestStep", files: Mapping[str, FileEntry], makers: Mapping[str, str]
+    ) -> Iterator[Diagnostic]:
+        makers = {path: maker for path, maker in makers.items() if not self._was_users(path)}
         if not makers:
             return
+        from orch23.decide.pytest_discovery import import_folders, importable_modules  # noqa: PLC0415 - as above
+        from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - likewise
+
         view, folders = StageView(self.state, self.resolved.stage.name), _declared_folders(step, self.resolved.stage)
         known = importable_modules(files.keys() - makers.keys(), folders | import_folders(files))
         # The imports of what a model made count if it is a test: another stage may have to pass it.
         read = [path for path in files if path.endswith(".py") and (path not in makers or _is_test(path))]
         texts = {path: view.read(path, files[path]).decode("utf-8", errors="replace") for path in read}
-        rule = SuppliedModules(self.state, self.resolved.stage, step, self.resolved.facts.interpreter)
+        rule = SuppliedModules(self.state, self.resolved.stage, step, Path(self.resolved.facts.interpreter))
         yield from rule.made(makers, {module for _, module in known}, texts)
 
     def _was_users(self, path: str) -> bool:
@@ -100,16 +74,12 @@ class TestTrust(Struct, frozen=True):
         is_own = base is not None and not self.state.ownership.is_known(path, base)
         return is_own or self.state.known_originals.get(path) is not None
 
-    def _settings(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+    def _settings(self, step: "PytestStep", makers: Mapping[str, str]) -> Iterator[Diagnostic]:
         cwd = self.resolved.stage.cwd
-        for path, entry in sorted(files.items()):
-            if cwd != "." and not path.startswith(f"{cwd}/"):
-                continue
+        for path, maker in makers.items():
             name = relative_path(path, cwd)
-            if (name.rpartition("/")[2] != _CONFTEST and name != step.config) or name in step.trust:
-                continue
-            maker = self._maker(path, entry)
-            if maker is not None and depends_on_model(self.state.plan, maker):
+            is_setting = name.rpartition("/")[2] == _CONFTEST or name == step.config
+            if is_setting and name not in step.trust and (cwd == "." or path.startswith(f"{cwd}/")):
                 message = f"is made by `{maker}`, which is a model's work, and would configure the tests that judge it"
                 hint = f"leave it out, or name it: `pytest: {{trust: [{name}]}}`"
                 yield Diagnostic("E321", message, hint=hint, subject=path)
@@ -131,7 +101,7 @@ class TestTrust(Struct, frozen=True):
 
 
 def _shadowing_errors(
-    step: "PytestStep", stage: ResolvedStage, files: Collection[str], is_of_model: Callable[[str], bool]
+    step: "PytestStep", stage: ResolvedStage, files: Collection[str], of_models: Collection[str]
 ) -> Iterator[Diagnostic]:
     """Yield an error for each module that shadows another one and is not listed in `pytest.trust`.
 
@@ -150,7 +120,6 @@ def _shadowing_errors(
     is_installed = partial(has_installed_module, Path(stage.facts.interpreter))
     in_declared = frozenset(importable_modules(files, declared))
     found = dict.fromkeys((*sorted(in_declared), *importable_modules(files, import_folders(files) - declared)))
-    of_models = frozenset(path for path, _ in found if is_of_model(path))
     others = {module: f"`{path}`" for path, module in found if path not in of_models}
     for path, module in found:
         of_model = path in of_models

@@ -2,24 +2,28 @@
 
 import posixpath
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
 
 from orch23.decide.package_cause import known_package
-from orch23.decide.pytest_discovery import STDLIB_MODULES
 from orch23.decide.python_imports import DEPENDENCY_FILES, dependencies, imported_modules, module_name
-from orch23.decide.unfixable_tests import may_be_module
+from orch23.decide.unfixable_tests import may_be_module, module_levels
 from orch23.engine.process_runner import E_SUPPLIED
 from orch23.engine.project_state import ProjectState
 from orch23.engine.pytest_trust import depends_on_model
 from orch23.execute.interpreters import has_module
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.paths import is_glob, static_prefix
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.plan.nodes import WriterIndex, declared_node, reads_of, writes_of
 from orch23.steps.pytest.spec import PytestStep
+
+
+def planned_errors(state: ProjectState, stage: Stage, interpreter: Path) -> Iterator[Diagnostic]:
+    """Yield the errors of all pytest steps of a stage that are certain before a model is called."""
+    for step in (stage.step, *stage.verify.steps):
+        if isinstance(step, PytestStep):
+            yield from SuppliedModules(state, stage, step, interpreter).planned()
 
 
 class SuppliedModules(Struct, frozen=True):
@@ -28,7 +32,7 @@ class SuppliedModules(Struct, frozen=True):
     state: ProjectState
     stage: Stage
     step: PytestStep
-    interpreter: str
+    interpreter: Path
 
     def made(self, makers: Mapping[str, str], known: Collection[str], texts: Mapping[str, str]) -> Iterator[Diagnostic]:
         """Yield an error for each module that a model made, that files of others import, and that it must not supply.
@@ -37,8 +41,8 @@ class SuppliedModules(Struct, frozen=True):
         that import modules.
         """
         made: dict[str, list[tuple[str, str]]] = {}
-        for path, maker in sorted(makers.items()):
-            for level in _levels(path):
+        for path, maker in makers.items():
+            for level in module_levels(path):
                 made.setdefault(level.rpartition("/")[2], []).append((level, maker))
         found = [(module, "", 0) for module in self.step.plugins]
         for path, text in sorted(texts.items()):
@@ -47,9 +51,9 @@ class SuppliedModules(Struct, frozen=True):
         for module, path, line in found:
             own = family_of(makers.get(path, ""))
             others = [one for one in made.get(module, ()) if family_of(one[1]) != own and module not in known]
-            is_named = all(level in self._named_by(maker) for level, maker in others)
-            error = self._error(module, path, line, is_named=is_named) if others and self._is_missing(module) else None
-            yield from () if error is None else (error,)
+            if others and not has_module(self.interpreter, module):
+                is_named = all(level in self._named_by(maker) for level, maker in others)
+                yield from self._errors(module, path, line, is_named=is_named)
 
     def planned(self) -> Iterator[Diagnostic]:
         """Yield the errors that are certain before a model is called: only a pattern of a model can have the module."""
@@ -59,15 +63,13 @@ class SuppliedModules(Struct, frozen=True):
         files = {path for pattern in reads_of(self.stage) for path in workspace.writable_files(pattern)}
         tests = (path for path in files if path.endswith(".py") and not self.state.declared.written.contains(path))
         for path in sorted(tests):
-            for module, line in imported_modules(_text(self.state, path), certainly=True).items():
-                if not may_be_module(module, patterns) or not self._is_missing(module):
-                    continue
-                # A foreach that is not expanded yet may name it.
-                others = (pattern for node in plan.all_nodes.values() for pattern in writes_of(node))
-                named = (level.rpartition("/")[2] for one in chain(patterns, others) for level in _levels(one))
-                is_named = bool(plan.unexpanded) or module in named
-                error = self._error(module, path, line, is_named=is_named)
-                yield from () if error is None or self._is_of_user(module) else (error,)
+            for module, line in imported_modules(self._text(path), certainly=True).items():
+                if may_be_module(module, patterns) and not has_module(self.interpreter, module):
+                    written = (pattern for node in plan.all_nodes.values() for pattern in writes_of(node))
+                    named = (level.rpartition("/")[2] for pattern in written for level in module_levels(pattern))
+                    # A foreach that is not expanded yet may name it.
+                    errors = self._errors(module, path, line, is_named=bool(plan.unexpanded) or module in named)
+                    yield from (one for one in errors if not self._is_of_user(module))
 
     def _is_of_user(self, module: str) -> bool:
         """Return whether a file that is not the result of a stage alone may be a module."""
@@ -79,30 +81,27 @@ class SuppliedModules(Struct, frozen=True):
             for path, entry in entries.items()
         )
 
-    def _is_missing(self, module: str) -> bool:
-        return module not in STDLIB_MODULES and not has_module(Path(self.interpreter), module)
-
-    def _error(self, module: str, path: str, line: int, *, is_named: bool) -> Diagnostic | None:
-        """Return why no model may supply a module that is not installed, or None if one may."""
+    def _errors(self, module: str, path: str, line: int, *, is_named: bool) -> Iterator[Diagnostic]:
+        """Yield why no model may supply a module that is not installed, if it is so."""
         wanted = f"imports `{module}`, which is not installed in the interpreter of stage `{self.stage.family}`"
         place = Location(path, line, 1) if path else None
         if (file := self._depending(module)) is not None:
             message = f"{wanted}; it is a dependency in `{file}`, so no model may supply it"
-            return Diagnostic(E_SUPPLIED, message, place, hint="install it", subject=path or "pytest.plugins")
-        if is_named or module in self.step.provides:
-            return None
-        listed = ", ".join((*self.step.provides, module))
-        hint = f"install it; or, if the pipeline is to make it, write `pytest: {{provides: [{listed}]}}`"
-        return Diagnostic(E_SUPPLIED, f"{wanted}, and a model may supply it", place, hint=hint, subject=path)
+            yield Diagnostic(E_SUPPLIED, message, place, hint="install it", subject=path or "pytest.plugins")
+        elif not is_named and module not in self.step.provides:
+            listed = ", ".join((*self.step.provides, module))
+            hint = f"install it; or, if the pipeline is to make it, write `pytest: {{provides: [{listed}]}}`"
+            yield Diagnostic(E_SUPPLIED, f"{wanted}, and a model may supply it", place, hint=hint, subject=path)
 
     def _depending(self, module: str) -> str | None:
         """Return the file of the project that has the distribution of a module as a dependency, or None."""
         workspace, names = self.state.store.workspace, {module_name(module), module_name(known_package(module))}
-        patterns = [
-            posixpath.normpath(f"{folder}/{one}") for folder in (".", self.stage.cwd) for one in DEPENDENCY_FILES
-        ]
+        patterns = (posixpath.normpath(f"{at}/{one}") for at in (".", self.stage.cwd) for one in DEPENDENCY_FILES)
         files = (path for pattern in patterns for path in workspace.writable_files(pattern))
-        return next((path for path in files if names & dependencies(path, _text(self.state, path))), None)
+        return next((path for path in files if names & dependencies(path, self._text(path))), None)
+
+    def _text(self, path: str) -> str:
+        return (self.state.store.workspace.read(path) or b"").decode("utf-8", errors="replace")
 
     def _named_by(self, name: str) -> set[str]:
         """Return the directories and modules that a stage names by what it writes."""
@@ -113,15 +112,4 @@ class SuppliedModules(Struct, frozen=True):
         # The paths of items whose list a model made are the choice of the model.
         if name not in plan.nodes or any(depends_on_model(plan, one) for one in lists):
             return set()
-        return {level for pattern in writes_of(plan.nodes[name]) for level in _levels(pattern)}
-
-
-def _text(state: ProjectState, path: str) -> str:
-    return (state.store.workspace.read(path) or b"").decode("utf-8", errors="replace")
-
-
-def _levels(pattern: str) -> list[str]:
-    """Return the directories and the module that a path or pattern names: `a`, `a/b` for `a/b.py` or `a/b/*.py`."""
-    folder, _, name = (static_prefix(pattern) if is_glob(pattern) else pattern).rpartition("/")
-    parts = [*filter(None, folder.split("/")), *filter(None, [name.partition(".")[0]])]
-    return ["/".join(parts[: number + 1]) for number in range(len(parts))]
+        return {level for pattern in writes_of(plan.nodes[name]) for level in module_levels(pattern)}

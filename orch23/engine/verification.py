@@ -37,11 +37,15 @@ _MOST_PATHS = 20
 
 
 class Verifier(Struct, frozen=True, kw_only=True):
-    """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded."""
+    """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded.
+
+    `unnamed` yields an error for each module that tests import in vain, whatever the stage writes.
+    """
 
     resolved: ResolvedStage
     runner: ProcessRunner
     trial: TrialExpansion
+    unnamed: Callable[[], Iterator[Diagnostic]] = lambda: iter(())
     report: StageReporter
     previous: Files = field(default_factory=dict)
     checks: Registry[Check]
@@ -69,7 +73,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         files = {path: entry for path, entry in given.items() if not self.runner.trust.may_be_written(path)}
         steps = (step for step in self.resolved.stage.verify.steps if isinstance(step, ProcessStep))
         found = tuple(error for step in steps for error in self.runner.unfixable(step, files))
-        return (*found, *self.runner.trust.unnamed())
+        return (*found, *self.unnamed())
 
     def _failures(self, result: Files, tree: Files, attempt: int) -> list[Failure]:
         """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""

@@ -1,7 +1,7 @@
 """Do the work of one stage in a worker thread: verify a recorded result, or run its attempts."""
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -279,9 +279,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             contents=session.store.contents,
             tree=tree,
             redact=self.safeguards.secrets.redact,
-            trust=TestTrust(
-                session.state, resolved, session.state.plan, self._is_wanted, self._interpreter_of, self.tested
-            ),
+            trust=TestTrust(session.state, resolved, session.state.plan),
             report=report,
             project=partial(self._project_facts, stage),
             sandboxes=self.sandboxes.setdefault(stage.name, set()),
@@ -292,6 +290,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             resolved=resolved,
             runner=runner,
             trial=lambda files: self._trial(stage, files),
+            unnamed=partial(self._unnamed, stage.name),
             report=report,
             previous=self._readable(previous.outputs) if previous else {},
             checks=available_checks(session.pipeline.plugins),
@@ -306,11 +305,25 @@ class Worker(Struct, frozen=True, kw_only=True):
             shown=Shown(self._own(previous, tree), self._hidden(resolved)),
         )
 
-    def _is_wanted(self, name: str) -> bool:
-        return self.selection.selects_all or name in self.selection.nodes(self.session.state.plan)
+    def _unnamed(self, name: str) -> Iterator[Diagnostic]:
+        """Yield an error for each module that tests of a stage, or of one that reads its files, import in vain.
 
-    def _interpreter_of(self, stage: Stage) -> str:
-        return str(find_interpreter(stage.python, self.session.store.root, self.safeguards.network.environ))
+        The tests fail before they run if a model supplies it, and without it, so no model needs to be called.
+        """
+        state, plan = self.session.state, self.session.state.plan
+        for one in (name, *plan.downstream.get(name, ())):
+            stage = plan.nodes.get(one)
+            if isinstance(stage, Stage) and stage.runs_pytest and self._is_selected(one):
+                # Thousands of items may have one stage that tests them.
+                if one not in self.tested:
+                    from orch23.engine.supplied_modules import planned_errors  # noqa: PLC0415 - only for such stages
+
+                    where = find_interpreter(stage.python, state.store.root, self.safeguards.network.environ)
+                    self.tested[one] = tuple(planned_errors(state, stage, where))
+                yield from self.tested[one]
+
+    def _is_selected(self, name: str) -> bool:
+        return self.selection.selects_all or name in self.selection.nodes(self.session.state.plan)
 
     def _project_facts(self, stage: Stage) -> "ProjectFacts":
         """Return the facts that may explain a failure."""

@@ -38,7 +38,7 @@ from orch23.store.safe_files import (
     try_unlink,
     write_atomic,
 )
-from orch23.store.transcript_texts import TEXTS_FOLDER, TRANSCRIPT_VERSION, complete, shorten, texts_named
+from orch23.store.transcript_texts import TEXTS_FOLDER, TRANSCRIPT_VERSION, complete, shorten
 
 # Version 2 added `api` to the fingerprint (ADR 7).
 EXCHANGE_VERSION = 2
@@ -47,6 +47,7 @@ _MERGED = "it has the conflict markers of a merge"
 _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"
 _RESTORE = "restore the file from version control, or delete it"
 _SHA256 = lazy_pattern(r"[0-9a-f]{64}", re.ASCII)
+_TEXT = lazy_pattern(rb'"sha256:([0-9a-f]{64})"')
 _NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
@@ -262,7 +263,8 @@ class Exchanges:
         }
         asked = {question for path, (question, _) in found.items() if path.stem in needed}
         left = [path for path, (question, is_kept) in found.items() if not is_kept and question not in asked]
-        named = texts_named(self._bytes(path, committed=True) or b"" for path in found.keys() - {*left})
+        kept = (self._bytes(path, committed=True) or b"" for path in found.keys() - {*left})
+        named = {name.decode() for data in kept for name in _TEXT.findall(data)}
         texts = (path for path in _files(folder / TEXTS_FOLDER) if _SHA256.fullmatch(path.stem))
         return tuple(_seen((*left, *(path for path in texts if path.stem not in named))))
 

@@ -1,7 +1,8 @@
 """Replace the long texts of an exchange by their digests, and back: transcripts have each of them once (ADR 61)."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ TEXTS_FOLDER: Final = "texts"
 # A longer text is a file of its own, with `sha256:DIGEST` in its place. So no text in its place looks like that.
 _LONGEST = 64
 _REFERENCE = lazy_pattern(r"sha256:([0-9a-f]{64})", re.ASCII)
-_REFERENCES = lazy_pattern(rb'"sha256:([0-9a-f]{64})"')
+_WITH_TEXTS = ("messages", "system", "sent", "sent_system")
 # The characters of all texts of an exchange, with those that are there twice.
 _MOST_CHARACTERS = 1 << 26
 
@@ -49,47 +50,44 @@ def complete(exchange: Exchange, read: Callable[[str], bytes | None]) -> Exchang
         ValueError: a text is missing or damaged, or they are too long.
 
     """
-    known: dict[str, str] = {}
     left = _MOST_CHARACTERS
+
+    @cache
+    def text_of(sha256: str) -> str:
+        text = "\n".join(to_struct(parse_stored(read(sha256) or b"{}"), _Lines).lines)
+        if digest_bytes(text.encode("utf-8", "replace")).sha256 != sha256:
+            message = f"its {TEXTS_FOLDER}/{sha256}.json is missing or damaged"
+            raise ValueError(message)
+        return text
 
     def whole(text: str) -> str:
         nonlocal left
-        found = _REFERENCE.fullmatch(text)
-        if found is None:
+        if (found := _REFERENCE.fullmatch(text)) is None:
             return text
-        if text not in known:
-            known[text] = "\n".join(to_struct(parse_stored(read(found[1]) or b"{}"), _Lines).lines)
-            if digest_bytes(known[text].encode("utf-8", "replace")).sha256 != found[1]:
-                message = f"its {TEXTS_FOLDER}/{found[1]}.json is missing or damaged"
-                raise ValueError(message)
-        left -= len(known[text])
+        text = text_of(found[1])
+        left -= len(text)
         if left < 0:
             message = f"its texts have more than {_MOST_CHARACTERS:,} characters"
             raise ValueError(message)
-        return known[text]
+        return text
 
     return _with_texts(exchange, whole)
-
-
-def texts_named(files: Iterable[bytes]) -> set[str]:
-    """Return the SHA-256 of each long text that files of transcripts name."""
-    return {name.decode() for data in files for name in _REFERENCES.findall(data)}
 
 
 def _with_texts(exchange: Exchange, change: Callable[[str], str]) -> Exchange:
     """Return an exchange with other texts: of the messages, the system prompts, the response and the files."""
 
     def changed(value: Json) -> Json:
-        return change(value) if isinstance(value, str) else value
+        match value:
+            case str():
+                return change(value)
+            case list() | tuple():
+                return [changed(one) for one in value]
+            case Mapping():
+                return {name: changed(one) for name, one in value.items()}
+            case _:
+                return value
 
-    def turn(value: Json) -> Json:
-        return {**value, "content": changed(value.get("content"))} if isinstance(value, Mapping) else value
-
-    request = dict(exchange.request)
-    for name in request.keys() & {"system", "sent_system"}:
-        request[name] = changed(request[name])
-    for name in request.keys() & {"messages", "sent"}:
-        turns = request[name]
-        request[name] = list(map(turn, turns)) if isinstance(turns, list | tuple) else turns
+    request = {name: changed(one) if name in _WITH_TEXTS else one for name, one in exchange.request.items()}
     files = {path: None if text is None else change(text) for path, text in exchange.files.items()}
     return replace(exchange, request=request, response=change(exchange.response), files=files)
