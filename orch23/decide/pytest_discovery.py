@@ -27,6 +27,11 @@ def is_test_file(path: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in _FILES)
 
 
+def is_of_tests(path: str) -> bool:
+    """Return whether a file is a test file or a conftest.py."""
+    return is_test_file(path) or path.rpartition("/")[2] == "conftest.py"
+
+
 def id_without_parameters(node: str) -> str:
     """Return a test's id without its parameters: `test_a.py::test_x` of `test_a.py::test_x[1-2]`."""
     path, separator, rest = node.partition("::")
@@ -161,9 +166,8 @@ def import_folders(files: Collection[str]) -> frozenset[str]:
     """Return the directories that pytest puts first on `sys.path`: those of test files, above their packages."""
     found = set()
     for path in files:
-        name = path.rpartition("/")[2]
-        if is_test_file(path) or name == "conftest.py":
-            folder = path.removesuffix(name)
+        if is_of_tests(path):
+            folder = path.removesuffix(path.rpartition("/")[2])
             while folder and f"{folder}__init__.py" in files:
                 folder = folder.removesuffix("/").rpartition("/")[0]
                 folder = f"{folder}/" if folder else ""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise, shorten_tree_paths
 from orch23.decide.failure_groups import group_failures
-from orch23.decide.pytest_discovery import id_without_parameters, is_test_file
+from orch23.decide.pytest_discovery import id_without_parameters, is_of_tests
 from orch23.decide.pytest_report import NOT_RUN, PytestReport, ReportedSkip, read_report
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 
@@ -325,7 +325,7 @@ def _refused_skip(skip: ReportedSkip, can_be_generated: Callable[[str], bool], s
     if skip.module and can_be_generated(skip.module):
         return f"{skipped}{reason}. A stage of this pipeline may make `{skip.module}`: without it, tests fail"
     path = skip.place.rpartition(":")[0]
-    if path and not is_test_file(path) and path.rpartition("/")[2] != "conftest.py":  # a file of the code under test
+    if path and not is_of_tests(path):  # a file of the code under test
         return f"{skipped} at `{skip.place}`, which is not in a test file{reason}"
     return ""
 

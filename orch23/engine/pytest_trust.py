@@ -57,13 +57,17 @@ class TestTrust(Struct, frozen=True):
         makers = {path: maker for path, maker in makers.items() if not self._was_users(path)}
         if not makers:
             return
-        from orch23.decide.pytest_discovery import import_folders, importable_modules  # noqa: PLC0415 - as above
+        from orch23.decide.pytest_discovery import (  # noqa: PLC0415 - for steps of pytest alone
+            import_folders,
+            importable_modules,
+            is_of_tests,
+        )
         from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - likewise
 
         view, folders = StageView(self.state, self.resolved.stage.name), _declared_folders(step, self.resolved.stage)
         known = importable_modules(files.keys() - makers.keys(), folders | import_folders(files))
         # The imports of what a model made count if it is a test: another stage may have to pass it.
-        read = [path for path in files if path.endswith(".py") and (path not in makers or _is_test(path))]
+        read = [path for path in files if path.endswith(".py") and (path not in makers or is_of_tests(path))]
         texts = {path: view.read(path, files[path]).decode("utf-8", errors="replace") for path in read}
         rule = SuppliedModules(self.state, self.resolved.stage, step, Path(self.resolved.facts.interpreter))
         yield from rule.made(makers, {module for _, module in known}, texts)
@@ -138,12 +142,6 @@ def _declared_folders(step: "PytestStep", stage: Stage) -> frozenset[str]:
     paths = (*step.pythonpath, *filter(None, stage.env.get("PYTHONPATH", "").split(os.pathsep)))
     folders = {os.path.normpath(f"{stage.cwd}/{path}") for path in paths}
     return frozenset("" if folder == "." else f"{folder}/" for folder in folders)
-
-
-def _is_test(path: str) -> bool:
-    from orch23.decide.pytest_discovery import is_test_file  # noqa: PLC0415 - for steps of pytest alone
-
-    return is_test_file(path) or path.rpartition("/")[2] == _CONFTEST
 
 
 def depends_on_model(plan: Plan, name: str) -> bool:

@@ -374,7 +374,8 @@ def test_all_answers_given_are_answers_enough(project: Project) -> None:
 def test_a_dry_run_says_all_and_writes_nothing(project: Project) -> None:
     reported = init(project, "quickstart", "--dry-run")
     assert (reported.code, everything(project)) == (0, {})
-    assert reported.out.count(" create ") == len(builtin_templates()["quickstart"].files) + 3  # orch23.toml, .gitattributes, the answers
+    # Also orch23.toml, .gitattributes and the answers.
+    assert reported.out.count(" create ") == len(builtin_templates()["quickstart"].files) + 3
     assert project.run("init", "quickstart", "--dry-run").out == reported.out  # there is no terminal to ask
     assert init(project, "quickstart").out == reported.out
 
