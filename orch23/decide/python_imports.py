@@ -57,10 +57,10 @@ def dependencies(path: str, text: str) -> frozenset[str]:
         return frozenset(_distributions(text.splitlines()))
     try:
         document = parse_toml(text)
+        found = frozenset(_distributions(_requirements(document, inside=False)))
     except (ValueError, RecursionError):
         return frozenset()
-    own = module_name(str(json_at(document, "project", "name") or ""))
-    return frozenset(_distributions(_requirements(document, inside=False))) - {own}
+    return found - {module_name(str(json_at(document, "project", "name") or ""))}
 
 
 def _requirements(value: Json, *, inside: bool) -> Iterator[str]:
