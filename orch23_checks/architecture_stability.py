@@ -13,52 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from orch23.checks.check import Check, CheckInput, Codes
+from orch23.checks.check import Check, CheckInput
 from orch23.checks.check_options import FILE_OPTION, OptionReader, parse_json_output, text_items
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-
-CODES: Codes = {
-    "E340": (
-        "the layers of an architecture are not in order",
-        "A layer depends on itself, on a later layer, or on a layer that does not exist. Layers are made in the "
-        "order of the list. Move the layer, or correct its `depends_on`.",
-    ),
-    "E341": (
-        "two layers of an architecture share a name or a file",
-        "Layers need unique names, and each file belongs to one layer. Rename the layer, or remove the file from one "
-        "of the two.",
-    ),
-    "E342": (
-        "a layer uses a file of a layer that it does not depend on",
-        "A layer can import only files that are made before it: each file in `uses` must belong to a layer that it "
-        "depends on, directly or through others. Add that layer to `depends_on`, or remove the file from `uses`.",
-    ),
-    "E343": (
-        "an accepted layer is missing",
-        "The last accepted architecture has this layer; without it, its code would be deleted. Keep the layer under "
-        "its name. To delete it, name it in the option `released` of the check.",
-    ),
-    "E344": (
-        "an accepted layer is of another kind",
-        "The kind selects the rules for the code of a layer, so it cannot change. Keep the kind, and add a new layer "
-        "for new code.",
-    ),
-    "E345": (
-        "an accepted layer lost a file",
-        "In the last accepted architecture this layer made the file; now another layer or none makes it, so imports "
-        "would break. Keep the file in its layer. To delete or move it, name its path in the option `released` of "
-        "the check.",
-    ),
-    "E346": (
-        "only the purpose of an accepted layer changed",
-        "Only the `purpose` of the layer differs from the last accepted architecture, so its code would be written "
-        "again without a reason. Keep the purpose word for word. For new work, change its slices of the intent, its "
-        "files or its constraints.",
-    ),
-}
-
 
 _NAME = "architecture_stability"
 _OPTIONS = FILE_OPTION | {"released": "List of the names of accepted layers that may change. Default: none."}
@@ -118,6 +77,7 @@ ARCHITECTURE_STABILITY = Check(
     _run,
     summary="The layers of an architecture depend only on earlier ones, no file has two, and accepted layers stay. For "
     "the template `layered_app`.",
+    codes=("E340", "E341", "E342", "E343", "E344", "E345", "E346"),
     options=_OPTIONS,
     example="""- check: architecture_stability
   with: {file: app/spec/architecture.json, released: [views]}

@@ -2,35 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, Codes
+from orch23.checks.check import Check, CheckInput
 from orch23.checks.check_options import PLAN_OPTIONS, OptionReader
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
 from orch23.model.paths import match_any, unsafe_reason
-
-CODES: Codes = {
-    "E330": (
-        "a plan has the wrong id",
-        "The `plan_id` is not the one that the option `plan_id` of the check `planner_tasks` requires (default: "
-        "`plan_0001`). Write that id, or change the option.",
-    ),
-    "E331": (
-        "the tasks of a plan are not numbered T1 to Tn",
-        "Tasks have the ids T1, T2 and so on, in the order of execution, without gaps or repetitions. Renumber them.",
-    ),
-    "E332": (
-        "a path is neither an existing file nor clearly a new one",
-        "A task names the files that it edits or makes. This path is not a plain relative path, is a directory, is "
-        "below a file, or differs from a project path only by case. Write an existing path exactly, or a new one.",
-    ),
-    "E333": (
-        "a task would change tests",
-        "Tasks may not change tests: `test_*.py`, `*_test.py`, `conftest.py`, and files in the option `tests` of the "
-        "check. Remove the path from `artifacts`.",
-    ),
-}
-
 
 _NAME = "planner_tasks"
 _TESTS = ("**/test_*.py", "**/*_test.py", "**/conftest.py")
@@ -102,6 +79,7 @@ PLANNER_TASKS = Check(
     1,
     _run,
     summary="A plan has small tasks with valid ids and paths. For the template `planner_coder_tester`.",
+    codes=("E330", "E331", "E332", "E333"),
     options=_OPTIONS,
     example="""- check: planner_tasks
   with: {plan_id: plan_0001, under: project}

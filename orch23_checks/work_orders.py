@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from orch23.checks.check import Check, CheckInput, Codes
+from orch23.checks.check import Check, CheckInput
 from orch23.checks.check_options import PLAN_OPTIONS, OptionReader
 from orch23.checks.schema_errors import schema_violations
 from orch23.model.diagnostic import Diagnostic
@@ -20,82 +20,6 @@ from orch23_checks.order_chain import (
     required_paths,
     with_verify_exempt,
 )
-
-CODES: Codes = {
-    "E000": (
-        "a manifest of work orders has the wrong form",
-        "The manifest must be one strict JSON object with a list `work_orders` of 1 to 99 orders, and optionally "
-        "`verify_contract` and `system_overview`. Other keys and duplicate keys are refused. Write the whole "
-        "manifest again.",
-    ),
-    "E001": (
-        "work orders are not numbered WO-01 to WO-NN",
-        "Work orders have the ids WO-01, WO-02 and so on, in the order of execution, without gaps or repetitions. "
-        "Renumber them.",
-    ),
-    "E003": (
-        "an acceptance command needs a shell",
-        "Acceptance commands run without a shell, so a pipe, a redirection, `&&`, `;`, `$NAME`, a backtick, a line "
-        "break or an assignment at the start would be plain text. Write one program with its arguments, quote "
-        "special characters that are text, or write several commands.",
-    ),
-    "E004": (
-        "a path of a work order is a glob",
-        "Paths in conditions, `allowed_files` and `context_files` name single files, so `*`, `?` and brackets are "
-        "refused. Name each file.",
-    ),
-    "E005": (
-        "a work order does not fit its schema",
-        "A value is missing, unknown or not valid in the schema `work_order.v1`; a path is not a plain relative "
-        "path; or `verify_exempt` does not follow from the contract. Change the value in the message.",
-    ),
-    "E006": (
-        "the code of `python -c` does not parse",
-        "An acceptance command passes invalid Python, or no code, to `python -c`. Correct the code, and check the "
-        "quotes around it.",
-    ),
-    "E007": (
-        "an acceptance command cannot be run",
-        "The command names no program, or it cannot be split into words: a quote is not closed, or nothing follows "
-        "an escape. Write a program with its arguments.",
-    ),
-    "E101": (
-        "a precondition of a work order cannot hold",
-        "Before a work order runs, only the files in the project listing and the postconditions of earlier orders "
-        "exist. Let an earlier order make the file, move the order, or remove the precondition.",
-    ),
-    "E102": (
-        "preconditions contradict each other",
-        "One order requires that the same path exists and that it is absent. Remove one of the two conditions.",
-    ),
-    "E103": (
-        "a work order promises a file it may not write",
-        "A postcondition names a path that is not in `allowed_files` of the same order. Add it there, or remove "
-        "the postcondition.",
-    ),
-    "E104": (
-        "a work order may write a file it does not promise",
-        "Each path of `allowed_files` needs a postcondition `file_exists` of the same order, so that later orders "
-        "can rely on it. Add the postcondition, or remove the path from the list.",
-    ),
-    "E105": (
-        "an acceptance command runs the whole verification",
-        "The script in the option `verify` runs automatically after every order that is not exempt. Remove the "
-        "command.",
-    ),
-    "E106": (
-        "the contract of the verification is never met",
-        "`verify_contract` requires a file that is missing after the last order, so the whole verification would "
-        "never run. Let an order make the file, or remove it from the contract.",
-    ),
-    "W101": (
-        "an acceptance command may lack a module or script",
-        "The command imports a module or runs a script that is neither in the standard library, in the project at "
-        "that point, nor in the option `installed` of the check. Let an earlier order make it, or add it to the "
-        "option.",
-    ),
-}
-
 
 _NAME = "work_orders"
 _OPTIONS = PLAN_OPTIONS | {
@@ -139,6 +63,22 @@ WORK_ORDERS = Check(
     _run,
     summary="A sequence of work orders can be carried out: each file exists when an order needs it. For the template "
     "`work_orders`.",
+    codes=(
+        "E000",
+        "E001",
+        "E003",
+        "E004",
+        "E005",
+        "E006",
+        "E007",
+        "E101",
+        "E102",
+        "E103",
+        "E104",
+        "E105",
+        "E106",
+        "W101",
+    ),
     options=_OPTIONS,
     example="""- check: work_orders
   with: {under: project, installed: [pytest]}

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 # Run as a file, so that `make` needs no package for it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from orch23.cli.catalogue import CODE_SECTIONS
+from orch23.cli.catalogue import code_sections
 from scripts.docs_pages import errors, expand, links, read_groups, title_of
 
 ROOT = Path(__file__).parents[1]
@@ -124,9 +124,9 @@ def diagram_text(diagram: str) -> str:
 def diagnostic_pages() -> Iterator[tuple[str, str]]:
     """Yield the page with all codes, and a page for each, so that each code has an address of its own."""
     index = ["# Diagnostics\n\n`orch23 help CODE` shows the same text in a terminal.\n"]
-    for title, tables in CODE_SECTIONS.items():
-        index.append(f"\n## {title[0].upper()}{title[1:]}\n\n| code | meaning |\n|---|---|\n")
-        for code, (name, text) in sorted(entry for table in tables for entry in table.items()):
+    for heading, codes in code_sections().items():
+        index.append(f"\n## {heading}\n\n| code | meaning |\n|---|---|\n")
+        for code, (name, text) in codes.items():
             index.append(f"| [{code}](diagnostics/{code}.md) | {name.replace('|', chr(92) + '|')} |\n")
             back = f"\nIn a terminal: `orch23 help {code}`. [All diagnostics](../diagnostics.md)\n"
             yield f"diagnostics/{code}.md", f"---\norphan: true\n---\n# {code}: {name}\n\n{text}\n{back}"

@@ -637,7 +637,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-08": (M(ORDERS, "    invalid = tuple(_manifest_errors(options.file, manifest))\n", "    invalid = ()\n"),),
     "S4-09": (M(ORDERS, '        expected = f"WO-{number + 1:02d}"', '        expected = f"WO-{number + 1}"'),),
-    "S4-10": (M("orch23_checks/work_orders.py", '"E003": (', '"E002": ('),),
+    "S4-10": (M("orch23_checks/work_orders.py", '"E003",', '"E002",'),),
     "S4-11": (M(COMMANDS, "    operators = shell_operators(command)\n", "    operators: tuple[str, ...] = ()\n"),),
     "S4-12": (M(ORDERS, '_GLOB = frozenset("*?[]")', '_GLOB = frozenset("*?")'),),
     "S4-13": (M(ORDERS, "        invalid = tuple(_schema_errors(label, order))\n", "        invalid = ()\n"),),
@@ -1093,7 +1093,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        *_limit_errors(step),",
         ),
     ),
-    "C29": (M("orch23_checks/work_orders.py", '"E003": (', '"E002": ('),),
+    "C29": (M("orch23_checks/work_orders.py", '"E003",', '"E002",'),),
     "C30": (
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
         M(

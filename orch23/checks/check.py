@@ -1,15 +1,11 @@
 """The interface of a check: a named, versioned function from a stage's files to diagnostics."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic, did_you_mean
 from orch23.model.digest import Json
-
-# Diagnostic codes: for each a title, and a paragraph that ends with what to do.
-Codes: TypeAlias = Mapping[str, tuple[str, str]]
 
 
 class CheckInput(Struct, frozen=True, kw_only=True):
@@ -31,7 +27,7 @@ class Check(Struct, frozen=True):
     """A validator. `revision` is part of a stage's key: raise it when the same outputs would get another result.
 
     `run` never raises: every error, of the outputs or of the options, is a diagnostic. The rest is documentation: what
-    the check requires, its options with their meaning, and a step of `verify` (YAML) that uses them.
+    the check requires, its options with their meaning, a step of `verify` (YAML) that uses them, and its own codes.
     """
 
     name: str
@@ -40,6 +36,7 @@ class Check(Struct, frozen=True):
     summary: str = ""
     options: Mapping[str, str] = {}
     example: str = ""
+    codes: tuple[str, ...] = ()
 
 
 def unknown_options(check: str, options: Mapping[str, Json], known: tuple[str, ...]) -> tuple[Diagnostic, ...]:

@@ -5,22 +5,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from orch23.checks.check import Check, CheckInput, Codes, exclusion, unknown_options, wrong_option
+from orch23.checks.check import Check, CheckInput, exclusion, unknown_options, wrong_option
 from orch23.checks.check_options import parse_json_output, text_items
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
-
-CODES: Codes = {
-    "E316": (
-        "a schema cannot be used",
-        "The file in the option `schema` is not a declared input, is not strict JSON or a schema of its draft, has "
-        "a pattern that RE2 does not support, or refers to another file. List the file in the `inputs` of the stage or "
-        "of `verify`, and keep all references within it.",
-    ),
-}
-
 
 if TYPE_CHECKING:
     from orch23.checks.schema_validator import SchemaValidator
@@ -60,6 +50,7 @@ JSON_SCHEMA = Check(
     2,
     _run,
     summary="Each JSON output is valid by a JSON schema.",
+    codes=("E316",),
     options=_OPTIONS,
     example="""- check: json_schema
   with: {schema: specs/plan.schema.json, files: [build/*.json]}

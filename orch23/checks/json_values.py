@@ -3,24 +3,10 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from orch23.checks.check import Check, CheckInput, Codes
+from orch23.checks.check import Check, CheckInput
 from orch23.checks.check_options import FILE_OPTION, OptionReader
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, json_builtin
-
-CODES: Codes = {
-    "E334": (
-        "a key does not have its required value",
-        "The option `values` of the check `json_values` lists required values. Write the value in the message, or "
-        "correct the option.",
-    ),
-    "E335": (
-        "the keys of an object are in another order",
-        "The option `order` of the check `json_values` lists all keys of an object in order. Write exactly these "
-        "keys, or correct the option.",
-    ),
-}
-
 
 _NAME = "json_values"
 _OPTIONS = FILE_OPTION | {
@@ -50,6 +36,7 @@ JSON_VALUES = Check(
     1,
     _run,
     summary="A JSON object has required values, and its keys are in a required order.",
+    codes=("E334", "E335"),
     options=_OPTIONS,
     example="""- check: json_values
   with: {file: build/report.json, values: {passed: true}, order: [passed, report]}

@@ -2,21 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, Codes
+from orch23.checks.check import Check, CheckInput
 from orch23.checks.check_options import FILE_OPTION, OptionReader
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
-
-CODES: Codes = {
-    "E317": (
-        "a list does not have one entry for each input",
-        "The check `one_per_input` requires a list with one entry for each input file, in the order of the inputs, "
-        "with the path in the field that the option `field` names. The hint lists the expected paths. Write the list "
-        "again with these paths.",
-    ),
-}
-
 
 _NAME = "one_per_input"
 _OPTIONS = FILE_OPTION | {
@@ -55,6 +45,7 @@ ONE_PER_INPUT = Check(
     1,
     _run,
     summary="A list in a JSON output has one entry for each input file, in order.",
+    codes=("E317",),
     options=_OPTIONS,
     example="""- check: one_per_input
   with: {list: history, field: source, inputs: [specs/request.md, specs/feedback/]}

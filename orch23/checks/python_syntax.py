@@ -3,25 +3,11 @@
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
+from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
 from orch23.checks.check_options import byte_location, text_items
 from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names
 from orch23.model.digest import Json
 from orch23.model.python_source import parse_python
-
-CODES: Codes = {
-    "E311": (
-        "a Python file does not parse",
-        "The file is not valid Python for the version that runs orch23. The location is that of the first error. A "
-        "model gets the message in its next attempt; correct the line if you wrote the file.",
-    ),
-    "E312": (
-        "a Python file lacks a required name",
-        "The option `defines` of the check `python_syntax` lists names that a file must define at its top level: "
-        "functions, classes, variables or imports. Add the name to the file, or remove it from the list.",
-    ),
-}
-
 
 _NAME = "python_syntax"
 _OPTIONS = {"defines": "Mapping of a path to the names that the file must define at its top level."}
@@ -61,6 +47,7 @@ PYTHON_SYNTAX = Check(
     1,
     _run,
     summary="Each `.py` output parses, and defines the required names.",
+    codes=("E311", "E312"),
     options=_OPTIONS,
     example="""- check: python_syntax
   with: {defines: {src/app.py: [main, Config]}}

@@ -1,34 +1,10 @@
-"""Registry of checks by name, and the diagnostic codes that they share."""
+"""Registry of checks by name."""
 
 from functools import cache
 from typing import Final
 
-from orch23.checks.check import Check, Codes
+from orch23.checks.check import Check
 from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
-
-SHARED_CODES: Codes = {
-    "E310": (
-        "a check has no file to check",
-        "The stage's outputs have no file that this check validates. The severity is warning if the check names no "
-        "files. Add such an output, correct the options of the check, or remove the check.",
-    ),
-    "E313": (
-        "an output is not strict JSON",
-        "The file is not one JSON document in UTF-8: it has a duplicate key, a NaN, text around the document, a code "
-        "fence or a syntax error. Write only JSON.",
-    ),
-    "E314": (
-        "an output does not fit its schema",
-        "The file is JSON, but not valid for the schema. Every invalid value is listed with its JSON pointer, as in "
-        "`plan.json#/tasks/0/id`. Change the value, or the schema.",
-    ),
-    "E315": (
-        "an option of a check is wrong",
-        "`with:` has an unknown option or one of the wrong type, or a required option is missing. Correct the option "
-        "in the message; the hint lists the options of the check.",
-    ),
-}
-
 
 # The entry points of plugins that are checks.
 CHECK_GROUP: Final = "orch23.checks"
@@ -53,18 +29,6 @@ def _load(name: str) -> Check:
 
 
 CHECKS = LazyMapping(_PLACES, _load)
-
-
-def check_codes() -> Codes:
-    """Return the codes of all checks. It imports all of them."""
-    own: list[Codes] = [load_object(f"{module}:CODES") for module in _PLACES.values()]
-    return {code: text for table in (SHARED_CODES, *own) for code, text in table.items()}
-
-
-def own_codes(name: str) -> Codes:
-    """Return the codes that only this check reports."""
-    codes: Codes = load_object(f"{_PLACES[name]}:CODES")
-    return codes
 
 
 @cache

@@ -56,7 +56,7 @@ def unknown_exit_code_prefixes(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
     """Return a warning for each prefix in `exit_codes` that no diagnostic code has."""
     if not pipeline.exit_codes:
         return ()
-    from orch23.cli.catalogue import diagnostic_codes  # noqa: PLC0415 - imports the tables of all packages
+    from orch23.cli.catalogue import diagnostic_codes  # noqa: PLC0415 - only for this key
 
     known = diagnostic_codes()
     return tuple(
@@ -68,7 +68,7 @@ def unknown_exit_code_prefixes(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
             severity=Severity.WARNING,
         )
         for prefix in pipeline.exit_codes
-        if not any(code.startswith(prefix) for code in known)
+        if known and not any(code.startswith(prefix) for code in known)
     )
 
 

@@ -9,7 +9,8 @@ from typing import Final
 import click
 from msgspec import NODEFAULT, UNSET, Struct, inspect, to_builtins
 
-from orch23.checks.registry import CHECKS, own_codes
+from orch23.checks.registry import CHECKS
+from orch23.cli.catalogue import diagnostic_codes
 from orch23.cli.filter_reference import BLOCK_FILTERS, FILTERS, FUNCTIONS
 from orch23.cli.group import PROGRAM_NAME, orch23
 from orch23.model.event import EVENT_KINDS
@@ -236,6 +237,6 @@ def checks_page() -> str:
         )
         parts.append("\n| option | meaning |\n|---|---|\n")
         parts += [f"| `{option}` | {_cell(meaning)} |\n" for option, meaning in check.options.items()]
-        codes = "".join(f"- {code}: {title}\n" for code, (title, _) in own_codes(name).items())
+        codes = "".join(f"- {code}: {diagnostic_codes()[code][0]}\n" for code in check.codes)
         parts.append(f"\nErrors of its own:\n{codes}")
     return "".join(parts)

@@ -67,10 +67,10 @@ class Step:
     """The work of a stage. `kind` is its key in the language.
 
     `language` is the place of its `model.language.Language`, `run` of its `engine.attempt.Run`, `show` of a function
-    that describes it in one line, `codes` of its diagnostics, if it has any. `author_keys` are fields that name a file
-    of the author which the step itself reads, `output_keys` fields that name an output. `renders` is the field that
-    names a template to render: its text is part of the key. With `is_cheap` the step takes so little time that a
-    crash may lose its result. `asks_model` is only for `LLMStep` and its subclasses.
+    that describes it in one line. `author_keys` are fields that name a file of the author which the step itself
+    reads, `output_keys` fields that name an output. `renders` is the field that names a template to render: its text
+    is part of the key. With `is_cheap` the step takes so little time that a crash may lose its result. `asks_model`
+    is only for `LLMStep` and its subclasses.
     """
 
     __slots__ = ()
@@ -82,7 +82,6 @@ class Step:
     author_keys: ClassVar[tuple[str, ...]] = ()
     output_keys: ClassVar[tuple[str, ...]] = ()
     renders: ClassVar[str] = ""
-    codes: ClassVar[str] = ""
     asks_model: ClassVar[bool] = False
     starts_processes: ClassVar[bool] = False
     # A sync after each result takes longer than a cheap step, so such results are committed in groups (ADR 16).

@@ -55,11 +55,6 @@ def decode_step(form: Any, value: Any) -> Any:
     return convert(value, kind)
 
 
-def step_codes() -> Mapping[str, tuple[str, str]]:
-    """Return the diagnostics of all step kinds. Loads them all."""
-    return {code: texts for kind in _OWN.values() if kind.codes for code, texts in load_object(kind.codes).items()}
-
-
 def _fault(found: object, name: str) -> str:
     """Return why a plugin's class cannot be a step kind; an empty text if it can."""
     if not (isinstance(found, type) and issubclass(found, Step) and issubclass(found, Struct)):

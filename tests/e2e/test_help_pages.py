@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -21,8 +22,8 @@ NAMED = re.compile(r"`orch23 help ([\w/-]+)`")
 
 
 def strings() -> list[tuple[str, str]]:
-    """Give the texts of all modules that are installed, without docstrings."""
-    found = []
+    """Give the texts of all modules that are installed, without docstrings, and those of all codes."""
+    found = [(code, text) for code, (_, text) in diagnostic_codes().items()]
     for path in [*(ROOT / "orch23").rglob("*.py"), *(ROOT / "orch23_checks").rglob("*.py")]:
         tree = ast.parse(path.read_text())
         owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -77,11 +78,23 @@ def test_the_wheel_has_the_pages_for_users_and_shows_them_from_anywhere(tmp_path
     }
     assert installed == {f"orch23/{page}" for page in pages} | {"orch23/docs/navigation.toml"}
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "installed"), "HOME": str(tmp_path)}
-    command = [sys.executable, "-P", "-c", "from orch23.entry import run; run()", "help"]
+    command = [sys.executable, "-P", "-c", "from orch23.entry import run; run()"]
     for topic, first in (
         ("secrets", "# Secrets\n"),
         ("E802", "E802: unknown key\n"),
         ("docs/templates", "# Templates\n"),
     ):
-        done = subprocess.run([*command, topic], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [*command, "help", topic], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+        )
         assert done.stdout.startswith(first)
+    shutil.rmtree(tmp_path / "installed/orch23/docs")
+    (tmp_path / "pipeline.yaml").write_text("version: 1\nexit_codes: {E8: 9}\nstages: {a: {shell: 'true'}}\n")
+    for arguments, code, said in (
+        (("help", "E802"), 66, "the pages of orch23 are missing: install orch23 again"),
+        (("validate",), 0, ""),
+    ):
+        gone = subprocess.run(
+            [*command, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert (gone.returncode, said in gone.stderr, "W803" in gone.stderr) == (code, True, False), gone.stderr

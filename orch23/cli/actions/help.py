@@ -59,6 +59,8 @@ def _explain(console: Console, topic: str) -> None:
 
 def _hint(topic: str, codes: Collection[str]) -> str:
     """Return a hint for an unknown topic: the nearest command or codes."""
+    if not page_names():
+        return "the pages of orch23 are missing: install orch23 again"
     for name in () if any(map(str.isdigit, topic)) else nearest_names(topic, COMMAND_NAMES):
         return f"did you mean `orch23 help {name}`?"
     for name in () if any(map(str.isdigit, topic)) else nearest_names(topic, page_names()):

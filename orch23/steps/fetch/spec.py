@@ -30,7 +30,6 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     language: ClassVar[str] = "orch23.steps.fetch.language:FETCH_LANGUAGE"
     run: ClassVar[str] = "orch23.steps.fetch.run:FETCH_RUNNER"
     show: ClassVar[str] = "orch23.steps.fetch.show:show_fetch"
-    codes: ClassVar[str] = "orch23.steps.fetch.show:FETCH_CODES"
 
     sha256: str
     url: str = ""

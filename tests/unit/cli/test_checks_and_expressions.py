@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from orch23.checks.check import CheckInput
-from orch23.checks.registry import CHECKS, own_codes
+from orch23.checks.registry import CHECKS
 from orch23.cli.filter_reference import BLOCK_FILTERS, FILTERS, FUNCTIONS
 from orch23.cli.reference_pages import checks_page, expressions_page
 from orch23.load.pipeline import load_pipeline
@@ -43,7 +43,7 @@ def test_a_check_describes_exactly_the_options_that_it_accepts(name: str) -> Non
     (hint,) = (one.hint for one in found if one.code == "E315" and "no_such_option" in one.message)
     assert tuple(re.findall(r"`(\w+)`", hint or "")) == tuple(check.options)
     assert check.summary
-    assert own_codes(name)
+    assert check.codes
 
 
 @pytest.mark.parametrize("name", CHECKS)

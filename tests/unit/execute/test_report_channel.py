@@ -8,7 +8,6 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.execute.codes import EXECUTE_CODES
 from orch23.execute.pytest_report import ReportChannel, report_variables, verified_lines
 
 KEY = b"k" * 32
@@ -70,10 +69,3 @@ def test_an_unused_channel_has_no_report() -> None:
     started = ReportChannel()
     started.start()
     assert started.finish() is None
-
-
-def test_every_code_has_a_title_and_a_way_out() -> None:
-    for code, (title, text) in EXECUTE_CODES.items():
-        assert code[0] == "E"
-        assert title
-        assert text.endswith(".")

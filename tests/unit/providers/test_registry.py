@@ -165,9 +165,3 @@ def test_other_providers_parameters_do_not_depend_on_the_attempt(name: str) -> N
         one, CallContext(STEPS[name], "code@x", 4)
     )
     assert registry.request_parameters(one, CallContext(STEPS[name], "code", 1)) == registry.parameters_of(STEPS[name])
-
-
-def test_every_code_is_explained() -> None:
-    named = {value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)}
-    assert named == set(codes.PROVIDER_CODES)
-    assert all(title and len(text) > 60 for title, text in codes.PROVIDER_CODES.values())
