@@ -23,7 +23,7 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.store.access import ForeignStoreError, move_store_aside
-from orch23.store.safe_files import PRIVATE_FILE_MODE, open_file, read_and_close, replace_file
+from orch23.store.safe_files import PRIVATE_FILE_MODE, read_file, replace_file
 
 _MAX_BYTES = 1_048_576
 
@@ -138,11 +138,10 @@ def _sources(error: Orch23Error, root: Path) -> dict[str, str]:
         for file in {location.file for location in locations if location is not None} - found.keys():
             # The file may be removed, a link or huge: then the message is shown without an excerpt.
             try:
-                descriptor = open_file(root, file)
-                data = b"" if descriptor is None else read_and_close(descriptor, _MAX_BYTES + 1)
+                data = read_file(root, file, _MAX_BYTES + 1)
             except (OSError, SafetyError):
                 continue
-            if descriptor is not None and len(data) <= _MAX_BYTES:
+            if data is not None and len(data) <= _MAX_BYTES:
                 found[file] = data.decode("utf-8", errors="replace")
     return found
 

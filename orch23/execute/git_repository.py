@@ -38,8 +38,6 @@ class GitRepository:
         self.root, self._home, self._lock_file = root, home, lock
         self._converted: dict[Path, frozenset[bytes]] = {}
         self.was_used = False
-        self._git: list[str] | None = None
-        self._is_known = False
         self._process: subprocess.Popen[bytes] | None = None
         self._end: weakref.finalize[..., GitRepository] | None = None
         self._lock = threading.Lock()
@@ -154,14 +152,15 @@ class GitRepository:
 
     def _command(self) -> list[str] | None:
         """Return the command of git for this project, or None if it has no repository or git."""
+        self.was_used = True
+        return self._git
+
+    @cached_property
+    def _git(self) -> list[str] | None:
         from orch23.execute.git_revision import git_command, run_git  # noqa: PLC0415 - likewise
 
-        self.was_used = True
-        if not self._is_known:
-            self._is_known = True
-            git = git_command(self.root)
-            self._git = git if git is not None and run_git(git, "rev-parse", "--show-prefix") is not None else None
-        return self._git
+        git = git_command(self.root)
+        return git if git is not None and run_git(git, "rev-parse", "--show-prefix") is not None else None
 
 
 def _converted_files(folder: Path, home: str) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from _blake2 import blake2b
 from orch23.snapshot.signatures import sha256_hex, signature
 from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot, parse_facts, parse_snapshot
 from orch23.snapshot.store_registry import STORE_FOLDER as STORE
-from orch23.snapshot.store_registry import is_trusted, sealing_key
+from orch23.snapshot.store_registry import bytes_of, is_trusted, sealing_key
 
 TYPE_CHECKING = False  # see stat_snapshot
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _read(identity: str, stream: "TextIO") -> StatSnapshot | None:
     # A link would lead out of the project: the full program reports it.
     if key is None or any(map(os.path.islink, (STORE, SNAPSHOT_FOLDER, LOG_FOLDER))):
         return None
-    snapshot = parse_snapshot(_bytes_of(snapshot_path(identity)), key)
+    snapshot = parse_snapshot(bytes_of(snapshot_path(identity)), key)
     if snapshot is None or snapshot.environ != environment_digests(os.environ):
         return None
     # The name of the file is a checksum, which two commands can share.
@@ -324,18 +324,9 @@ def remove_snapshots(root: str, pipeline: str) -> None:
         return
     key = sealing_key(f"{root}/{STORE}")
     for name in names:
-        facts = None if key is None else parse_facts(_bytes_of(f"{folder}/{name}"), key)
+        facts = None if key is None else parse_facts(bytes_of(f"{folder}/{name}"), key)
         if facts is None or facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
-
-
-def _bytes_of(path: str) -> bytes:
-    """Return the bytes of a file; none if it cannot be read. A link is not followed, and a pipe is not waited for."""
-    try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            return file.read() or b""
-    except OSError:
-        return b""
 
 
 def _write_journal(snapshot: StatSnapshot) -> None:

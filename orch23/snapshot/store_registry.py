@@ -16,7 +16,6 @@ _ID_BYTES = 32
 _KEY_DIGITS = 64
 _MAX_BYTES = 1 << 14
 _DIGITS = frozenset(b"0123456789abcdef")
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def is_trusted(store: str) -> bool:
@@ -37,10 +36,11 @@ def registration(store: str) -> tuple[bytes, str] | None:
     try:
         status = os.lstat(store)
         found = store_id(store)
-        if found is None or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            return None
-        data = _read(f"{registered_stores()}/{found}")
     except OSError:
+        return None
+    if found is None or not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return None
+    if not (data := bytes_of(f"{registered_stores()}/{found}", _MAX_BYTES)):
         return None
     head, _, path = data.partition(b"\n")
     if len(head) == _KEY_DIGITS and _DIGITS.issuperset(head):
@@ -66,20 +66,18 @@ def sealing_key(store: str) -> bytes | None:
 
 def store_id(store: str) -> str | None:
     """Return the id of a store; None if it has no id, or one that this program would not write."""
-    try:
-        data = _read(f"{store}/{ID_FILE}")
-    except OSError:
-        return None
+    data = bytes_of(f"{store}/{ID_FILE}", _MAX_BYTES)
     digits, end = data[:_ID_BYTES], data[_ID_BYTES:]
     return digits.decode() if end == b"\n" and len(digits) == _ID_BYTES and _DIGITS.issuperset(digits) else None
 
 
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, _READ)
+def bytes_of(path: str, max_bytes: int = -1) -> bytes:
+    """Return the bytes of a file; none if it cannot be read. A link is not followed, and a pipe is not waited for."""
     try:
-        return os.read(descriptor, _MAX_BYTES)
-    finally:
-        os.close(descriptor)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            return file.read(max_bytes) or b""
+    except OSError:
+        return b""
 
 
 def registered_stores() -> str:

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import stat
 from collections.abc import Iterator
 from enum import Enum
 from itertools import count
@@ -328,12 +327,11 @@ def remove_wrong_types(store: Path, *, whole: bool = True) -> list[str]:
 
 
 def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
-    for name in _FILES:
-        if _is_other(store / name):
-            yield store / name, "file"
-    for name in _FOLDERS:
-        if os.path.lexists(store / name) and not (store / name).is_dir():
-            yield store / name, "folder"
+    for entry in _entries(store):
+        if entry.name in _FILES and not entry.is_file(follow_symlinks=False):
+            yield store / entry.name, "file"
+        elif entry.name in _FOLDERS and not entry.is_dir():
+            yield store / entry.name, "folder"
     for name in _GROUPED if whole else ():
         yield from _wrong_types_in_groups(store / name)
 
@@ -350,12 +348,5 @@ def _wrong_types_in_groups(part: Path) -> Iterator[tuple[Path, str]]:
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        return list(entries)
+        return sorted(entries, key=lambda entry: entry.name)
     return []
-
-
-def _is_other(path: Path) -> bool:
-    try:
-        return not stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:
-        return False

@@ -28,6 +28,7 @@ from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
     StagedFiles,
+    list_folder,
     make_folder,
     open_directory,
     read_file,
@@ -225,10 +226,8 @@ class Exchanges:
 
     def original_files(self) -> tuple[ExchangeFile, ...]:
         """Return the files of original bytes in the local store, without reading them."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            paths = (self._folder / "originals").iterdir()
-            return tuple(_seen(sorted(path for path in paths if _SHA256.fullmatch(path.name))))
-        return ()
+        paths = list_folder(self._folder / "originals")
+        return tuple(_seen(path for path in paths if _SHA256.fullmatch(path.name)))
 
     def set_damaged_aside(self) -> None:
         """Read the whole local store, and rename damaged files to `*.damaged`; they are reported in `damaged`.
@@ -410,15 +409,11 @@ def _checked(name: str) -> str:
 
 
 def _folders(folder: Path) -> list[Path]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "originals")
-    return []
+    return [path for path in list_folder(folder) if path.is_dir() and path.name != "originals"]
 
 
 def _files(folder: Path) -> list[Path]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(path for path in folder.iterdir() if path.suffix == ".json" and _NAME.fullmatch(path.stem))
-    return []
+    return [path for path in list_folder(folder) if path.suffix == ".json" and _NAME.fullmatch(path.stem)]
 
 
 def _seen(paths: Iterable[Path]) -> Iterator[ExchangeFile]:

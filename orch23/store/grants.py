@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from orch23.model.digest import canonical_json
 from orch23.model.parsing import from_struct, parse_stored, to_struct
 from orch23.model.step import Grant
-from orch23.store.safe_files import PRIVATE_FILE_MODE, closing, open_regular, read_and_close, try_unlink, write_atomic
+from orch23.store.safe_files import PRIVATE_FILE_MODE, read_own, try_unlink, write_atomic
 
 _MAX_BYTES = 1 << 20
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -54,7 +54,7 @@ class Grants(Struct, frozen=True):
 
     def read(self) -> frozenset[Grant]:
         """Return all grants; none from a damaged file."""
-        data = None if self.path is None else _own_bytes(self.path)
+        data = None if self.path is None else read_own(self.path, _OTHERS_MAY_WRITE, _MAX_BYTES)
         if data is None:
             return frozenset()
         try:
@@ -94,16 +94,3 @@ def grants_of(root: Path, environ: Mapping[str, str]) -> Grants:
     if state is None or state.resolve().is_relative_to(project):
         return Grants(None)
     return Grants(state / "grants" / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.json")
-
-
-def _own_bytes(path: Path) -> bytes | None:
-    try:
-        descriptor = open_regular(path)
-    except OSError:
-        return None
-    if descriptor is None:
-        return None
-    with closing(descriptor):
-        found = os.fstat(descriptor)
-        is_own = found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_MAY_WRITE
-        return read_and_close(os.dup(descriptor), _MAX_BYTES) if is_own else None

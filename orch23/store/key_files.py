@@ -1,6 +1,5 @@
 """Store private keys in the user's configuration directory, which only the user can read."""
 
-import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -15,8 +14,7 @@ from orch23.store.safe_files import (
     closing,
     make_folder,
     open_own,
-    open_regular,
-    read_and_close,
+    read_own,
     sync,
     sync_folder,
     try_unlink,
@@ -82,13 +80,7 @@ def read_key_file(path: Path) -> bytes:
     if not os.path.lexists(path):
         hint = "create a key with `orch23 cache key new NAME`"
         raise ConfigurationError(Diagnostic(E_KEY, f"the private key {path} does not exist", hint=hint))
-    descriptor = None
-    with contextlib.suppress(OSError):
-        descriptor = open_regular(path)
-    if descriptor is not None:
-        with closing(descriptor):
-            found = os.fstat(descriptor)
-            if found.st_uid == os.geteuid() and not found.st_mode & _OTHERS:
-                return read_and_close(os.dup(descriptor), _MAX_BYTES)
+    if (data := read_own(path, _OTHERS, _MAX_BYTES)) is not None:
+        return data
     message = f"the private key {path} is not a file that only you can read"
     raise ConfigurationError(Diagnostic(E_KEY, message, hint=f"make it yours, and run `chmod 600 {path}`"))

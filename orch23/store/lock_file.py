@@ -51,12 +51,17 @@ def find_lock_files(root: Path, mark: bytes = b"") -> tuple[set[Path], set[str]]
         path = root / name
         if path.suffix == ".lock" and LOCK_MARK in _head(path):
             locks.add(path)
-            pipelines |= {p.relative_to(root).as_posix() for s in _SUFFIXES if (p := path.with_suffix(s)).is_file()}
+            pipelines |= {one.relative_to(root).as_posix() for one in pipelines_of(path)}
         elif path.suffix == ".lock" or not (path.parent in usual or (mark and mark in _head(path, whole=True))):
             continue
         elif _is_pipeline(path):
             pipelines.add(path.relative_to(root).as_posix())
     return locks, pipelines
+
+
+def pipelines_of(lock: Path) -> list[Path]:
+    """Return the pipelines beside a lock file that it may be of."""
+    return [path for suffix in _SUFFIXES if (path := lock.with_suffix(suffix)).is_file()]
 
 
 def is_lock_of_pipeline(root: Path, path: str) -> bool:

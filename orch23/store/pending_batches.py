@@ -14,7 +14,7 @@ from orch23.model.event import BatchWaiting
 from orch23.model.llm import Message, Request
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.prompt_cache import CachePolicy
-from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
+from orch23.store.safe_files import PRIVATE_FILE_MODE, list_folder, read_regular, try_unlink, write_atomic
 from orch23.store.store_key import TRUSTED, StoreKey
 
 MOST_NAMES = 8
@@ -128,10 +128,7 @@ class PendingBatches(Struct, frozen=True):
 
     def of_pipeline(self, pipeline: str) -> tuple[PendingBatch, ...]:
         """Return the batches of a pipeline, oldest first."""
-        try:
-            paths = sorted(path for path in self.folder.iterdir() if path.suffix == ".json")
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
+        paths = (path for path in list_folder(self.folder) if path.suffix == ".json")
         found = [one for one in map(self._read, paths) if one is not None and one.pipeline == pipeline]
         return tuple(sorted(found, key=lambda one: (one.created_s, one.label)))
 

@@ -42,12 +42,11 @@ from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
     closing,
-    is_temp,
-    open_directory,
     open_file,
     read_regular,
     split_path,
     sweep_temps,
+    sweep_temps_below,
     sync_filesystem,
     try_unlink,
     unsafe_path_error,
@@ -153,9 +152,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         build follows a complete one, so it skips the 100,000 files that a store may have (`whole=False`).
         """
         self.repaired.extend(remove_wrong_types(self.folder, whole=whole))
-        if (self.folder / "VERSION").exists() and not _has_version(self.folder / "VERSION"):
-            self.repaired.append("VERSION: was damaged")
-        if not _has_version(self.folder / "VERSION"):
+        if (version := read_regular(self.folder / "VERSION")) != STORE_VERSION:
+            self.repaired.extend([] if version is None else ["VERSION: was damaged"])
             write_atomic(self.folder / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
             write_atomic(self.folder / "VERSION", STORE_VERSION, mode=PRIVATE_FILE_MODE)
         for folder in (self.folder, self.logs):
@@ -181,10 +179,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         with contextlib.suppress(ValueError):
             for folder in to_struct(decode_with_checksum(read_regular(self.folder / _WRITING_INTO) or b""), list[str]):
                 with contextlib.suppress(OSError, SafetyError):
-                    names, _ = split_path(f"{folder}/any" if folder else "any")
-                    with open_directory(self.root, names) as place:
-                        for name in filter(is_temp, os.listdir(place)):
-                            os.unlink(name, dir_fd=place)
+                    sweep_temps_below(self.root, split_path(f"{folder}/any" if folder else "any")[0])
         try_unlink(self.folder / _WRITING_INTO)
 
     def save_index(
@@ -313,10 +308,6 @@ def _make_private(folder: Path) -> None:
         # It does not exist yet, or belongs to another user.
         if stat.S_IMODE(folder.stat().st_mode) & ~PRIVATE_FOLDER_MODE:
             folder.chmod(PRIVATE_FOLDER_MODE)
-
-
-def _has_version(path: Path) -> bool:
-    return read_regular(path) == STORE_VERSION
 
 
 def _check_version(path: Path) -> None:

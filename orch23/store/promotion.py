@@ -25,12 +25,12 @@ from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     DirectoryCache,
     closing,
-    is_temp,
     make_directories,
     open_directory,
     open_regular,
     read_regular,
     split_path,
+    sweep_temps_below,
     sync_filesystem,
     temp_name,
     write_atomic,
@@ -170,7 +170,8 @@ class Promoter:
         new = {path: entry for path, entry in new.items() if path not in refused}
         self._check_parents(new)
         with self._lock:
-            self._sweep(new)
+            for names in sorted({split_path(path)[0] for path in new}):
+                sweep_temps_below(self._root, names)
             lost = [path for path, entry in new.items() if entry is not None and not self._readable(entry.digest)]
             self.damaged += [f"{path}: the promoted bytes are lost; the stage will create them again" for path in lost]
             return self._apply({path: entry for path, entry in new.items() if path not in lost}, old)
@@ -306,17 +307,6 @@ class Promoter:
         with closing(descriptor):
             mode = os.fstat(descriptor).st_mode
             return FileEntry(self._digest_of(path, descriptor), executable=bool(mode & stat.S_IXUSR))
-
-    def _sweep(self, new: FileEntries) -> None:
-        """Delete the temporary files that a killed promotion left beside its files."""
-        for names in sorted({split_path(path)[0] for path in new}):
-            with (
-                contextlib.suppress(FileNotFoundError, NotADirectoryError),
-                open_directory(self._root, names) as parent,
-            ):
-                for name in os.listdir(parent):
-                    if is_temp(name):
-                        os.unlink(name, dir_fd=parent)
 
 
 def refused_path_errors(refused: Mapping[str, str]) -> tuple[Diagnostic, ...]:

@@ -30,6 +30,7 @@ from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
     check_no_link,
     closing,
+    list_folder,
     make_folder,
     make_subfolder,
     open_own,
@@ -362,14 +363,10 @@ class Records:
         return self.folder / key[:2] / key
 
     def _files(self) -> Iterator[tuple[str, bytes]]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for group in sorted(self.folder.iterdir()):
-                if group.is_symlink() or not group.is_dir():
-                    continue
-                for path in sorted(group.iterdir()):
-                    data = read_regular(path)
-                    if data is not None:
-                        yield path.name, data
+        for group in list_folder(self.folder):
+            for path in () if group.is_symlink() else list_folder(group):
+                if (data := read_regular(path)) is not None:
+                    yield path.name, data
 
     def _read_file(self, key: str, data: bytes, files: dict[str, RecordFile]) -> RecordFile:
         file = files[key] = RecordFile.parse(key, data, self._store_key)

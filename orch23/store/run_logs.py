@@ -1,5 +1,6 @@
 """Write and read the logs of runs: the journal of events, and the files of each attempt."""
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -35,6 +36,7 @@ from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
     check_no_link,
     closing,
+    list_folder,
     make_folder,
     make_subfolder,
     open_file,
@@ -287,12 +289,10 @@ def journal_paths(logs: Path) -> list[Path]:
         SafetyError: the folder is a link.
 
     """
-    try:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         check_no_link(logs)
-        names = (path for path in logs.iterdir() if path.suffix == ".jsonl" and is_run_file(LOGS_FOLDER, path.name))
-        paths = [path for path in names if path.is_file() and not path.is_symlink()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    names = (path for path in list_folder(logs) if path.suffix == ".jsonl" and is_run_file(LOGS_FOLDER, path.name))
+    paths = [path for path in names if path.is_file() and not path.is_symlink()]
     seconds = Counter(_second(path) for path in paths)
     return sorted(paths, key=lambda path: _age(path, shared=seconds[_second(path)] > 1), reverse=True)
 
@@ -409,17 +409,11 @@ class AttemptFiles(Struct, frozen=True):
         Links below the folder of all runs are not followed, and other files than regular ones are not read.
         """
         path = (self.attempt_folder(stage, attempt) / name).relative_to(self.folder.parent).as_posix()
-        try:
-            descriptor = open_file(self.folder.parent, path)
-        except (OSError, SafetyError):
-            return None
-        if descriptor is None:
-            return None
-        size = os.fstat(descriptor).st_size
-        try:
-            return read_and_close(descriptor, max_bytes), size
-        except OSError:
-            return None
+        with contextlib.suppress(OSError, SafetyError):
+            if (descriptor := open_file(self.folder.parent, path)) is not None:
+                size = os.fstat(descriptor).st_size
+                return read_and_close(descriptor, max_bytes), size
+        return None
 
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write a file of an attempt; an earlier one of that name is replaced."""

@@ -106,6 +106,20 @@ def sweep_temps(folder: Path) -> None:
                 try_unlink(entry.path)
 
 
+def sweep_temps_below(root: Path, names: Sequence[str]) -> None:
+    """Delete such files in a directory below the root, if there is one. Raises SafetyError as `open_directory`."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), open_directory(root, names) as parent:
+        for name in filter(is_temp, os.listdir(parent)):
+            os.unlink(name, dir_fd=parent)
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """Return the sorted paths of the entries of a folder; none if there is no such folder."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(folder.iterdir())
+    return []
+
+
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write all of the bytes: one `write` may take fewer, as on a disk that is nearly full."""
     view = memoryview(data)
@@ -331,13 +345,7 @@ class StagedFiles(contextlib.AbstractContextManager["StagedFiles"]):
     def add(self, path: str, data: bytes, mode: int) -> None:
         """Write the new bytes of a file under a temporary name. Raises what `replace_file` raises."""
         names, _ = split_path(path)
-        # Most directories exist.
-        with contextlib.suppress(FileNotFoundError):
-            return self._write(path, names, data, mode)
-        make_directories(self._root, names)
-        return self._write(path, names, data, mode)
-
-    def _write(self, path: str, names: Sequence[str], data: bytes, mode: int) -> None:
+        make_directories(self._root, names, folder_mode(mode))
         with open_directory(self._root, names) as parent:
             descriptor, temp = open_temp(self._scratch, mode, parent)
             self._temps.append((path, temp))
@@ -409,6 +417,15 @@ def read_regular(path: Path, max_bytes: int = -1) -> bytes | None:
     """Return the bytes of a regular file, or the first `max_bytes`; None if there is none, or a folder or a pipe."""
     descriptor = open_regular(path)
     return None if descriptor is None else read_and_close(descriptor, max_bytes)
+
+
+def read_own(path: Path, others: int, max_bytes: int) -> bytes | None:
+    """Return the first bytes of a regular file of this user; None if others have one of the rights `others` to it."""
+    with contextlib.suppress(OSError), open_stream(path) as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid == os.geteuid() and not status.st_mode & others:
+            return file.read(max_bytes)
+    return None
 
 
 def read_and_close(descriptor: int, max_bytes: int = -1) -> bytes:
