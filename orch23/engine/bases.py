@@ -49,9 +49,7 @@ class Bases(Struct, frozen=True):
             return None
         on_disk = state.store.workspace.entry
         for record in state.store.records.labelled(name):
-            # A record that `reset` retained also counts as failed, but has no `action_format`.
-            kept = record.failed and "action_format" in record.manifest
-            if kept and record.outputs and all(on_disk(p) == e for p, e in record.outputs.items()):
+            if record.is_kept_failure and record.outputs and all(on_disk(p) == e for p, e in record.outputs.items()):
                 return record
         return None
 
@@ -193,10 +191,7 @@ def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> boo
     if records := makers.get(text, ()):
         return any(path in record.accepted for record in records)
     every = itertools.chain.from_iterable(makers.values())
-    starts = (
-        start for r in every for start in (r.originals.get(path), r.bases[path].start if path in r.bases else None)
-    )
-    return any(start is not None and str(start) == text for start in starts)
+    return any(one == path and start is not None and str(start) == text for r in every for one, start in r.starts)
 
 
 def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record) -> bool:

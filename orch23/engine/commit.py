@@ -215,15 +215,9 @@ class Committer(Struct, dict=True):
         `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
         session = self.session
-
-        def stays(name: str) -> bool:
-            return not complete or session.state.plan.is_declared(name)
-
-        records = {name: record for name, record in session.lock.records.items() if stays(name)}
-        records |= {name: record for name, record in self._locked.items() if name in green}
-        retained = {
-            name: record for name, record in session.lock.retained.items() if name not in records and stays(name)
-        }
+        before = session.lock.where(lambda name, _: not complete or session.state.plan.is_declared(name))
+        records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
+        retained = {name: record for name, record in before.retained.items() if name not in records}
         self.written_lock = LockFile(records, retained)
         written = session.prior.write(self.written_lock, session.pipeline.name)
         self.written_lock_sha256 = written.sha256
@@ -271,29 +265,22 @@ class Committer(Struct, dict=True):
             bases=bases,
             accepted=accepted,
             texts=resolved.texts,
-            git=self._blob_ids((*done.outputs.items(), *originals.items(), *((p, b.start) for p, b in bases.items()))),
             failed=failed,
             pipeline=self.session.pipeline.file,
         )
         self._keep_starts(resolved, record)
-        return record
+        return replace(record, git=self._blob_ids((*record.outputs.items(), *record.starts)))
 
     def _keep_starts(self, resolved: ResolvedStage, record: Record) -> None:
         """Keep a copy of all bytes that a stage started from."""
-        starts = (*record.originals.items(), *((path, base.start) for path, base in record.bases.items()))
-        for path, entry in starts:
-            if entry is not None:
-                self._keep_start(resolved, path, entry)
-
-    def _keep_start(self, resolved: ResolvedStage, path: str, entry: FileEntry) -> None:
-        """Keep bytes that a stage started from with the transcripts: a clone has these, but no store."""
         store, step = self.session.store, resolved.stage.step
-        try:
-            data = self.session.state.read(path, entry)
-        except MissingBytesError:
-            return
-        store.contents.put(data)
-        store.exchanges.put_original(data, step.transcripts if is_llm(step) else None)
+        for path, entry in record.starts:
+            with contextlib.suppress(MissingBytesError):
+                if entry is not None:
+                    data = self.session.state.read(path, entry)
+                    store.contents.put(data)
+                    # With the transcripts: a clone has these, but no store.
+                    store.exchanges.put_original(data, step.transcripts if is_llm(step) else None)
 
     def _blob_ids(self, files: Iterable[tuple[str, FileEntry | None]]) -> dict[str, str]:
         """Return the git blob ids of files by sha256. Large files are left out."""

@@ -5,7 +5,7 @@ verification depends on start with `verify`. As in n2 (hash.rs), the key is comp
 are the aspects that differ.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -161,6 +161,16 @@ class Record(Struct, frozen=True, kw_only=True):
     failed: bool = False
     pipeline: str = ""
 
+    @property
+    def starts(self) -> Sequence[tuple[str, FileEntry | None]]:
+        """The files that the run started from or that it replaced, as originals or bases: (path, file)."""
+        return (*self.originals.items(), *((path, base.start) for path, base in self.bases.items()))
+
+    @property
+    def is_kept_failure(self) -> bool:
+        """Whether a failed run left these files. A record that `reset` retained has failed as well."""
+        return self.failed and "action_format" in self.manifest
+
 
 def same_result(one: Record, other: Record) -> bool:
     """Return whether two records have the same outputs and deleted the same files."""
@@ -187,14 +197,16 @@ class LockFile(Struct, frozen=True):
 
     def without(self, stages: Collection[str]) -> "LockFile":
         """Return the lock file without these stages and their items."""
+        return self.where(lambda name, _: name not in stages and name.partition("@")[0] not in stages)
 
-        def stays(name: str) -> bool:
-            return name not in stages and name.partition("@")[0] not in stages
+    def where(self, stays: Callable[[str, Record], bool]) -> "LockFile":
+        """Return the lock file with the records of which `stays` is true, by name and record."""
 
-        return LockFile(
-            {name: record for name, record in self.records.items() if stays(name)},
-            {name: record for name, record in self.retained.items() if stays(name)},
-        )
+        def part(records: Mapping[str, Record]) -> Mapping[str, Record]:
+            return {name: record for name, record in records.items() if stays(name, record)}
+
+        others = tuple(record for record in self.others if stays(record.stage, record))
+        return LockFile(part(self.records), part(self.retained), others)
 
     def owner_records(self) -> dict[str, Record]:
         """Return the record of each stage, else what `reset` retained of it."""

@@ -205,8 +205,7 @@ def _is_to_go(use: _Use, limits: GcLimits, left_bytes: int) -> bool:
 
 def _outputs_of(record: Record) -> Iterator[str]:
     yield from (entry.digest.sha256 for entry in record.outputs.values())
-    yield from (entry.digest.sha256 for entry in record.originals.values() if entry is not None)
-    yield from (base.start.digest.sha256 for base in record.bases.values())
+    yield from (entry.digest.sha256 for _, entry in record.starts if entry is not None)
 
 
 def _inputs_of(record: Record) -> Iterator[str]:
