@@ -21,7 +21,7 @@ from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import writes_of
-from orch23.store.lock_file import decode_lock, read_lock, read_lock_records
+from orch23.store.lock_file import decode_lock, pipelines_of, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
 
 _T = TypeVar("_T")
@@ -102,11 +102,7 @@ def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex)
         node = plan.nodes.get(name) or plan.nodes.get(family_of(name))
         return node is None or may_write_outputs_of(node, record) or is_proven(record, records)
 
-    return LockFile(
-        {name: record for name, record in lock.records.items() if stays(name, record)},
-        {name: record for name, record in lock.retained.items() if stays(name, record)},
-        tuple(record for record in lock.others if stays(record.stage, record)),
-    )
+    return lock.where(stays)
 
 
 def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "GitFiles") -> LockFile:
@@ -123,15 +119,16 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
             return store.workspace.entry(path)
         return None
 
-    # The newest first; a result that is on disk as a whole was the last one, whatever is newer.
-    every = store.records.everything()[::-1]
-    for record in sorted(every, key=lambda one: any(on_disk(p) != e for p, e in one.outputs.items())):
+    every: list[Record] = []
+    for record in reversed(store.records.everything()):  # the newest first
         if record.manifest.get("kind") == RELEASED_KIND:
             released |= record.outputs.keys()
-        is_kept_failure = record.failed and "action_format" in record.manifest
+        elif not (record.is_kept_failure or released & record.outputs.keys()) and _is_of(record, plan, store.root):
+            every.append(record)
+    # A result that is on disk as a whole was the last one, whatever is newer.
+    for record in sorted(every, key=lambda one: any(on_disk(p) != e for p, e in one.outputs.items())):
         # A path has one original: another one is that of a stage with this name which ended before.
-        has_same = all(originals.get(path, entry) == entry for path, entry in record.originals.items())
-        if is_kept_failure or not has_same or released & record.outputs.keys() or not _is_of(record, plan, store.root):
+        if any(originals.get(path, entry) != entry for path, entry in record.originals.items()):
             continue
         there, is_new = {(p, e) for p, e in record.outputs.items() if on_disk(p) == e}, record.stage not in found
         has_files = plan.is_declared(record.stage) or any(p not in paths and on_disk(p) for p in record.outputs)
@@ -177,8 +174,6 @@ def _content(record: Record) -> tuple[object, ...]:
 
 DeclaresOutput: TypeAlias = Callable[[str, str, str], bool]
 """Return whether a pipeline file declares a stage of that name with an output that covers a path."""
-
-_SUFFIXES = (".yaml", ".yml")
 
 
 class PathOwner(NamedTuple):
@@ -244,13 +239,11 @@ class OtherPipelines:
         return _grouped((path, claim) for claim in claims for path in claim.record.outputs)
 
     def _claims_of(self, lock: Path) -> Iterator[PathOwner]:
-        pipeline = next((p for suffix in _SUFFIXES if (p := lock.with_suffix(suffix)).is_file()), None)
-        if pipeline is None:  # the lock file of a pipeline that is gone claims nothing
-            return
-        # A damaged lock file is reported when that pipeline is built.
-        with contextlib.suppress(CorruptStateError):
-            name = pipeline.relative_to(self.root).as_posix()
-            yield from (PathOwner(name, stage, record) for stage, record in read_lock(lock).owner_records().items())
+        # The lock file of a pipeline that is gone claims nothing. A damaged one is reported when its pipeline is built.
+        for pipeline in pipelines_of(lock)[:1]:
+            with contextlib.suppress(CorruptStateError):
+                name = pipeline.relative_to(self.root).as_posix()
+                yield from (PathOwner(name, stage, record) for stage, record in read_lock(lock).owner_records().items())
 
 
 def _refusal(stage: str, path: str, claim: PathOwner) -> Diagnostic:

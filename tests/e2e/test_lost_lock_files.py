@@ -135,6 +135,16 @@ def test_released_files_stay_released(built: Project) -> None:
     assert built.read("sum.txt") == "1\n2\n"
 
 
+def test_an_older_version_of_a_released_file_stays(built: Project) -> None:
+    older = built.read("o/1.out")
+    built.write({"g/1": "one\n"})
+    green(built.build())
+    green(built.run("release", "make"))
+    built.write({**document({"sum": SUM}), "o/1.out": older})
+    green(built.build())
+    assert (built.read("o/1.out"), built.read("sum.txt")) == (older, "1\n2\n")
+
+
 def test_a_lock_file_without_a_store_is_as_before(built: Project) -> None:
     shutil.rmtree(built.root / ".orch23")
     built.delete("g/2")
