@@ -153,7 +153,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S0-10": (
         M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),
-        M(JOURNAL, '    while (logs / f"{candidate}.jsonl").exists():', "    while False:"),
+        M(JOURNAL, '    while os.path.lexists(logs / f"{candidate}.jsonl"):', "    while False:"),
     ),
     "S0-11": (M(STATE, "spec_hash=began.spec_hash,", 'spec_hash="",'),),
     "S0-12": (M(STATE, 'phase: SeedPhase = "init"', 'phase: SeedPhase = "generated"'),),
@@ -328,8 +328,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-24": (
         M(
             JOURNAL,
-            "    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC\n        descriptor",
-            "        descriptor",
+            "open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)",
+            "open_own(self.path, flags)",
         ),
     ),
     "S1-25": (M(RENDERING, 'attempts.resolved.rendered or b""', 'b""'),),
@@ -747,7 +747,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        self._redo.unlink()\n",
         ),
     ),
-    "S4-32": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
+    "S4-32": (M(FRESHNESS, "    if not known.edited:\n        return", "    return"),),
     "S4-33": (
         M(
             "orch23/cli/declaration.py",
@@ -772,8 +772,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-36": (
         M(
             "orch23/cli/error_report.py",
-            '        path.write_text(text, encoding="utf-8", errors="replace")\n',
-            "        path.unlink()\n",
+            '        replace_file(root, path, text.encode("utf-8", "replace"), PRIVATE_FILE_MODE)\n',
+            "        (root / path).unlink()\n",
         ),
     ),
     "S4-37": (
@@ -1026,7 +1026,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C13": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
-    "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
+    "C15": (M(FRESHNESS, "    if not known.edited:\n        return", "    return"),),
     "C16": (
         M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
         M(
@@ -1076,14 +1076,14 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "C26": (
-        M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),
+        M(FRESHNESS, "    if not known.edited:\n        return", "    return"),
         M(PROCESS, "                stdin=process.stdin,\n", "                stdin=0,\n"),
     ),
     "C27": (
         M(
             "orch23/cli/actions/store.py",
-            '        console.write_out(path.read_text(encoding="utf-8", errors="replace"))\n',
-            '        console.write_out(path.read_text(encoding="utf-8", errors="replace").strip())\n',
+            '.decode("utf-8", "replace"))\n',
+            '.decode("utf-8", "replace").strip())\n',
         ),
     ),
     "C28": (
