@@ -10,9 +10,9 @@ from orch23.model.errors import Orch23Error
 from orch23.model.event import Event, Warned
 from orch23.model.parsing import NaturalNumber, from_struct, to_struct
 from orch23.report.values import format_size
-from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, write_atomic
+from orch23.store.store_key import TRUSTED
 
 _FILE = "size.json"
 _DAY_S = 86_400
@@ -69,7 +69,7 @@ def _current_size(store: ProjectStore, limit: int, now_s: int) -> int:
     """Return the last measured size plus what was added since. Measure again once a day: it lists all files."""
     folder, added = store.folder, store.local.contents.added_bytes
     try:
-        measured = to_struct(decode_with_checksum(read_regular(folder / _FILE) or b""), _Measured)
+        measured = to_struct(TRUSTED.decode(read_regular(folder / _FILE) or b""), _Measured)
     except (OSError, ValueError):
         return record_size(folder, now_s)
     known, measured_s = measured.size_bytes + added, measured.measured_s
@@ -82,6 +82,5 @@ def _current_size(store: ProjectStore, limit: int, now_s: int) -> int:
 
 
 def _write(folder: Path, size_bytes: int, measured_s: int) -> None:
-    write_atomic(
-        folder / _FILE, encode_with_checksum(from_struct(_Measured(size_bytes, measured_s))), mode=PRIVATE_FILE_MODE
-    )
+    data = TRUSTED.encode(from_struct(_Measured(size_bytes, measured_s)))
+    write_atomic(folder / _FILE, data, mode=PRIVATE_FILE_MODE)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from msgspec.json import format as format_json
 
-from orch23.model.digest import Json, canonical_json, digest_json, json_builtin
-from orch23.model.parsing import JsonObject, parse_stored, to_struct
+from orch23.model.digest import Json, digest_json, json_builtin
+from orch23.model.parsing import JsonObject, to_struct
 
 
 def indented_json(value: Json, *, sort_keys: bool = False) -> str:
@@ -49,28 +49,13 @@ _MAC_DIGITS = 32
 _MAC_BYTES = len(_MAC) + _MAC_DIGITS + 1
 
 
-def encode_with_checksum(body: Json) -> bytes:
-    """Return one line of JSON with a value and the SHA-256 of its text."""
-    return add_checksum(canonical_json(body))
-
-
 def add_checksum(inner: bytes, mac: bytes = b"") -> bytes:
-    """Return the line that `encode_with_checksum` returns, of a value that is canonical JSON already.
+    """Return the line of a value that is canonical JSON, with its SHA-256.
 
     The line has the MAC too, if there is one: 32 hex digits, which its checksum covers.
     """
     body = b"".join((_HEAD, inner, _MAC, mac, b'"')) if mac else _HEAD + inner
     return b"".join((body, _MIDDLE, hashlib.sha256(inner + mac).hexdigest().encode(), _TAIL))
-
-
-def decode_with_checksum(data: bytes) -> Json:
-    """Return the value of a line that `encode_with_checksum` wrote.
-
-    Raises:
-        ValueError: a byte of the line has changed.
-
-    """
-    return parse_stored(checked_line(data)[0])
 
 
 def checked_line(data: bytes) -> tuple[bytes, bytes]:

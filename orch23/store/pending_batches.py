@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from orch23.model.digest import Json, canonical_json
+from orch23.model.digest import Json
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Message, Request
 from orch23.model.parsing import from_struct, to_struct
@@ -134,7 +134,7 @@ class PendingBatches(Struct, frozen=True):
 
     def write(self, batch: PendingBatch) -> None:
         """Write a batch durably."""
-        data = self.store_key.line(canonical_json(from_struct(batch)))
+        data = self.store_key.encode(from_struct(batch))
         write_atomic(self._path(batch), data, mode=PRIVATE_FILE_MODE)
 
     def remove(self, batch: PendingBatch) -> None:

@@ -35,7 +35,6 @@ from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.index import INDEX_FILE, StoreIndex, index_folder
 from orch23.store.index_tables import FILES_TABLE, CompiledTable
 from orch23.store.input_files import InputFiles
-from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.promotion import Promoter
 from orch23.store.records import RECORDS_TABLE, Records
 from orch23.store.safe_files import (
@@ -171,13 +170,13 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
 
         If the process is killed, the next sweep deletes its temporary files there. The caller holds the build lock.
         """
-        write_atomic(self.folder / _WRITING_INTO, encode_with_checksum(sorted(folders)), mode=PRIVATE_FILE_MODE)
+        write_atomic(self.folder / _WRITING_INTO, TRUSTED.encode(sorted(folders)), mode=PRIVATE_FILE_MODE)
         yield
         try_unlink(self.folder / _WRITING_INTO)
 
     def _sweep_project(self) -> None:
         with contextlib.suppress(ValueError):
-            for folder in to_struct(decode_with_checksum(read_regular(self.folder / _WRITING_INTO) or b""), list[str]):
+            for folder in to_struct(TRUSTED.decode(read_regular(self.folder / _WRITING_INTO) or b""), list[str]):
                 with contextlib.suppress(OSError, SafetyError):
                     sweep_temps_below(self.root, split_path(f"{folder}/any" if folder else "any")[0])
         try_unlink(self.folder / _WRITING_INTO)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from orch23.decide.write_protection import NO_DECLARED_PATTERNS
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry, canonical_json
+from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.file_policy import sealed_reason
 from orch23.model.parsing import from_struct, to_struct
@@ -128,7 +128,7 @@ class Promoter:
         with self._lock:
             # Durable before the first change: after a kill, the next start finishes the promotion (ADR 13).
             redo = _Redo(_to_json(wanted), _to_json(expected))
-            write_atomic(self._redo, self._store_key.line(canonical_json(from_struct(redo))), mode=PRIVATE_FILE_MODE)
+            write_atomic(self._redo, self._store_key.encode(from_struct(redo)), mode=PRIVATE_FILE_MODE)
             return self._apply(wanted, expected)
 
     def pending(self) -> FileEntries:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orch23.model.digest import Digest, canonical_json, digest_bytes
+from orch23.model.digest import Digest, digest_bytes
 from orch23.model.parsing import from_struct, to_struct
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
 from orch23.store.store_key import TRUSTED, StoreKey
@@ -59,7 +59,7 @@ class RunningActions:
                 self._left = self._read_all()
         entry = _Entry(engine=engine, sha256=action.sha256, place=place, noted_s=self._clock())
         with contextlib.suppress(OSError, ValueError):
-            data = self._store_key.line(canonical_json(from_struct(entry)))
+            data = self._store_key.encode(from_struct(entry))
             write_atomic(self._path(engine, place), data, mode=PRIVATE_FILE_MODE, durable=False)
 
     def forget(self, engine: str, place: str) -> None:

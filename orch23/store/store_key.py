@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
-from orch23.model.digest import Json
+from orch23.model.digest import Json, canonical_json
 from orch23.model.parsing import parse_stored
 from orch23.store.json_text import add_checksum, checked_line
 
@@ -50,6 +50,10 @@ class StoreKey:
             raise LookupError
         return self._keys.sealing
 
+    def encode(self, value: Json) -> bytes:
+        """Return one line of JSON with a value, the SHA-256 of its text, and its MAC."""
+        return self.line(canonical_json(value))
+
     def line(self, inner: bytes, *, sign: bool = True) -> bytes:
         """Return the line of a value that is canonical JSON, with its checksum and its MAC."""
         return add_checksum(inner, mac_of(inner, self._keys.lines) if sign else b"")
@@ -73,7 +77,7 @@ class StoreKey:
 
 
 TRUSTED = StoreKey()
-"""For what is not in a store: every line counts, and none has a MAC."""
+"""For what needs no MAC: every line counts, and none has one."""
 
 
 def mac_of(inner: bytes, key: bytes) -> bytes:

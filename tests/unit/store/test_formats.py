@@ -18,13 +18,13 @@ from orch23.model.step import Grant
 from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
 from orch23.store.grants import Grants
-from orch23.store.json_text import encode_with_checksum
 from orch23.store.lock_file import decode_lock, encode_lock
 from orch23.store.promotion import Promoter
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.records import Records
 from orch23.store.run_logs import Journal, parse_journal, read_journal
 from orch23.store.run_state import StateFile
+from orch23.store.store_key import TRUSTED
 from tests.documents import read_state
 
 FOLDER = Path(__file__).parent / "formats"
@@ -309,7 +309,7 @@ def test_a_redo_record_of_another_form_is_dropped(change: Callable[[dict[str, An
     if change is mistyped:
         body["new"]["a.txt"] = f"{'0' * 64}:-1"
     redo = tmp_path / "redo.json"
-    redo.write_bytes(encode_with_checksum(body))
+    redo.write_bytes(TRUSTED.encode(body))
     promoter = Promoter(tmp_path, redo, DiskContentStore(tmp_path / "cas"))
     assert promoter.pending() == {}
     assert promoter.recover() is None
@@ -335,7 +335,7 @@ def test_a_line_of_records_of_another_form_is_dropped(change: Callable[[dict[str
     change(body)
     path = tmp_path / record.key[:2] / record.key
     path.parent.mkdir()
-    path.write_bytes(first + encode_with_checksum(body))
+    path.write_bytes(first + TRUSTED.encode(body))
     records = Records(tmp_path)
     assert records.by_key(record.key) == (record,)
     assert "is not valid" in records.damaged[0]

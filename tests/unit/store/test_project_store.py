@@ -8,8 +8,8 @@ import pytest
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import CorruptStateError, ExitCode, SafetyError
 from orch23.model.record import Record
-from orch23.store.json_text import encode_with_checksum
 from orch23.store.project_store import open_store
+from orch23.store.store_key import TRUSTED
 from tests.doubles import MemoryContents
 from tests.sandbox.users import ROOT
 
@@ -158,8 +158,8 @@ def test_a_note_that_is_damaged_or_leads_outside_removes_nothing(tmp_path: Path)
     (project / "link").symlink_to(tmp_path)
     for note in (
         b"{",
-        encode_with_checksum([1]),
-        encode_with_checksum(["..", "link", "a/../..", str(tmp_path), "nowhere"]),
+        TRUSTED.encode([1]),
+        TRUSTED.encode(["..", "link", "a/../..", str(tmp_path), "nowhere"]),
     ):
         (project / ".orch23/writing.json").write_bytes(note)
         open_store(project).sweep()

@@ -12,8 +12,8 @@ from orch23.decide.write_protection import DeclaredPatterns
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.store.content_store import DiskContentStore
-from orch23.store.json_text import encode_with_checksum
 from orch23.store.promotion import Promoter, PromotionResult, _to_json
+from orch23.store.store_key import TRUSTED
 from orch23.store.workspace import Workspace
 
 Texts = Mapping[str, str | None]
@@ -437,7 +437,7 @@ def test_the_lock_file_of_a_pipeline_is_orch23s_alone(place: Place, there: Texts
 def interrupted(place: Place, new: Texts, old: Texts) -> None:
     """Leave a redo record of which nothing was done."""
     document = {"new": _to_json(place.entries(new)), "old": _to_json(place.entries(old))}
-    place.redo.write_bytes(encode_with_checksum(document))
+    place.redo.write_bytes(TRUSTED.encode(document))
 
 
 def test_an_interrupted_promotion_of_protected_paths_is_finished_without_them(place: Place) -> None:

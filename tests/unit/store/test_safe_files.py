@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.errors import SafetyError
-from orch23.store.json_text import decode_with_checksum, encode_with_checksum
 from orch23.store.safe_files import (
     NOT_A_FILE,
     is_temp,
@@ -20,6 +19,7 @@ from orch23.store.safe_files import (
     sync_filesystem,
     write_atomic,
 )
+from orch23.store.store_key import TRUSTED
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -30,23 +30,23 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_what_was_sealed_is_unsealed(value: Any) -> None:
-    assert decode_with_checksum(encode_with_checksum(value)) == value
-    assert encode_with_checksum(value).count(b"\n") == 1
+    assert TRUSTED.decode(TRUSTED.encode(value)) == value
+    assert TRUSTED.encode(value).count(b"\n") == 1
 
 
 @given(JSON, st.data())
 def test_every_changed_byte_breaks_the_seal(value: Any, data: st.DataObject) -> None:
-    sealed = bytearray(encode_with_checksum(value))
+    sealed = bytearray(TRUSTED.encode(value))
     at = data.draw(st.integers(0, len(sealed) - 1))
     sealed[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ValueError):
-        decode_with_checksum(bytes(sealed))
+        TRUSTED.decode(bytes(sealed))
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"body":', b"null\n", b'{"body":1,"sha256":""}\n'])
 def test_what_was_never_sealed_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
-        decode_with_checksum(data)
+        TRUSTED.decode(data)
 
 
 def test_a_write_replaces_the_bytes_and_leaves_nothing_else(tmp_path: Path) -> None:
