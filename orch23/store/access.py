@@ -34,8 +34,9 @@ from orch23.store.safe_files import (
     check_no_link,
     is_temp,
     make_folder,
+    open_file,
     open_own,
-    read_regular,
+    read_and_close,
     sync_filesystem,
     unsafe_path_error,
     write_all,
@@ -152,13 +153,14 @@ def authenticate_store(folder: Path) -> None:
     key, is_elsewhere = os.urandom(_KEY_BYTES), is_unproven(str(folder))
     if not os.access(registered_stores(), os.W_OK):  # all of it counts as before, at this path
         return
-    paths = [] if is_elsewhere else [path for part in _AUTHENTICATED for path in folder.glob(part)]
     with StagedFiles(folder, folder) as staged:
-        for path in paths:
-            lines = (read_regular(path) or b"").splitlines(keepends=True)
-            with contextlib.suppress(SafetyError):  # the folder is a link: its records make claims
+        for path in [] if is_elsewhere else [path for part in _AUTHENTICATED for path in folder.glob(part)]:
+            # Below a link: its records make claims. Other types than files are removed later.
+            with contextlib.suppress(SafetyError):
                 name = path.relative_to(folder).as_posix()
-                staged.add(name, b"".join(_signed(line, key) for line in lines), PRIVATE_FILE_MODE)
+                if (source := open_file(folder, name)) is not None:
+                    lines = read_and_close(source).splitlines(keepends=True)
+                    staged.add(name, b"".join(_signed(line, key) for line in lines), PRIVATE_FILE_MODE)
         staged.commit()
     sync_filesystem(folder)
     # Last, so that a build that is killed before is repeated.

@@ -191,7 +191,21 @@ def damaged_line(store: Path) -> None:
         file.write(b"torn")
 
 
-@pytest.mark.parametrize("change", [None, damaged_line])
+def folders_instead_of_files(store: Path) -> None:
+    for name in ("promote.json", "batches/x.json", f"records/cd/{'cd' * 32}"):
+        (store / name).mkdir(parents=True)
+
+
+def link_to_a_file(store: Path) -> None:
+    (store / "records" / "cd").mkdir()
+    (store / "records" / "cd" / ("cd" * 32)).symlink_to(store / "id")
+
+
+def link_to_a_folder(store: Path) -> None:
+    (store / "records" / "cd").symlink_to(store / "batches")
+
+
+@pytest.mark.parametrize("change", [None, damaged_line, folders_instead_of_files, link_to_a_file, link_to_a_folder])
 def test_all_of_an_early_store_is_authenticated(store: Path, change: Callable[[Path], None] | None) -> None:
     early(store)
     if change is not None:
@@ -204,6 +218,7 @@ def test_all_of_an_early_store_is_authenticated(store: Path, change: Callable[[P
     assert Records(store / "records", None, key_of_store(store)).proven(KEY) == (record("one"),)
     assert len(PendingBatches(store / "batches", key_of_store(store)).of_pipeline("p")) == 1
     assert not list(store.rglob("*.tmp"))
+    assert all(path.is_symlink() or path.stat().st_size for path in store.rglob("?" * 64)), "no file was replaced"
 
 
 def test_an_early_store_at_another_path_gets_an_id_of_its_own(store: Path, tmp_path: Path) -> None:
