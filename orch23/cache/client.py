@@ -33,17 +33,14 @@ _LONGEST_WAIT_S = 0.5
 
 
 class CacheStatistics(Struct, frozen=True, kw_only=True):
-    """What a run did with a shared cache. `waited_s` is the time that callers waited, added up over threads.
+    """What a run did with a shared cache.
 
     `damaged` is the number of blobs with wrong bytes; `fault` is why the cache was switched off, or empty.
     """
 
-    hits: int = 0
-    misses: int = 0
     down_bytes: int = 0
     up_bytes: int = 0
     damaged: int = 0
-    waited_s: float = 0.0
     fault: str = ""
 
 
@@ -104,9 +101,8 @@ class CacheClient:
         call = self._timed(lambda: guarded(lambda: self._cache.entry(action)), 0)
         data = self._wait(self._lookups.submit(call))
         if data is not None and len(data) <= MAX_ENTRY_BYTES:
-            self._count(hits=1, down_bytes=len(data))
+            self._count(down_bytes=len(data))
             return data
-        self._count(misses=1)
         return None
 
     def is_damaged(self, digest: Digest) -> bool:
@@ -114,7 +110,7 @@ class CacheClient:
         return digest in self._wrong
 
     def reject(self, action: Digest, *, is_damaged: bool = False) -> None:
-        """Count a hit as a miss, as its entry cannot be used. The next upload of this action replaces the entry.
+        """Let the next upload of this action replace its entry, which cannot be used.
 
         If a blob of it is damaged, that upload sends all blobs again: some may be damaged that were not read.
         """
@@ -122,7 +118,6 @@ class CacheClient:
             self._rejected.add(action)
             if is_damaged:
                 self._resent.add(action)
-        self._count(hits=-1, misses=1)
 
     def get(self, digest: Digest, limit_bytes: int) -> bytes | None:
         """Return a verified blob; None if it is missing, damaged or larger than the limit."""
@@ -200,10 +195,7 @@ class CacheClient:
 
     def flush(self, deadline_s: float) -> tuple[Digest, ...]:
         """Wait for the uploads, for some seconds at most. Return the actions whose results are not uploaded."""
-        began_s = self._clock()
-        unsent = self._uploads.flush(deadline_s)
-        self._count(waited_s=self._clock() - began_s)
-        return unsent
+        return self._uploads.flush(deadline_s)
 
     def close(self) -> None:
         """Start no further call, and release all resources. It does not wait for a call that hangs."""
@@ -286,11 +278,9 @@ class CacheClient:
 
     def _wait(self, task: Task[_Result]) -> _Result | None:
         """Return the result of a task; None as soon as the cache is switched off."""
-        began_s = self._clock()
         while not task.finished.wait(self._until_overdue_s()) and self._reading.is_on:
             if self._until_overdue_s() <= 0:
                 self._reading.lose(self._limits.patience_s)
-        self._count(waited_s=self._clock() - began_s)
         if task.error is not None:
             raise task.error
         return task.result
@@ -314,7 +304,7 @@ class CacheClient:
         self._uploads.wake()
         self._warn(message)
 
-    def _count(self, **more: float) -> None:
+    def _count(self, **more: int) -> None:
         with self._lock:
             now = self._statistics
             self._statistics = replaced(now, **{name: getattr(now, name) + one for name, one in more.items()})

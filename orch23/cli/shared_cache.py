@@ -105,17 +105,15 @@ def open_cache(
     settings, grant = granted_settings(project.pipeline.cache, project.settings.environ, options, consent)
     if grant is not None:
         text = f"the shared cache {grant.name} is not used: `{trust_command_line(project.settings)}` allows it"
-        # A build with nothing to do needs no cache.
-        events.notice(Event(Warned(of_steps=True), text, level="warning"))
+        _warn(events, text, of_steps=True)
     if settings.stranger and settings.directory is None and project.settings.environ.get(HELPER_VARIABLE):
         text = f"the shared cache {shown_url(settings.url)} gets no credentials, since only the pipeline names it"
         hint = f"name it in {CACHE_VARIABLE}, or run `{trust_command_line(project.settings)}` without {TRUST_VARIABLE}"
-        events.notice(Event(Warned(of_steps=True), f"{text}; {hint}", level="warning"))
-    if settings.reads and offline and settings.directory is None:
-        text = f"the shared cache {shown_url(settings.url)} is not used because of `--offline`"
-        events.notice(Event(Warned(of_steps=True), text, level="warning"))
-        return OpenedCache(None, events)
-    if not settings.reads:
+        _warn(events, f"{text}; {hint}", of_steps=True)
+    is_refused = settings.reads and offline and settings.directory is None
+    if is_refused:
+        _warn(events, f"the shared cache {shown_url(settings.url)} is not used because of `--offline`", of_steps=True)
+    if is_refused or not settings.reads:
         return OpenedCache(None, events)
     try:
         signatures = signatures_of(settings, project.settings.root, project.settings.environ)
@@ -125,16 +123,15 @@ def open_cache(
             raise
         # No build fails because of its cache: it is read, as by those who have none of the keys.
         text = f"[{E_KEY}] results are not stored in the shared cache: {problem.message}; {problem.hint}"
-        events.notice(Event(Warned(of_steps=True, code=E_KEY), text, level="warning"))
+        _warn(events, text, E_KEY, of_steps=True)
         settings = replace(settings, mode="read")
         signatures = signatures_of(settings, project.settings.root, project.settings.environ)
     if settings.writes and not signatures.can_sign:
         text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
-        events.notice(Event(Warned(of_steps=True), text, level="warning"))
+        _warn(events, text, of_steps=True)
     writes = settings.writes and signatures.can_sign
     try:
-        opener = cache_opener(project.settings.root, project.settings.environ, settings.stranger)
-        backend = opener(settings.url)
+        backend = cache_opener(project.settings.root, project.settings.environ, settings.stranger)(settings.url)
     except CacheFault as fault:
         _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
         return OpenedCache(None, events)
@@ -256,8 +253,9 @@ def open_cache_for_plan(console: Console, project: Project, args: PipelineArgume
     return opened.results
 
 
-def _warn(observer: Observer, text: str) -> None:
-    observer.notice(Event(Warned(), text, level="warning"))
+def _warn(observer: Observer, text: str, code: str = "", *, of_steps: bool = False) -> None:
+    """Warn of the cache; with `of_steps` only in a build with something to do: others need no cache."""
+    observer.notice(Event(Warned(code=code, of_steps=of_steps), text, level="warning"))
 
 
 def finish_uploads(shared: SharedResults, observer: Observer) -> None:
