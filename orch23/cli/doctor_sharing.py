@@ -22,11 +22,7 @@ from orch23.model.digest import digest_bytes
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, DeclaredCache, Pipeline
 from orch23.model.ports import SharedCache
-from orch23.model.shared_cache import (
-    HELPER_VARIABLE,
-    CacheOptions,
-    CacheSettings,
-)
+from orch23.model.shared_cache import HELPER_VARIABLE, CacheOptions, CacheSettings
 from orch23.report.values import pluralize
 
 _NO_ENTRY: Final = digest_bytes(b"orch23 doctor asks for an entry that no cache has\n")

@@ -211,7 +211,7 @@ class SharedResults:
     def _action(self, resolved: ResolvedStage) -> str | None:
         """Return the key of the entry of a stage; None if its result is not shared."""
         identity = self._identity_of(resolved)
-        return digest_json({"environment": identity.digest(), "stage": resolved.key}) if identity.is_shareable else None
+        return digest_json({"environment": identity.digest(), "stage": resolved.key}) if not identity.faults else None
 
     def _warn_of_entry(self, stage: str, code: str, why: str) -> None:
         with self._lock:

@@ -16,19 +16,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.execute.distributions import (
-    StampedFiles,
-    installed_packages,
-    local_files,
-    programs_in_folder,
-    split_script,
-)
-from orch23.execute.interpreters import (
-    SYSTEM_PATH,
-    find_program,
-    interpreter_facts,
-    package_folders,
-)
+from orch23.execute.distributions import StampedFiles, installed_packages, local_files, programs_in_folder, split_script
+from orch23.execute.interpreters import SYSTEM_PATH, find_program, interpreter_facts, package_folders
 from orch23.execute.process_tree import lowered_limits
 from orch23.model.action import PYTHON
 from orch23.model.digest import Json

@@ -144,9 +144,8 @@ def fixed_limits(file_bytes: int) -> Iterator[tuple[int, tuple[int, int]]]:
 
     A lower hard limit of this process stays: only root could raise it.
     """
-    yield resource.RLIMIT_FSIZE, (file_bytes, file_bytes)  # first, since it marks the process
-    yield resource.RLIMIT_CORE, (CORE_BYTES, CORE_BYTES)
-    for kind, (soft, hard) in _FIXED_LIMITS.items():
+    first = {resource.RLIMIT_FSIZE: (file_bytes, file_bytes), resource.RLIMIT_CORE: (CORE_BYTES, CORE_BYTES)}
+    for kind, (soft, hard) in {**first, **_FIXED_LIMITS}.items():  # the size first, since it marks the process
         own = resource.getrlimit(kind)[1]
         yield kind, (min(soft, own, key=_size), min(hard, own, key=_size))
 

@@ -25,11 +25,6 @@ class EnvironmentIdentity(Struct, frozen=True, kw_only=True):
     parts: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
-    @property
-    def is_shareable(self) -> bool:
-        """Return whether the environment has an identity."""
-        return not self.faults
-
     def digest(self) -> str:
         """Return the sha256, in hex, of the parts: equal environments have equal digests.
 

@@ -91,7 +91,7 @@ def test_two_machines_with_the_same_software_are_equal_whatever_their_paths_and_
     for step in (TESTS, ShellStep("sort a; python x"), ShellStep(("sort", "x")), ShellStep("lib-run")):
         assert one.of(step).digest() == two.of(step).digest()
         assert str(tmp_path) not in repr(one.of(step))
-        assert one.of(step).is_shareable
+        assert not one.of(step).faults
 
 
 @pytest.mark.parametrize("key", ["release", "machine", "libc"])
@@ -142,11 +142,11 @@ def test_a_patch_version_in_a_file_of_the_environment_is_not_the_interpreter(mac
 def test_a_package_in_editable_mode_is_not_shared(machine: Machine) -> None:
     machine.venv.install("mine", origin={"dir_info": {"editable": True}})
     found = machine.of(TESTS)
-    assert not found.is_shareable
+    assert found.faults
     assert "`mine` is installed in editable mode" in found.faults[0]
     with pytest.raises(ValueError, match="BUG"):
         found.digest()
-    assert machine.of(ShellStep("sort a")).is_shareable
+    assert not machine.of(ShellStep("sort a")).faults
     assert machine.of(TESTS, platform="image 7").parts == {"platform": "image 7"}
 
 
@@ -159,7 +159,7 @@ def test_an_interpreter_without_a_version_is_not_shared(machine: Machine) -> Non
     (machine.venv.root / "pyvenv.cfg").unlink()
     machine.venv.python.unlink()
     executable(machine.venv.python, b"x")
-    assert not machine.of(TESTS).is_shareable
+    assert machine.of(TESTS).faults
 
 
 # ---- programs ---------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_text_depends_on_bash_and_an_argv_does_not(machine: Machine) -> None:
     assert machine.digest(text) != before[0]
     assert machine.digest(argv) == before[1]
     (machine.system / "bash").unlink()
-    assert not machine.of(text).is_shareable
+    assert machine.of(text).faults
 
 
 def test_a_program_that_is_not_named_does_not_count(machine: Machine) -> None:
@@ -204,7 +204,7 @@ def test_the_programs_of_the_environment_come_first(machine: Machine) -> None:
 def test_a_script_depends_on_the_program_that_runs_it(machine: Machine, line: str) -> None:
     machine.program("perl", ELF + b"5.36")
     machine.program("tool", f"{line}\nprint 1\n".format(system=machine.system).encode())
-    assert not machine.of(ShellStep(("tool",))).is_shareable
+    assert machine.of(ShellStep(("tool",))).faults
     digests = [machine.digest(ShellStep(("tool",)), tools=("tool",))]
     machine.program("perl", ELF + b"5.38")
     digests.append(machine.digest(ShellStep(("tool",)), tools=("tool",)))
@@ -229,7 +229,7 @@ def test_a_script_of_another_python_depends_on_that_python(machine: Machine, tmp
 def test_scripts_that_run_each_other_end(machine: Machine) -> None:
     machine.program("one", f"#!{machine.system}/two\n".encode())
     machine.program("two", f"#!{machine.system}/one\n".encode())
-    assert not machine.of(ShellStep(("one",))).is_shareable
+    assert machine.of(ShellStep(("one",))).faults
 
 
 @pytest.mark.parametrize(
@@ -248,12 +248,12 @@ def test_scripts_that_run_each_other_end(machine: Machine) -> None:
 def test_a_command_whose_programs_are_not_known_is_shared_only_with_a_stated_platform(machine, command, why) -> None:
     found = machine.of(ShellStep(command))
     assert why in found.faults[0]
-    assert not found.is_shareable
+    assert found.faults
     stated = machine.of(ShellStep(command), platform="image 7")
     assert stated.parts == {"platform": "image 7"}
     assert stated.digest() != machine.of(ShellStep(command), platform="image 8").digest()
     assert stated.parts == {"platform": "image 7"}
-    assert not machine.of(LLM, ShellStep(command)).is_shareable, "in `verify` too"
+    assert machine.of(LLM, ShellStep(command)).faults, "in `verify` too"
 
 
 def test_a_program_that_may_start_others_is_shared_only_if_tools_list_it(machine: Machine) -> None:
@@ -266,15 +266,15 @@ def test_a_program_that_may_start_others_is_shared_only_if_tools_list_it(machine
         machine.program(name, ELF + b"2")
         digests.append(machine.digest(step, tools=("own", "part")))
     assert len(set(digests)) == 4
-    assert not machine.of(ShellStep("own x; make x"), tools=("own",)).is_shareable
+    assert machine.of(ShellStep("own x; make x"), tools=("own",)).faults
     assert "`gone` was not found" in machine.of(step, tools=("own", "gone")).faults[0]
     # To list only programs that always run others cannot be complete.
     machine.program("gcc", ELF)
     assert "`tools` lists none of them" in machine.of(ShellStep("make x"), tools=("make", "gcc")).faults[0]
-    assert machine.of(ShellStep("make x"), tools=("make", "part")).is_shareable
+    assert not machine.of(ShellStep("make x"), tools=("make", "part")).faults
     listed = CommandsStep(allow=("make",), commands=("make x",))
-    assert not machine.of(LLM, listed).is_shareable
-    assert machine.of(LLM, listed, tools=("make", "part")).is_shareable
+    assert machine.of(LLM, listed).faults
+    assert not machine.of(LLM, listed, tools=("make", "part")).faults
     # Its own version, and its other programs, count for tests and in `verify` too.
     before = machine.digest(TESTS, tools=("own",)), machine.digest(LLM, step, tools=("own",))
     machine.program("own", ELF + b"3")
@@ -289,28 +289,28 @@ def test_a_script_that_has_the_name_of_a_known_program_may_start_others(machine:
         machine.program(name, script.encode())
         assert f"`{name}` may start other programs" in machine.of(ShellStep(f"{name} a")).faults[0]
     machine.program(name, f"#!{machine.venv.python}\nimport lib\n".encode())
-    assert machine.of(ShellStep(f"{name} a")).is_shareable, "the packages of Python are known"
+    assert not machine.of(ShellStep(f"{name} a")).faults, "the packages of Python are known"
 
 
 def test_a_script_that_has_the_name_of_python_is_not_shared(machine: Machine) -> None:
     machine.program("python3.11", b"#!/bin/sh\nexec /opt/python3 $*\n")
-    assert not machine.of(ShellStep(f"{machine.system}/python3.11 x.py")).is_shareable
+    assert machine.of(ShellStep(f"{machine.system}/python3.11 x.py")).faults
     machine.venv.program.write_bytes(b"#!/bin/sh\nexec /opt/python3 $*\n")
-    assert not machine.of(TESTS).is_shareable
+    assert machine.of(TESTS).faults
 
 
 @pytest.mark.parametrize("name", ["BASH_ENV", "ENV", "PS4", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_FUNC_sort%%"])
 def test_a_variable_that_hides_programs_is_not_shared(machine: Machine, name: str) -> None:
     for step in (ShellStep("sort a"), TESTS):
         assert f"`env` sets {name}" in machine.of(step, env={name: "x"}).faults[0]
-        assert machine.of(step, env={"X": name}).is_shareable
+        assert not machine.of(step, env={"X": name}).faults
 
 
 def test_options_of_pytest_that_name_an_interpreter_are_not_shared(machine: Machine) -> None:
     for word in ("--tx=popen//python=python3.9", "--px", "--tx"):
         found = machine.of(PytestStep(args=("-n", "2", word)))
         assert f"`{word}` of pytest" in found.faults[0]
-    assert machine.of(PytestStep(args=("-n", "2"))).is_shareable
+    assert not machine.of(PytestStep(args=("-n", "2"))).faults
 
 
 def test_path_of_env_decides_where_programs_are(machine: Machine, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_steps_that_run_elsewhere_or_in_an_unknown_way_are_not_shared(machine: M
 
     assert "`odd`" in machine.of(Odd()).faults[0]
     assert "`slurm`" in machine.of(TESTS, executor_of=lambda _: "slurm").faults[0]
-    assert machine.of(TESTS, executor_of=lambda _: "slurm", platform="p").is_shareable
+    assert not machine.of(TESTS, executor_of=lambda _: "slurm", platform="p").faults
 
 
 # ---- the machine ------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_a_script_of_an_environment_with_a_long_path_is_the_same_program(machine
     long = f"#!/bin/sh\n'''exec' \"{machine.venv.python}\" \"$0\" \"$@\"\n' '''\nimport lib\n"
     executable(bin_ / "tool", long.encode())
     assert machine.of(ShellStep(("tool",))) == before
-    assert before.is_shareable
+    assert not before.faults
     executable(bin_ / "tool", long.replace(' "$0"', "").encode())
     assert machine.of(ShellStep(("tool",))) != before, "another script for a shell"
 
@@ -418,7 +418,7 @@ def test_a_project_among_them_is_not_and_too_many_are_not_shared(
     assert machine.digest(step) != before
     monkeypatch.setattr("orch23.execute.distributions._MOST_LOCAL", 3)
     assert "too many files" in machine.of(step).faults[0]
-    assert machine.of(step, platform="p").is_shareable
+    assert not machine.of(step, platform="p").faults
 
 
 def test_a_program_beside_python_is_part_of_it_whatever_installed_the_scripts(machine: Machine) -> None:
@@ -443,6 +443,14 @@ def test_a_limit_that_cannot_be_raised_is_part_of_the_environment(
     assert machine.of(ShellStep("sort a")).parts["limits"] == f"{resource.RLIMIT_NOFILE}=(9, 9)"
     assert machine.digest(ShellStep("sort a")) != before
     assert dict(fixed_limits(5))[resource.RLIMIT_NOFILE] == (9, 9)
+
+
+@pytest.mark.parametrize("kind", [resource.RLIMIT_CORE, resource.RLIMIT_FSIZE])
+def test_no_limit_of_a_step_is_above_a_hard_limit_of_the_user(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without privileges the kernel refuses it, as after `ulimit -c 0`: no step could start."""
+    own = resource.getrlimit
+    monkeypatch.setattr(resource, "getrlimit", lambda one: (0, 0) if one == kind else own(one))
+    assert dict(fixed_limits(5))[kind] == (0, 0)
 
 
 def test_a_stage_without_a_sandbox_is_shared_only_with_a_stated_platform(machine: Machine) -> None:
