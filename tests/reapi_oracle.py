@@ -1,14 +1,17 @@
 """The messages of tests/reapi.proto as classes of Google's protobuf library, an oracle for those of orch23."""
 
+import os
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from orch23.model.digest import Digest, FileEntry
 from orch23.reapi import messages
-from orch23.reapi.wire import Message, fields_of
+from orch23.reapi.wire import Message, decode, fields_of
 
 PROTO = Path(__file__).parent / "reapi.proto"
 _MESSAGE = re.compile(r"message (\w+) \{(.*?)\}", re.DOTALL)
@@ -67,3 +70,18 @@ def _converted(value: Any) -> Any:
     if isinstance(value, Message):
         return as_oracle(value)
     return list(map(_converted, value)) if isinstance(value, tuple) else value
+
+
+def files_of(root: Digest, read: Callable[[Digest], bytes]) -> dict[str, FileEntry]:
+    """Return the files of a tree by path, as a server would stage them."""
+    found: dict[str, FileEntry] = {}
+    links: dict[str, str] = {}
+    waiting = [("", root)]
+    while waiting:
+        prefix, digest = waiting.pop()
+        directory = decode(messages.Directory, read(digest))
+        waiting += ((f"{prefix}{one.name}/", messages.digest_of(one.digest)) for one in directory.directories)
+        links |= {f"{prefix}{one.name}": os.path.normpath(f"{prefix}{one.target}") for one in directory.symlinks}
+        for one in directory.files:
+            found[f"{prefix}{one.name}"] = FileEntry(messages.digest_of(one.digest), one.is_executable)
+    return found | {path: FileEntry(found[to].digest, found[to].executable, to) for path, to in links.items()}

@@ -17,7 +17,6 @@ from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, ActionOutcome, Completed, outcome_from_bytes, outcome_to_bytes
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.ports import ContentStore, FileContentStore
-from orch23.reapi.actions import action_blobs, action_of
 from orch23.store.project_store import open_store
 from orch23.store.transfers import with_file_access
 from tests.doubles import MemoryContents
@@ -74,7 +73,7 @@ def first(project: Project) -> str:
 
 
 class Serialising:
-    """An executor that passes each action to another as bytes and as messages, and gets bytes back.
+    """An executor that passes each action to another as bytes, and gets bytes back.
 
     The other one knows the contents and its own machine, but nothing of the project: not its root, and no sandbox
     directory of it.
@@ -87,7 +86,6 @@ class Serialising:
             **{**given, "sandbox_dirs": sandbox_dirs, "contents": contents, "interpreters": found}
         )
         self.sent: list[bytes] = []
-        self.messages: list[bytes] = []
         self.answers: list[bytes] = []
         self.sandbox, self.has_started = self._worker.sandbox, False
 
@@ -95,10 +93,6 @@ class Serialising:
         self.has_started = True
         self.sent.append(action.to_bytes())
         decoded = Action.from_bytes(self.sent[-1])
-        assert decoded == action
-        messages = action_blobs(decoded)
-        self.messages += messages.blobs.values()
-        decoded = action_of(messages.digest, messages.blobs.__getitem__)
         assert decoded == action
         self.answers.append(outcome_to_bytes(self._worker.run(decoded)))
         return outcome_from_bytes(self.answers[-1])
@@ -153,8 +147,7 @@ def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     assert len({Action.from_bytes(data).python.declared for data in sent}) == 3
     answers = [data for one in executors for data in one.answers]
     assert len(sent) == 4, "two attempts, a run of tests and a command"
-    messages = [data for one in executors for data in one.messages]
-    for data in (*sent, *messages, *answers):
+    for data in (*sent, *answers):
         for place in (project.root, tmp_path, Path(sys.prefix), Path(sys.executable).resolve().parent):
             assert os.fsencode(place) not in data
         assert b"envs" not in data

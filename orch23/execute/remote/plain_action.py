@@ -23,11 +23,12 @@ from orch23.model.action import PYTHON, Action, ActionOutcome, ActionResult, Com
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.ports import ContentStore
-from orch23.reapi.actions import PYTHON_PROPERTY
 from orch23.reapi.messages import Command, Directory, Tree, digest_of
 from orch23.reapi.trees import MAX_TREE_DEPTH, tree_of
 from orch23.reapi.wire import DecodeError, decode, encode, refuse
 
+PYTHON_PROPERTY = "orch23-python"
+"""The platform property with the version X.Y of Python that workers have."""
 _TREE = "tree"
 # The output is the tree, and a path of an output is relative to the working directory.
 _IN_TREE = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')

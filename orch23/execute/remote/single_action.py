@@ -7,6 +7,7 @@ writes is in another folder of this layout, which the server stores; its reply i
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TextIO
 
@@ -21,11 +22,11 @@ from orch23.execute.remote.worker import RemoteWorker, input_digests
 from orch23.model.action import Action
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.ports import ChunkSource
-from orch23.reapi.actions import duration_of
-from orch23.reapi.messages import ActionProto, Command, Platform, Property, digest_proto
+from orch23.reapi.messages import ActionProto, Command, Duration, Platform, Property, digest_proto
 from orch23.reapi.trees import MerkleTree, tree_of
 from orch23.reapi.wire import encode
 
+_NANOS = 1_000_000_000
 REPLY = "reply"
 _IN, _OUT = "in", "out"
 _GRACE_S = 300.0
@@ -80,13 +81,30 @@ def request_of(
         ActionProto(
             command_digest=digest_proto(digest_bytes(data)),
             input_root_digest=digest_proto(root.root),
-            timeout=duration_of(timeout_s),
+            timeout=_duration_of(timeout_s),
             do_not_cache=True,
             platform=platform,
         )
     )
     digest = digest_bytes(message)
     return Request(digest, {**root.blobs, digest_bytes(data): data, digest: message}, files)
+
+
+def _duration_of(seconds: float) -> Duration:
+    """Return a time as a message, rounded to nanoseconds.
+
+    Raises:
+        ValueError: it is not a number of at least 0.
+
+    """
+    try:
+        whole, part = divmod(round(Fraction(seconds) * _NANOS), _NANOS)
+    except OverflowError:
+        whole = part = -1
+    if whole < 0:
+        message = f"the timeout is {seconds} s"
+        raise ValueError(message)
+    return Duration(seconds=whole, nanos=part)
 
 
 def properties_of(values: Mapping[str, str]) -> tuple[Property, ...]:

@@ -15,11 +15,11 @@ from orch23.cache.client import CacheClient
 from orch23.cache.registry import open_shared_cache
 from orch23.model.digest import Digest, digest_bytes
 from orch23.reapi.messages import EMPTY_BLOB, ActionProto, ActionResultProto, Command, Directory, Tree, digest_of
-from orch23.reapi.trees import content_of
 from orch23.reapi.wire import decode, encode
 from tests.cache_conformance import LIMIT
 from tests.cache_server import serving_cache
 from tests.nginx import running_nginx
+from tests.reapi_oracle import files_of as files_of_tree
 
 RECORDED = Path(__file__).parent / "bazel_disk_cache"
 WORKSPACE = Path(__file__).parent / "bazel_workspace"
@@ -116,7 +116,7 @@ def outputs_of(content: Content) -> dict[str, bytes]:
             tree = decode(Tree, blobs[digest_of(directory.tree_digest)])
             messages = [encode(one) for one in (tree.root or Directory(), *tree.children)]
             read = {digest_bytes(data): data for data in messages}.__getitem__
-            for path, one in content_of(digest_bytes(messages[0]), read).files.items():
+            for path, one in files_of_tree(digest_bytes(messages[0]), read).items():
                 found[f"{directory.path}/{path}"] = blobs[one.digest]
     return {path.partition("/bin/")[2]: data for path, data in found.items()}
 

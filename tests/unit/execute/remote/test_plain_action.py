@@ -11,6 +11,7 @@ from orch23.execute.remote.engine import EngineFault
 from orch23.execute.remote.plain_action import plain_fault, plain_outcome
 from orch23.execute.remote.reapi_address import ReapiAddress
 from orch23.execute.remote.reapi_result import Finished
+from orch23.execute.remote.single_action import single_action
 from orch23.model.action import (
     PYTHON,
     Action,
@@ -24,16 +25,18 @@ from orch23.model.action import (
 )
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.reapi.messages import (
+    ActionProto,
     ActionResultProto,
     Directory,
     DirectoryNode,
+    Duration,
     FileNode,
     OutputDirectory,
     RpcStatus,
     Tree,
     digest_proto,
 )
-from orch23.reapi.wire import encode
+from orch23.reapi.wire import decode, encode
 from tests.casd import running_casd_with_workers
 from tests.doubles import MemoryContents
 from tests.reapi_workers import serving_executions
@@ -58,6 +61,20 @@ def shell(rig: Rig, text: str, **given: Any) -> Action:
     texts = {"in/a.txt": "a\n", "in/c.txt": "", "run.sh": "#!/bin/sh\necho ran\n"}
     inputs = {path: FileEntry(rig.contents.put(text.encode()), path == "run.sh") for path, text in texts.items()}
     return Action(argv=("bash", "-c", text), inputs=inputs, sandbox=False, **given)
+
+
+@pytest.mark.parametrize(("timeout_s", "nanos"), [(2.5, 500_000_000), (2.1 + 0.2, 300_000_000)])
+def test_a_timeout_is_rounded_to_nanoseconds(timeout_s: float, nanos: int) -> None:
+    made = single_action(digest_bytes(b"action"), Action(argv=("true",), inputs={}, timeout_s=timeout_s), PLAIN)
+    # With the time for staging and storing.
+    assert decode(ActionProto, made.blobs[made.action]).timeout == Duration(seconds=302, nanos=nanos)
+
+
+@pytest.mark.parametrize("timeout_s", [-1000.0, float("inf"), float("nan"), float("-inf")])
+def test_a_timeout_that_is_no_time_is_refused(timeout_s: float) -> None:
+    action = Action(argv=("true",), inputs={}, timeout_s=timeout_s)
+    with pytest.raises(ValueError, match=r"timeout|NaN"):
+        single_action(digest_bytes(b"action"), action, PLAIN)
 
 
 def result_of(outcome: Any) -> ActionResult:
