@@ -3,6 +3,7 @@
 `$schema` decides. Without it, draft 7 applies (ADR 67). A word of another draft would be ignored without a message.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -11,12 +12,14 @@ from typing import Any, Final, TypeAlias
 from jsonschema import validators
 from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped] # it has no stubs
 from msgspec import Struct
+from referencing import Registry
 from referencing import jsonschema as dialects
+from referencing.exceptions import Unresolvable
 
 from orch23.model.diagnostic import quoted_names
 from orch23.model.digest import Json
-from orch23.model.parsing import as_mapping, json_at
-from orch23.model.text import json_pointer, pointer_parts
+from orch23.model.parsing import as_mapping
+from orch23.model.text import json_pointer
 
 _Library: TypeAlias = Any  # a class or a specification of the library
 
@@ -47,6 +50,7 @@ DRAFTS: Final = (
     Draft(validators.Draft202012Validator, dialects.DRAFT202012),
 )
 DEFAULT_DRAFT: Final = DRAFTS[3]
+REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _SCHEME = re.compile(r"https?:")
 # Words that the library applies as a part of another one, and names that references lead to.
 _PARTS: Mapping[str, frozenset[str]] = {
@@ -92,43 +96,62 @@ def draft_fault(schema: Json) -> tuple[str, str] | None:
 
 def ignored_words(schema: Json) -> tuple[str, ...]:
     """Return the words of a schema that no draft knows, sorted: they are annotations."""
-    return tuple(sorted({word for one, _ in schemas_in(schema) for word in one if word not in _known_words()}))
+    return tuple(sorted({word for one, _, _ in schemas_in(schema) for word in one if word not in _known_words()}))
 
 
 def _foreign_words(schema: Json, draft: Draft) -> Iterator[tuple[str, str]]:
     """Yield each word that another draft applies and this one ignores, with the JSON pointer of its schema."""
-    own = _applied(draft)
+    # Up to draft 7, the schema of schemas has just the words of its draft, such as `required` in a schema of draft 3.
+    own = _applied(draft) | frozenset(draft.validator.META_SCHEMA["properties"] if draft in DRAFTS[:4] else ())
     foreign = frozenset[str]().union(*map(_applied, DRAFTS)) - own
     # Words of before draft 6 were never applied: they are annotations.
     foreign -= {"extends", "disallow", "divisibleBy"}
-    for one, at in schemas_in(schema):
+    for one, at, _ in schemas_in(schema):
         yield from ((word, at) for word in one if word in foreign)
         if at and isinstance(one.get("$schema"), str) and draft_of(one) is not draft:
             yield "$schema", at
 
 
-def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str]]:
-    """Yield each schema in a schema once, in order, with its JSON pointer; also those that only references lead to."""
-    waiting: list[tuple[Json, tuple[str | int, ...]]] = [(root, ())]
+def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str, _Library]]:
+    """Yield each schema in a schema once, in order, with its JSON pointer and the resolver of its references.
+
+    Those that only a reference leads to have the pointer of the reference.
+    """
+    if not isinstance(root, Mapping):
+        return
+    draft = draft_of(root) or DEFAULT_DRAFT
+    waiting: list[tuple[Json, tuple[str | int, ...], _Library]] = [(root, (), _resolver(root, draft))]
     seen: set[int] = set()
     words = _known_words() - _OF_DATA
     while waiting:
-        one, at = waiting.pop()
+        one, at, resolver = waiting.pop()
         if not isinstance(one, Mapping) or id(one) in seen:
             continue
         seen.add(id(one))
-        yield one, json_pointer(at)
-        found: list[tuple[Json, tuple[str | int, ...]]] = []
+        with contextlib.suppress(ValueError, AttributeError):  # an `$id` that is not a URI, or not a text
+            resolver = resolver.in_subresource(draft.specification.create_resource(one))
+        yield one, json_pointer(at), resolver
+        found: list[tuple[Json, tuple[str | int, ...], _Library]] = []
         for word, value in one.items():
-            if word in _OF_NAMES:
-                found += [(named, (*at, word, name)) for name, named in as_mapping(value).items()]
-            elif word == "$ref" and isinstance(value, str) and value.startswith("#/"):
-                path = tuple(pointer_parts(value))
-                found.append((json_at(root, *path), path))
+            if word in REFERENCES and isinstance(value, str):
+                with contextlib.suppress(Unresolvable, TypeError, ValueError):
+                    target = resolver.lookup(value)
+                    found.append((target.contents, (*at, word), target.resolver))
+            elif word in _OF_NAMES:
+                found += [(named, (*at, word, name), resolver) for name, named in as_mapping(value).items()]
             elif word in words:
                 listed = enumerate(value) if isinstance(value, list | tuple) else ()
-                found += [(value, (*at, word)), *((item, (*at, word, number)) for number, item in listed)]
+                found += [(value, (*at, word), resolver), *((item, (*at, word, n), resolver) for n, item in listed)]
         waiting += reversed(found)
+
+
+def _resolver(root: Json, draft: Draft) -> _Library:
+    """Return what resolves references within a schema, and nothing beyond it."""
+    registry: _Library = Registry().with_resource("", draft.specification.create_resource(root))
+    # An invalid schema is reported elsewhere. In draft 3, the library takes a schema in `extends` for a list.
+    with contextlib.suppress(AttributeError, TypeError):
+        registry = registry.crawl()
+    return registry.resolver()
 
 
 @cache

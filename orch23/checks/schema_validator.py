@@ -17,7 +17,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from orch23.checks.schema_drafts import DEFAULT_DRAFT, Draft, draft_fault, draft_of, schemas_in
+from orch23.checks.schema_drafts import DEFAULT_DRAFT, REFERENCES, draft_fault, draft_of, schemas_in
 from orch23.model.digest import Json
 from orch23.model.parsing import as_mapping
 from orch23.model.text import json_pointer
@@ -152,7 +152,6 @@ SchemaValidator: TypeAlias = Draft7Validator
 # A value of a JSON document can have any type, so a narrower type would be wrong.
 _Value: TypeAlias = Any
 _SHOWN = 200
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
 _Rule: TypeAlias = Callable[..., Any]
 # An empty registry: without it a reference to elsewhere would be fetched over the network.
@@ -196,8 +195,7 @@ def schema_fault(schema: Json) -> tuple[str, str] | None:
         draft.validator.check_schema(cast("Mapping[str, Any]", schema), format_checker=FormatChecker(formats=()))
         if slow := next((one for one in _key_patterns(schema) if _longest_text(one) is None), None):
             return f"with `unevaluatedProperties`, the pattern `{slow[:80]}` could take long: write a simpler one", ""
-        whole = draft.specification.create_resource(cast("Any", schema))
-        return next(_faults(_NO_OTHER_FILES.with_resource("", whole).crawl().resolver(), schema, draft), None)
+        return next(_faults(schema), None)
     except SchemaError as error:
         message = f"this is not a JSON schema of {draft.name}: {_first_line(error.message)}"
         return message, json_pointer(error.absolute_path)
@@ -207,19 +205,12 @@ def schema_fault(schema: Json) -> tuple[str, str] | None:
         return f"the schema has an invalid `$id`: {_first_line(str(error))}", ""
 
 
-def _faults(resolver: _Value, schema: Json, draft: Draft) -> Iterator[tuple[str, str]]:
+def _faults(schema: Json) -> Iterator[tuple[str, str]]:
     """Yield each reference that leads out of the schema or back to itself, and each pattern that is not supported."""
-    bases = {"": resolver}
-    for one, at in schemas_in(schema):
-        above = at
-        while above not in bases:
-            above = above.rpartition("/")[0]
-        base = bases[above]
-        if isinstance(one.get("$id"), str):
-            base = bases[at] = base.in_subresource(draft.specification.create_resource(cast("Any", one)))
-        for word in _REFERENCES:
+    for one, at, resolver in schemas_in(schema):
+        for word in REFERENCES:
             target = one.get(word)
-            if isinstance(target, str) and (fault := _reference_fault(base, target)):
+            if isinstance(target, str) and (fault := _reference_fault(resolver, target)):
                 yield f"`{word}` leads to `{_first_line(target)}`, {fault}", f"{at}/{word}"
         for pattern in (one.get("pattern"), *as_mapping(one.get("patternProperties"))):
             try:
@@ -230,7 +221,7 @@ def _faults(resolver: _Value, schema: Json, draft: Draft) -> Iterator[tuple[str,
 
 def _key_patterns(schema: Json) -> Iterator[str]:
     """Yield the patterns for keys of a schema with `unevaluatedProperties`."""
-    found = [one for one, _ in schemas_in(schema)]
+    found = [one for one, _, _ in schemas_in(schema)]
     if any("unevaluatedProperties" in one for one in found):
         yield from (text for one in found for text in as_mapping(one.get("patternProperties")))
 
@@ -247,6 +238,8 @@ def _reference_fault(resolver: _Value, target: str) -> str | None:
             found = resolver.lookup(reference)
         except (Unresolvable, TypeError, ValueError):  # TypeError: a pointer through a number
             return None if seen else "which is not in it"  # `_faults` reports the later reference itself
+        if not isinstance(found.contents, Mapping | bool):
+            return "which is not a schema"
         if id(found.contents) in seen:
             return "and from there back to itself"
         seen.add(id(found.contents))

@@ -208,3 +208,41 @@ def test_a_key_named_like_a_word_has_a_schema_and_an_annotation_has_none(fault: 
 
 def test_what_a_reference_leads_to_outside_of_schemas_may_be_of_any_type() -> None:
     assert schema_fault({"$ref": "#/x/a", "x": {"a": {"pattern": ["("], "patternProperties": 1}}}) is None
+
+
+PAIR_BELOW = {"type": "array", "prefixItems": [{"type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"p": {"$ref": "#/parts/A%20B"}}, "parts": {"A B": PAIR_BELOW}},
+        {"properties": {"p": {"$ref": "#/x-list/0"}}, "x-list": [PAIR_BELOW]},
+        {"$id": "http://a/b", "properties": {"p": {"$ref": "b#/parts/A"}}, "parts": {"A": PAIR_BELOW}},
+    ],
+)
+def test_words_are_found_wherever_a_reference_leads(schema: dict[str, Any]) -> None:
+    message, _ = schema_fault(schema) or ("", "")
+    assert f'"$schema": "{NEW}"' in message
+
+
+@pytest.mark.parametrize("reference", ["http://x/y", "#/x", "#/x-list/7"])
+def test_a_reference_to_no_schema_is_found_before_a_value_is_judged(reference: str) -> None:
+    for name in ("a", "default", "const", "enum", "examples"):
+        message, _ = schema_fault({"properties": {name: {"$ref": reference}}, "x": 5, "x-list": []}) or ("", "")
+        assert message.startswith(f"`$ref` leads to `{reference}`")
+
+
+@pytest.mark.parametrize(
+    ("draft", "rules", "good", "bad"),
+    [
+        (0, {"extends": {"type": "object"}}, {}, 1),
+        (0, {"properties": {"n": {"type": "number", "required": True}}}, {"n": 1}, {}),
+        (1, {"minimum": 0, "exclusiveMinimum": True}, 1, 0),
+    ],
+)
+def test_words_that_mean_something_else_in_old_drafts_are_words_there(
+    draft: int, rules: dict[str, Any], good: Any, bad: Any
+) -> None:
+    schema = {"$schema": DRAFTS[draft].uri, **rules}
+    assert (is_valid(schema, good), is_valid(schema, bad)) == (True, False)
