@@ -420,7 +420,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             PROMOTE,
-            "            write_atomic(self._redo, self._store_key.line(canonical_json(from_struct(redo))), mode=PRIVATE_FILE_MODE)\n",
+            "            write_atomic(self._redo, self._store_key.encode(from_struct(redo)), mode=PRIVATE_FILE_MODE)\n",
             '            write_atomic(self._redo, b"", mode=PRIVATE_FILE_MODE)\n',
         ),
         M(
@@ -843,7 +843,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-46": (
         M(
             PROMOTE,
-            "            write_atomic(self._redo, self._store_key.line(canonical_json(from_struct(redo))), mode=PRIVATE_FILE_MODE)\n",
+            "            write_atomic(self._redo, self._store_key.encode(from_struct(redo)), mode=PRIVATE_FILE_MODE)\n",
             '            write_atomic(self._redo, b"", mode=PRIVATE_FILE_MODE)\n',
         ),
     ),

@@ -25,7 +25,7 @@ from orch23.engine.build import Build
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.ledger import run_limits
-from orch23.engine.left_out import check_left_out
+from orch23.engine.ownership import check_left_out
 from orch23.engine.preflight import may_call_program, may_have_process, may_use_sandbox
 from orch23.engine.session import Session, lock_path
 from orch23.engine.worker_threads import executor_of
@@ -268,7 +268,7 @@ def _selected(project: Project, session: Session, selection: Selection) -> froze
     selected, there = selection.nodes(plan), (os.path.lexists(project.store.root / path) for path in changed)
     # After an edit of files that are still there, git has left out nothing else: it need not be started.
     if project.part is None or project.pipeline.file in changed or not all(there):
-        check_left_out(project.pipeline, (plan.nodes[name] for name in selected), project.git.left_out)
+        check_left_out(project.git, project.pipeline, (plan.nodes[name] for name in selected))
     return selected
 
 

@@ -14,8 +14,7 @@ from orch23.cli.author_data import check_schema_file
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.partial_build import LastBuild, PartialBuild, SinceLastBuild, partial_build, since_last_build
 from orch23.engine.facts import FactFinder
-from orch23.engine.left_out import check_left_out
-from orch23.engine.ownership import OtherPipelines
+from orch23.engine.ownership import OtherPipelines, check_left_out
 from orch23.engine.partial_plan import Part
 from orch23.engine.protected_files import declared_by_pipeline
 from orch23.engine.session import (
@@ -342,7 +341,7 @@ def open_build_session(
         )
     except (InvalidInputError, CorruptStateError) as error:
         # What is missing, or damaged as the pointer of a lock file is, may be what git left out.
-        check_left_out(project.pipeline, project.pipeline.stages, project.git.left_out)
+        check_left_out(project.git, project.pipeline, project.pipeline.stages)
         raise type(error)(*noted_errors(project, error.diagnostics)) from None
 
 

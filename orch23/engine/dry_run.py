@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.engine.decisions import DecidedStage, StageDecider
-from orch23.engine.left_out import check_left_out
+from orch23.engine.ownership import check_left_out
 from orch23.engine.plan_walk import PlanVisitor, PlanWalk, list_producers, may_access
 from orch23.engine.project_state import ProjectState
 from orch23.engine.protected_files import DeclaredByPlan
@@ -224,7 +224,7 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
 
     """
     selected = selection.nodes(session.state.plan)
-    check_left_out(session.pipeline, map(session.state.plan.nodes.__getitem__, selected), session.state.git.left_out)
+    check_left_out(session.state.git, session.pipeline, map(session.state.plan.nodes.__getitem__, selected))
     check_ownership(session)
     dry_run = _PreviewRun(session.decider, selection)
     decisions, plan, decided = dry_run.run(), session.state.plan, dry_run.decided_stages

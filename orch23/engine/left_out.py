@@ -8,7 +8,6 @@ from pathlib import Path
 
 from orch23.engine.session import lock_path
 from orch23.model.diagnostic import Diagnostic, Location, quoted_names
-from orch23.model.errors import InvalidInputError
 from orch23.model.paths import match, match_any, static_prefix
 from orch23.model.pipeline import ForeachStage, Pipeline, family_of
 from orch23.plan.nodes import Node, may_overlap_unexcluded, placed_inputs, reads_of
@@ -18,24 +17,13 @@ _SHOWN = 3
 _AFTER_ALL = chr(sys.maxunicode)  # sorted after any character of a path
 
 
-def check_left_out(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping[str, str]) -> None:
-    """Refuse nodes that need content which git did not check out.
-
-    Raises:
-        InvalidInputError: with an error for each pattern.
-
-    """
-    if errors := left_out_errors(pipeline, nodes, left_out):
-        raise InvalidInputError(*errors)
-
-
 def left_out_errors(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     """Return an error for each pattern of the nodes, and of the records, that includes a path that git left out."""
     found: dict[tuple[str, str], Diagnostic] = {}
     paths, folders = list(left_out), [path for path in left_out if path.endswith("/")]
     records = (str(lock_path(Path(), pipeline.file)), *(f"{folder}/**" for folder in pipeline.transcript_folders))
     needs = chain((("the records", one, (), None) for one in records), *(_needs(pipeline, node) for node in nodes))
-    for user, pattern, exclude, place in needs if paths else ():
+    for user, pattern, exclude, place in needs:
         above = static_prefix(pattern)
         near = paths[bisect_left(paths, above) : bisect_left(paths, f"{above}{_AFTER_ALL}")]
         lost = (path for path in near if match(pattern, path) and not match_any(exclude, path))

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from orch23.decide.write_protection import allows_write
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes, digest_json, git_blob_id
-from orch23.model.errors import CorruptStateError, Orch23Error, SafetyError
+from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, SafetyError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record, identity_of
-from orch23.plan.nodes import writes_of
+from orch23.plan.nodes import Node, writes_of
 from orch23.store.lock_file import decode_lock, pipelines_of, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
 
@@ -285,6 +285,20 @@ class GitFiles(Protocol):
 
 class NoGitFiles(GitFiles):
     """A project without git: nothing is committed."""
+
+
+def check_left_out(git: GitFiles, pipeline: Pipeline, nodes: Iterable[Node]) -> None:
+    """Refuse nodes that need content which git did not check out.
+
+    Raises:
+        InvalidInputError: with an error for each pattern.
+
+    """
+    if left_out := git.left_out:
+        from orch23.engine.left_out import left_out_errors  # noqa: PLC0415 - few projects lack content
+
+        if errors := left_out_errors(pipeline, nodes, left_out):
+            raise InvalidInputError(*errors)
 
 
 RELEASED_KIND = "released"

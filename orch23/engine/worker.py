@@ -18,7 +18,6 @@ from orch23.engine.pytest_trust import TestTrust
 from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session, missing_input_errors
 from orch23.engine.stage_view import ObsoleteFiles, StageView
-from orch23.engine.stage_warnings import stage_warnings
 from orch23.engine.verification import Verifier
 from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic
@@ -118,7 +117,10 @@ class Worker(Struct, frozen=True, kw_only=True):
             return forbidden
         self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
         stage = resolved.stage
-        self._warn(stage, stage_warnings(self.session.state.plan, [stage], self.session.store.workspace))
+        if stage.runs_pytest or stage.schema_files:
+            from orch23.engine.stage_warnings import stage_warnings  # noqa: PLC0415 - only for such stages
+
+            self._warn(stage, stage_warnings(self.session.state.plan, [stage], self.session.store.workspace))
         return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
 
     def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:

@@ -11,7 +11,6 @@ from orch23.model.digest import FileEntry, Json
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.record import PROGRAM_ASPECT
-from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
@@ -31,12 +30,12 @@ def program_candidates(step: "LLMStep", matching: Callable[[str], Iterable[str]]
 
 
 def program_aspects(
-    stage: Stage, entry_at: Callable[[str], FileEntry | None], matching: Callable[[str], Iterable[str]]
+    stage: Stage,
+    step: "LLMStep",
+    entry_at: Callable[[str], FileEntry | None],
+    matching: Callable[[str], Iterable[str]],
 ) -> dict[str, Json]:
     """Return the aspects of the files that the program of a stage consists of, without those that the stage writes."""
-    step = stage.step
-    if not is_llm(step) or not step.command:
-        return {}
     own = (*stage.outputs, *stage.fence.write)
     found = dict.fromkeys(path for path in program_candidates(step, matching) if not match_any(own, path))
     return {f"{PROGRAM_ASPECT}{path}": str(entry) for path in found if (entry := entry_at(path)) is not None}

@@ -28,7 +28,6 @@ from orch23.model.pipeline import (
 )
 from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, identity_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
-from orch23.resolve.command_program import program_aspects
 from orch23.resolve.commands import command_steps, resolve_commands
 from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, ReadText
 from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
@@ -156,7 +155,7 @@ def resolve_stage(
     texts = _key_texts(stage, given, sources, variables, read_yaml, facts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
-    aspects |= program_aspects(stage, tree.entry, tree.matching)
+    aspects |= _program(stage, tree)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
     manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))
@@ -203,6 +202,15 @@ def _key_texts(
 
 
 # ---- aspects of the pipeline and the machine --------------------------------------------------
+
+
+def _program(stage: Stage, tree: VisibleFiles) -> dict[str, Json]:
+    """Return the aspects of the files that the program of an llm stage consists of."""
+    if not is_llm(stage.step) or not stage.step.command:
+        return {}
+    from orch23.resolve.command_program import program_aspects  # noqa: PLC0415 - few stages call a program
+
+    return program_aspects(stage, stage.step, tree.entry, tree.matching)
 
 
 def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:

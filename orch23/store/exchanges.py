@@ -39,8 +39,9 @@ from orch23.store.safe_files import (
     try_unlink,
     write_atomic,
 )
-from orch23.store.transcript_texts import TEXTS_FOLDER, TRANSCRIPT_VERSION, complete, shorten
 
+TRANSCRIPT_VERSION = 3
+TEXTS_FOLDER = "texts"
 # Version 2 added `api` to the fingerprint (ADR 7).
 EXCHANGE_VERSION = 2
 _CONFLICT = lazy_pattern(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
@@ -293,6 +294,7 @@ class Exchanges:
 
     def _transcript(self, exchange: Exchange, folder: Path) -> bytes:
         """Return the file of an exchange in transcripts, after its long texts were written."""
+        from orch23.store.transcript_texts import shorten  # noqa: PLC0415 - only if transcripts are used
 
         def write(sha256: str, data: bytes) -> None:
             self._write(folder / TEXTS_FOLDER / f"{sha256}.json", data, 0o644)
@@ -393,7 +395,11 @@ def parse_exchange(data: bytes, read_text: Callable[[str], bytes | None] | None 
     if digest_json(_body_of(exchange, version)) != digest_json(body):
         message = "is not valid: it lacks a field, or has an unknown one"
         raise ValueError(message)
-    return exchange if read_text is None or version == EXCHANGE_VERSION else complete(exchange, read_text)
+    if read_text is None or version == EXCHANGE_VERSION:
+        return exchange
+    from orch23.store.transcript_texts import complete  # noqa: PLC0415 - only if transcripts are used
+
+    return complete(exchange, read_text)
 
 
 def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,6 @@ from orch23.model.pipeline import DEFAULT_SCRATCH
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.json_text import with_sum, without_sum
-from orch23.store.lock_conflict import MARKER, sides_of
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.safe_files import read_file, read_regular, replace_file, walk_tree
 
@@ -33,6 +32,7 @@ _TEMPLATE = ".template"
 _HEAD_BYTES = 4096
 _PIPELINE_BYTES = 1 << 20
 _VERSION = lazy_pattern(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
+_MARKER = lazy_pattern(r"^(<{7} |={7}\r?$|>{7} |\|{7} )", re.MULTILINE)
 _STAGES = lazy_pattern(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
 
 
@@ -391,7 +391,7 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
     """
     try:
         document = data.decode("utf-8")
-        conflict = MARKER.search(document)
+        conflict = _MARKER.search(document)
         if conflict is not None:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
             return _of_both_sides(document, location)
@@ -426,13 +426,26 @@ def _of_both_sides(document: str, conflict: Location) -> LockFile:
     Git may merge lines of both sides into one record, so that it is on neither side: it is left out.
     """
     try:
-        ours, theirs = (decode_lock(text.encode(), conflict.file, only_intact=True) for text in sides_of(document))
+        ours, theirs = (decode_lock(text.encode(), conflict.file, only_intact=True) for text in _sides_of(document))
     except CorruptStateError as error:
         hint = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
         raise _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", conflict, hint) from error
     records = {**theirs.records, **ours.records}
     others = tuple(record for name, record in theirs.records.items() if record != records[name])
     return LockFile(records, {**theirs.retained, **ours.retained}, others)
+
+
+def _sides_of(document: str) -> tuple[str, str]:
+    """Return both sides of a text with conflict markers, without the common base that git may show."""
+    both: tuple[list[str], list[str]] = ([], [])
+    into: Sequence[list[str]] = both
+    for line in document.split("\n"):
+        if (mark := _MARKER.search(line)) is not None:
+            into = {"<": both[:1], "|": (), "=": both[1:], ">": both}[mark[0][0]]
+        else:
+            for side in into:
+                side.append(line)
+    return "\n".join(both[0]), "\n".join(both[1])
 
 
 def _parsed(data: bytes) -> Json:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,10 +14,9 @@ from orch23.model.patterns import lazy_pattern
 from orch23.model.text import escape_hidden
 from orch23.store.json_text import indented_json
 
-TRANSCRIPT_VERSION: Final = 3
-TEXTS_FOLDER: Final = "texts"
 # A longer text is a file of its own, with `sha256:DIGEST` in its place. So no text in its place looks like that.
 _LONGEST = 64
+_VERSION = 3  # of transcripts with such references
 _REFERENCE = lazy_pattern(r"sha256:([0-9a-f]{64})", re.ASCII)
 _WITH_TEXTS = ("messages", "system", "sent", "sent_system")
 # The characters of all texts of an exchange, with those that are there twice.
@@ -36,7 +34,7 @@ def shorten(exchange: Exchange, write: Callable[[str, bytes], None]) -> Exchange
         if len(text) <= _LONGEST:
             return text
         sha256 = digest_bytes(text.encode()).sha256
-        body: Json = {"lines": text.split("\n"), "orch23_exchange": TRANSCRIPT_VERSION}
+        body: Json = {"lines": text.split("\n"), "orch23_exchange": _VERSION}
         write(sha256, f"{escape_hidden(indented_json(body))}\n".encode())
         return f"sha256:{sha256}"
 
@@ -56,7 +54,7 @@ def complete(exchange: Exchange, read: Callable[[str], bytes | None]) -> Exchang
     def text_of(sha256: str) -> str:
         text = "\n".join(to_struct(parse_stored(read(sha256) or b"{}"), _Lines).lines)
         if digest_bytes(text.encode("utf-8", "replace")).sha256 != sha256:
-            message = f"its {TEXTS_FOLDER}/{sha256}.json is missing or damaged"
+            message = f"its texts/{sha256}.json is missing or damaged"
             raise ValueError(message)
         return text
 

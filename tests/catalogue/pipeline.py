@@ -79,6 +79,7 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     "W805": (S + OK + "    outputs: ['{{ vars.a }}']\n", {}),
     "W822": (S + OK + "    inputs: [nothing/*.md]\n", {}),
     "W827": (S + "    pytest: {paths: [t], pythonpath: [lib]}\n", {"t/test_a.py": ""}),
+    "W861": (S + OK + "    inputs: [{path: v.json, schema: s.json}]\n", {"v.json": "1", "s.json": '{"x-order": 1}'}),
     "W804": (S + OK + "    promote: app\n", {}),
     "W836": (
         S + LLM + "    inputs: [b]\n    retry: 1\n",

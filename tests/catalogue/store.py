@@ -27,8 +27,8 @@ def after(project: Project, path: str, damage: Callable[[str], str]) -> set[str]
 
 
 def conflict(text: str) -> str:
-    """Leave the text as a merge does that did not succeed."""
-    return f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n"
+    """Leave the text as a merge does that did not succeed, with a side that no version of orch23 wrote."""
+    return f"<<<<<<< HEAD\n{text[1:]}=======\n{text}>>>>>>> other\n"
 
 
 # code -> the file that is damaged, and how
@@ -56,6 +56,14 @@ def path_through_a_link(project: Project) -> set[str]:
         {"pipeline.yaml": "version: 1\nstages:\n  a: {inputs: [d/in.txt], shell: 'true'}\n", "real/in.txt": ""}
     )
     (project.root / "d").symlink_to("real")
+    return shown(project.build())
+
+
+@TRIGGERS.of("E698")
+def content_that_git_left_out(project: Project) -> set[str]:
+    """Read a pointer of Git LFS in place of its content."""
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"
+    project.write({"pipeline.yaml": "version: 1\nstages:\n  a: {inputs: [in.bin], shell: 'true'}\n", "in.bin": pointer})
     return shown(project.build())
 
 

@@ -76,11 +76,11 @@ def test_a_program_outside_of_the_project_is_not_in_the_key_and_explain_lists_it
     outside = project.root.parent / "agent"
     outside.write_text(f"#!/usr/bin/env python3\n{ASK}")
     outside.chmod(0o755)
-    assert written(project, str(outside), more=f", read: [{outside.parent}/shared]").build().code == 0
+    assert written(project, str(outside), more=", read: [~/shared]").build().code == 0
     outside.write_text(outside.read_text().replace("one", "two"))
     assert "up to date" in project.build().err
     explained = project.run("explain", "ask").out
-    assert f"not in the key: {outside}, {outside.parent}/shared (outside of the project)" in explained
+    assert f"not in the key: {outside}, ~/shared (outside of the project)" in explained
     assert "program:cfg/agent.conf" in explained
     assert project.build("--resample", "ask").code == 0
     assert project.read("a.txt") == "answer two, low\n"

@@ -250,8 +250,9 @@ def read_state(root: Path, files: Mapping[str, str]) -> State:
     """Read a project without the help of what wrote it."""
     lock = {}
     if "pipeline.lock" in files:
-        blocks = json.loads(files["pipeline.lock"])["records"]
-        lock = {name: _kept(block) for name, block in blocks.items() if block is not None}
+        document = json.loads(files["pipeline.lock"])
+        blocks = {name: block for name, block in document["records"].items() if block is not None}
+        lock = {name: _kept(_whole(document["defaults"], name, block)) for name, block in blocks.items()}
     numbered: dict[str, tuple[int, Any]] = {}
     for path in sorted((root / ".orch23/records").glob("*/*")):
         for line in path.read_text().splitlines():
@@ -266,15 +267,29 @@ def read_state(root: Path, files: Mapping[str, str]) -> State:
         for path in sorted((root / folder).glob("**/*")):
             if path.parent.name == "originals":
                 texts[path.name] = path.read_text()
-            elif path.suffix == ".json":
+            elif path.suffix == ".json" and path.parent.name != "texts":
                 body = json.loads(path.read_text())
-                answers[path.stem] = (body["request"]["messages"][0]["content"], body["response"])
+                asked, response = body["request"]["messages"][0]["content"], body["response"]
+                answers[path.stem] = (_text(path.parent, asked), _text(path.parent, response))
     state = State({p: sha(t) for p, t in files.items()}, lock, records, held, dict(files), texts, answers)
     for name, key in _interrupted(root).items():
         found = [one for one in numbered.values() if one[1]["key"] == key and not one[1]["failed"]]
         if found:
             state.lock[name] = _kept(max(found, key=lambda one: one[0])[1])
     return state
+
+
+def _text(folder: Path, text: str) -> str:
+    """Return a text of a transcript, which may be in a file of its own."""
+    digest = text.removeprefix("sha256:")
+    path = folder / "texts" / f"{digest}.json"
+    return "\n".join(json.loads(path.read_text())["lines"]) if digest != text and path.exists() else text
+
+
+def _whole(defaults: Mapping[str, Any], name: str, block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the block of a record with what it leaves out."""
+    manifest = {**defaults["manifest"], **block["manifest"]}
+    return {"stage": name, **defaults, **block, "manifest": {a: v for a, v in manifest.items() if v is not None}}
 
 
 def _canonical(body: Any) -> str:

@@ -9,7 +9,7 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.past_pipeline import bytes_of_artifacts, lock_at, pipeline_at
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.engine.dry_run import preview
-from orch23.engine.left_out import check_left_out
+from orch23.engine.ownership import check_left_out
 from orch23.engine.revision_view import (
     ManifestReader,
     RevisionArtifacts,
@@ -88,7 +88,7 @@ def list_affected(
 ) -> int:
     """List stages that changed since a git revision."""
     project, _ = open_for_command(console, args, most_stages=0)
-    check_left_out(project.pipeline, project.pipeline.stages, project.git.left_out)
+    check_left_out(project.git, project.pipeline, project.pipeline.stages)
     with open_revision(project.store.root, revision) as then:
         found = _compare(project, then, revision)
     console.write_out(_affected_json(found) if as_json else _affected_text(found))

@@ -21,7 +21,7 @@ from orch23.cli.opening import (
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, noted_errors, open_read_session
 from orch23.engine.dry_run import check_ownership, preview
-from orch23.engine.left_out import check_left_out
+from orch23.engine.ownership import check_left_out
 from orch23.engine.plan_walk import list_producers
 from orch23.engine.session import check_items, check_plan
 from orch23.engine.stage_warnings import stage_warnings
@@ -131,7 +131,7 @@ def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) 
         InvalidInputError: with all errors of the plan, or of the items.
 
     """
-    check_left_out(project.pipeline, project.pipeline.stages, project.git.left_out)
+    check_left_out(project.git, project.pipeline, project.pipeline.stages)
     plan = check_plan(project.pipeline, project.store, project.tools)
     decider = check_items(plan, project.store, project.tools)
     from orch23.engine.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it

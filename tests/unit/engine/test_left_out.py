@@ -2,10 +2,12 @@
 
 import pytest
 
-from orch23.engine.left_out import check_left_out, left_out_errors
+from orch23.engine.left_out import left_out_errors
+from orch23.engine.ownership import check_left_out
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import Pipeline
+from tests.unit.engine.rig import MemoryGit
 
 TEXT = """\
 version: 1
@@ -60,11 +62,12 @@ def test_a_path_that_git_left_out_is_an_error_where_it_is_needed(path: str, need
 
 
 def test_other_stages_do_not_count_and_few_paths_are_shown() -> None:
-    left_out = {f"lib/{number}.c": f"get {number % 2}" for number in range(5)}
+    git = MemoryGit()
+    git.left_out = {f"lib/{number}.c": f"get {number % 2}" for number in range(5)}
     stages = {stage.name: stage for stage in pipeline().stages}
-    check_left_out(pipeline(), [stages["r"]], left_out)
+    check_left_out(git, pipeline(), [stages["r"]])
     with pytest.raises(InvalidInputError) as refused:
-        check_left_out(pipeline(), [stages["a"], stages["r"]], left_out)
+        check_left_out(git, pipeline(), [stages["a"], stages["r"]])
     (error,) = refused.value.diagnostics
     assert "`lib/0.c`, `lib/1.c`, `lib/2.c`: " in error.message
     assert error.hint == "run `get 0`, `get 1`"
