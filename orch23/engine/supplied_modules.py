@@ -95,10 +95,11 @@ class SuppliedModules(Struct, frozen=True):
 
     def _depending(self, module: str) -> str | None:
         """Return the file of the project that has the distribution of a module as a dependency, or None."""
-        workspace, names = self.state.store.workspace, {module_name(module), module_name(known_package(module))}
+        workspace, names = self.state.store.workspace, (module_name(module), module_name(known_package(module)))
         patterns = (posixpath.normpath(f"{at}/{one}") for at in (".", self.stage.cwd) for one in DEPENDENCY_FILES)
         files = (path for pattern in patterns for path in workspace.writable_files(pattern))
-        return next((path for path in files if names & dependencies(path, self._text(path))), None)
+        found = dependencies({path: self._text(path) for path in files})
+        return next((found[name] for name in names if name in found), None)
 
     def _text(self, path: str) -> str:
         return (self.state.store.workspace.read(path) or b"").decode("utf-8", errors="replace")

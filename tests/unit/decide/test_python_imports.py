@@ -14,8 +14,33 @@ TOO_DEEP = {
 
 @pytest.mark.parametrize("how", TOO_DEEP)
 def test_a_file_that_is_too_deep_names_no_dependency(how: str) -> None:
-    assert dependencies("pyproject.toml", TOO_DEEP[how]) == frozenset()
+    assert dependencies({"pyproject.toml": TOO_DEEP[how]}) == {}
 
 
 def test_a_dependency_may_be_in_any_table() -> None:
-    assert dependencies("pyproject.toml", 'a.dependencies = ["lib"]\n') == {"lib"}
+    assert [*dependencies({"pyproject.toml": 'a.dependencies = ["lib"]\n'})] == ["lib"]
+
+
+OWN = {
+    "a group that is included": '[dependency-groups]\ncore = ["a"]\ndev = [{include-group = "app"}]\n',
+    "a key of an inline table": '[tool.poetry.dependencies]\na = {app = "8", extras = ["app"]}\n',
+    "a path of poetry": '[tool.poetry.dependencies]\na = "*"\napp = {path = "packages/app"}\n',
+    "a member of a workspace": '[project]\ndependencies = ["a", "app"]\n[tool.uv.sources]\napp = {workspace = true}\n',
+    "a path of uv": '[project]\ndependencies = ["a", "app"]\n[tool.uv.sources]\napp = [{path = "app"}]\n',
+    "a group of settings": 'project.dependencies = ["a"]\n[tool.uv.dependency-groups]\napp = {requires-python = "3"}\n',
+    "an extra in files": 'build-system.requires = ["a"]\n[tool.a.dynamic.optional-dependencies]\napp = {file = "b"}\n',
+    "a path of an address": '[project]\ndependencies = ["a", "app[x] @ file:."]\n',
+    "the name": '[project]\nname = "app"\ndependencies = ["a", "app[x]"]\n',
+    "the name of poetry": '[tool.poetry]\nname = "app"\n[tool.poetry.dependencies]\na = [{version = "1"}]\napp = "*"\n',
+}
+
+
+@pytest.mark.parametrize("how", OWN)
+def test_a_part_of_the_project_is_no_dependency(how: str) -> None:
+    assert dependencies({"pyproject.toml": OWN[how]}) == {"a": "pyproject.toml"}
+
+
+def test_the_project_is_no_dependency_in_another_file() -> None:
+    lines = "a\napp\napp[dev] @ file:.\n-e .\n./app\napp/src\ngit+https://x/app\n"
+    texts = {"pyproject.toml": '[project]\nname = "app"\n', "requirements.txt": lines}
+    assert dependencies(texts) == {"a": "requirements.txt"}
