@@ -59,12 +59,15 @@ class SuppliedModules(Struct, frozen=True):
         """Yield the errors that are certain before a model is called: only a pattern of a model can have the module."""
         plan, workspace = self.state.plan, self.state.store.workspace
         upstream = [name for name in (self.stage.name, *plan.upstream[self.stage.name]) if name in plan.nodes]
-        patterns = {p for name in upstream if depends_on_model(plan, name) for p in writes_of(plan.nodes[name])}
+        patterns: dict[bool, set[str]] = {True: set(), False: set()}
+        for name in upstream:
+            patterns[depends_on_model(plan, name)].update(writes_of(plan.nodes[name]))
         files = {path for pattern in reads_of(self.stage) for path in workspace.writable_files(pattern)}
         tests = (path for path in files if path.endswith(".py") and not self.state.declared.written.contains(path))
         for path in sorted(tests):
             for module, line in imported_modules(self._text(path), certainly=True).items():
-                if may_be_module(module, patterns) and not has_module(self.interpreter, module):
+                is_of_model = may_be_module(module, patterns[True]) and not may_be_module(module, patterns[False])
+                if is_of_model and not has_module(self.interpreter, module):
                     written = (pattern for node in plan.all_nodes.values() for pattern in writes_of(node))
                     named = (level.rpartition("/")[2] for pattern in written for level in module_levels(pattern))
                     # A foreach that is not expanded yet may name it.

@@ -22,7 +22,7 @@ from orch23.engine.verification import Verifier
 from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import MissingBytesError
+from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.llm import Exchange
 from orch23.model.paths import is_glob, may_overlap
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
@@ -320,9 +320,10 @@ class Worker(Struct, frozen=True, kw_only=True):
                 if one not in self.tested:
                     from orch23.engine.supplied_modules import planned_errors  # noqa: PLC0415 - only for such stages
 
-                    where = find_interpreter(stage.python, state.store.root, self.safeguards.network.environ)
-                    self.tested[one] = tuple(planned_errors(state, stage, where))
-                yield from self.tested[one]
+                    with contextlib.suppress(ConfigurationError):  # a stage before it may make its interpreter
+                        where = find_interpreter(stage.python, state.store.root, self.safeguards.network.environ)
+                        self.tested[one] = tuple(planned_errors(state, stage, where))
+                yield from self.tested.get(one, ())
 
     def _is_selected(self, name: str) -> bool:
         return self.selection.selects_all or name in self.selection.nodes(self.session.state.plan)

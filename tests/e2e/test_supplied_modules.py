@@ -278,6 +278,35 @@ def test_an_import_that_may_fail_needs_no_name(project: Project) -> None:
     green(project.build())
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_module_of_a_stage_without_a_model_before_it_needs_no_name(project: Project, is_there: bool) -> None:
+    gen: dict[str, object] = {"outputs": ["gen/"], "shell": "mkdir -p gen; echo 'X = 1' > gen/made.py"}
+    project.write(
+        pipeline(
+            {"src/app.py": APP},
+            more={"gen": gen},
+            inputs=["gen/", "tests/"],
+            provides=["app"],
+            pythonpath=["src", "gen"],
+        )
+    )
+    project.write({"tests/test_a.py": "import made\n" + OTHER})
+    if is_there:
+        green(project.build("pipeline.yaml", "gen"))
+    green(project.build())
+
+
+def test_an_interpreter_of_later_tests_that_is_missing_stops_no_call(project: Project) -> None:
+    stages: dict[str, dict[str, object]] = {
+        "code": {"outputs": ["src/app.py"], "llm": {"returns": "files"}},
+        "test": {"inputs": ["src/", "tests/"], "python": "venv/bin/python", "pytest": {"paths": ["tests"]}},
+    }
+    project.write(scripted(stages, {"code": [files_answer({"src/app.py": APP})]})).write({"tests/test_a.py": OTHER})
+    outcome = project.build()
+    assert "2 stages: 1 built, 1 failed" in outcome.err, outcome.out + outcome.err
+    assert "E480" in outcome.out + outcome.err
+
+
 # ---- dependencies ----------------------------------------------------------------------------------
 
 DEPENDENCIES = {
