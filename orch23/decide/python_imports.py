@@ -12,35 +12,52 @@ DEPENDENCY_FILES = ("pyproject.toml", "setup.cfg", "requirements*.txt", "require
 # Not a path, nor an address: `app @ file:.` is in the project.
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*+)(?![/:+]|\s*(?:\[[^]]*\])?\s*@\s*file:)")
 _LISTED = re.compile(r"^install_requires\s*=(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
-# A file with one of these may import a module that one of its texts names.
-_DYNAMIC = re.compile(r"import_module|__import__|importorskip|pytest_plugins|find_spec|run_module|resolve_name|patch\(")
+# If a file has one of these, a text of any file may name a module that is imported; for the last, one of it with a dot.
+_LOADING = re.compile(r"import_module|__import__|importorskip|find_spec|run_module|resolve_name")
+_PATCHING = re.compile(r"patch(?:\(|\.dict|\.multiple)|\.(?:set|del)attr")
+
+
+def loads_by_name(text: str) -> bool:
+    """Return whether a file may import a module that a text names, which may be in another file."""
+    return _LOADING.search(text) is not None
 
 
 def imported_modules(text: str, *, certainly: bool = False) -> dict[str, int]:
-    """Return the top-level modules that a file imports, or may import by a name in a text, with the first line of each.
+    """Return the top-level modules that a file imports, with the first line of each.
 
     With `certainly`, only those of statements outside of blocks.
     """
+    return _first_lines((name, node) for node in _nodes(text, top=certainly) for name in imported_names(node))
+
+
+def modules_in_texts(text: str, *, is_loaded: bool) -> dict[str, int]:
+    """Return the modules that texts of a file may name to import them; `is_loaded` if some file `loads_by_name`."""
+    if not (is_loaded := is_loaded or "pytest_plugins" in text) and not _PATCHING.search(text):
+        return {}
+    found = ((node.value, node) for node in _nodes(text) if isinstance(node, ast.Constant))
+    return _first_lines((name, node) for name, node in found if isinstance(name, str) and (is_loaded or "." in name))
+
+
+def _nodes(text: str, *, top: bool = False) -> Iterable[ast.AST]:
     tree = python_tree(text)
-    found: dict[str, int] = {}
-    if isinstance(tree, ast.Module):
-        is_dynamic = _DYNAMIC.search(text) is not None
-        for node in tree.body if certainly else ast.walk(tree):
-            for name in imported_names(node, is_dynamic=is_dynamic):
-                if all(map(str.isidentifier, name.split("."))):
-                    found.setdefault(name.partition(".")[0], getattr(node, "lineno", 1))
-    return found
+    return (tree.body if top else ast.walk(tree)) if isinstance(tree, ast.Module) else ()
 
 
-def imported_names(node: ast.AST, *, is_dynamic: bool = False) -> list[str]:
-    """Return the whole names of the modules that a statement imports, with `is_dynamic` also any text."""
+def _first_lines(found: Iterable[tuple[str, ast.AST]]) -> dict[str, int]:
+    lines: dict[str, int] = {}
+    for name, node in found:
+        if all(map(str.isidentifier, name.split("."))):
+            lines.setdefault(name.partition(".")[0], getattr(node, "lineno", 1))
+    return lines
+
+
+def imported_names(node: ast.AST) -> list[str]:
+    """Return the whole names of the modules that a statement imports."""
     match node:
         case ast.Import():
             return [one.name for one in node.names]
         case ast.ImportFrom(level=0):
             return [node.module or ""]
-        case ast.Constant(value=str() as name) if is_dynamic:
-            return [name]
         case _:
             return []
 

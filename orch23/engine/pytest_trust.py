@@ -64,13 +64,14 @@ class TestTrust(Struct, frozen=True):
         )
         from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - likewise
 
-        view, folders = StageView(self.state, self.resolved.stage.name), _declared_folders(step, self.resolved.stage)
-        known = importable_modules(files.keys() - makers.keys(), folders | import_folders(files))
+        view = StageView(self.state, self.resolved.stage.name)
+        folders = _declared_folders(step, self.resolved.stage) | import_folders(files)
+        known = importable_modules(files.keys() - makers.keys(), folders)
         # The imports of what a model made count if it is a test: another stage may have to pass it.
         read = [path for path in files if path.endswith(".py") and (path not in makers or is_of_tests(path))]
         texts = {path: view.read(path, files[path]).decode("utf-8", errors="replace") for path in read}
         rule = SuppliedModules(self.state, self.resolved.stage, step, Path(self.resolved.facts.interpreter))
-        yield from rule.made(makers, {module for _, module in known}, texts)
+        yield from rule.made(makers, {module for _, module in known}, texts, folders)
 
     def _was_users(self, path: str) -> bool:
         """Return whether a path had a file of the user, which a stage has edited."""

@@ -7,7 +7,14 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.decide.package_cause import known_package
-from orch23.decide.python_imports import DEPENDENCY_FILES, dependencies, imported_modules, module_name
+from orch23.decide.python_imports import (
+    DEPENDENCY_FILES,
+    dependencies,
+    imported_modules,
+    loads_by_name,
+    module_name,
+    modules_in_texts,
+)
 from orch23.decide.unfixable_tests import may_be_module, module_levels
 from orch23.engine.process_runner import E_SUPPLIED
 from orch23.engine.project_state import ProjectState
@@ -34,20 +41,29 @@ class SuppliedModules(Struct, frozen=True):
     step: PytestStep
     interpreter: Path
 
-    def made(self, makers: Mapping[str, str], known: Collection[str], texts: Mapping[str, str]) -> Iterator[Diagnostic]:
+    def made(
+        self, makers: Mapping[str, str], known: Collection[str], texts: Mapping[str, str], folders: Collection[str]
+    ) -> Iterator[Diagnostic]:
         """Yield an error for each module that a model made, that files of others import, and that it must not supply.
 
         `makers` has the stage of each Python file that a model made, `known` the modules of the user, `texts` the files
-        that import modules.
+        that import modules, `folders` the directories of modules.
         """
         made: dict[str, list[tuple[str, str]]] = {}
         for path, maker in makers.items():
             for level in module_levels(path):
                 made.setdefault(level.rpartition("/")[2], []).append((level, maker))
+        # Not in a package: a text that is the name of a module in one imports nothing.
+        files = makers.keys() | texts.keys()
+        parents = {name: [f"{level.rpartition('/')[0]}/".lstrip("/") for level, _ in made[name]] for name in made}
+        top = {name for name in made if any(at in folders or f"{at}__init__.py" not in files for at in parents[name])}
+        is_loaded = any(map(loads_by_name, texts.values()))
         found = [(module, "", 0) for module in self.step.plugins]
         for path, text in sorted(texts.items()):
             if any(name in text for name in made):
-                found += [(module, path, line) for module, line in imported_modules(text).items()]
+                named = modules_in_texts(text, is_loaded=is_loaded)
+                lines = {name: named[name] for name in top & named.keys()} | imported_modules(text)
+                found += [(module, path, line) for module, line in sorted(lines.items())]
         for module, path, line in found:
             own = family_of(makers.get(path, ""))
             others = [one for one in made.get(module, ()) if family_of(one[1]) != own and module not in known]

@@ -67,6 +67,8 @@ LATER = {
     "a module of a package": "import app\ndef test_b():\n    import missinglib.a.b\n",
     "importlib": "import app, importlib\nm = importlib.import_module('missinglib')\n",
     "a name in a list": "import app\nNAMES = ['missinglib']\ndef test_b():\n    for n in NAMES: __import__(n)\n",
+    "a name and a dot": "import app, importlib\nm = importlib.import_module('missinglib.a', 'missinglib')\n",
+    "monkeypatch": "import app\ndef test_b(monkeypatch):\n    monkeypatch.setattr('missinglib.given', 1)\n",
     "a patch": "import app\nfrom unittest import mock\ndef test_b():\n    with mock.patch('missinglib.given'): pass\n",
 }
 FORMS = {
@@ -108,6 +110,32 @@ def test_the_imports_of_your_own_helpers_count(project: Project, where: str) -> 
     options = {"provides": ["app"], "pythonpath": ["src", "lib"], "inputs": ["tests/", "lib/**"]}
     project.write(pipeline(made, is_stage=False, **options)).write({"lib/x.txt": "", **tests})  # type: ignore[arg-type]
     refused(project, project.build(), "missinglib")
+
+
+@pytest.mark.parametrize("more", [{}, {"src/__init__.py": ""}])
+def test_a_name_counts_if_another_file_imports_by_name(project: Project, more: dict[str, str]) -> None:
+    tests = {
+        "tests/helper.py": "import importlib\ndef load(n):\n    return importlib.import_module(n)\n",
+        "tests/test_a.py": "from helper import load\nlib = load('missinglib')\n" + OTHER,
+    }
+    made = {"src/app.py": APP, "src/missinglib.py": "", **more}
+    project.write(pipeline(made, is_stage=False, provides=["app"])).write(tests)
+    refused(project, project.build(), "missinglib")
+
+
+@pytest.mark.parametrize("how", ["from unittest import mock\nmock.patch('app.f')\n", "__import__('app')\n"])
+def test_a_text_that_is_the_name_of_a_module_in_a_package_imports_nothing(project: Project, how: str) -> None:
+    made = {"src/app/__init__.py": APP, "src/app/utils.py": "", "src/app/config.py": ""}
+    test = how + "NAMES = ['utils', 'config.json']\n" + OTHER
+    project.write(pipeline(made, outputs=["src/app/"])).write({"tests/test_a.py": test})
+    green(project.build())
+
+
+def test_a_text_without_a_dot_beside_a_patch_imports_nothing(project: Project) -> None:
+    made = {"src/app/core.py": APP, "src/app/utils.py": ""}
+    test = "from unittest import mock\nNAME = 'utils'\n" + OTHER.replace("import app", "import app.core as app")
+    project.write(pipeline(made, outputs=["src/app/"])).write({"tests/test_a.py": test + "mock.patch('app.core.f')\n"})
+    green(project.build())
 
 
 def test_pytest_plugins_count(project: Project) -> None:
