@@ -1,6 +1,7 @@
 """Find the tests and the importable modules of a file tree, as pytest finds them."""
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -56,6 +57,11 @@ def expected_tests(files: Mapping[str, str], paths: tuple[str, ...] = ()) -> fro
 def selects_tests(args: tuple[str, ...]) -> bool:
     """Return whether arguments of pytest select tests, so that the files do not determine the expected tests."""
     return any(arg.partition("=")[0] in _SELECTING or arg[:2] in ("-k", "-m") for arg in args)
+
+
+def loaded_plugins(words: Iterable[str]) -> list[str]:
+    """Return the modules that arguments make pytest load: `-p a`, `-pa`, `-o addopts=-p a`."""
+    return re.findall(r"(?:^|[\s=\"'])-p[\s\"']*(?!no:)(\w+)", " ".join(words))
 
 
 def _plain(path: str) -> str:

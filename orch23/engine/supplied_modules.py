@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.decide.package_cause import known_package
+from orch23.decide.pytest_discovery import loaded_plugins
 from orch23.decide.python_imports import (
     DEPENDENCY_FILES,
     dependencies,
@@ -58,7 +59,8 @@ class SuppliedModules(Struct, frozen=True):
         parents = {name: [f"{level.rpartition('/')[0]}/".lstrip("/") for level, _ in made[name]] for name in made}
         top = {name for name in made if any(at in folders or f"{at}__init__.py" not in files for at in parents[name])}
         is_loaded = any(map(loads_by_name, texts.values()))
-        found = [(module, "", 0) for module in self.step.plugins]
+        plugins = loaded_plugins((*(f"-p{name}" for name in self.step.plugins), *self.step.args))
+        found = [(module, "", 0) for module in plugins]
         for path, text in sorted(texts.items()):
             if any(name in text for name in made):
                 named = modules_in_texts(text, is_loaded=is_loaded)

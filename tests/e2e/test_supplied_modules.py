@@ -145,19 +145,32 @@ def test_pytest_plugins_count(project: Project) -> None:
     refused(project, project.build(), "missinglib")
 
 
-def test_a_plugin_of_the_step_counts(project: Project) -> None:
+PLUGINS: dict[str, dict[str, object]] = {
+    "a module": {"plugins": ["missinglib"]},
+    "a module of a package": {"plugins": ["missinglib.plugin"]},
+    "an argument": {"args": ["-p", "missinglib.plugin"]},
+    "one word": {"args": ["-q", "-pmissinglib"]},
+    "a setting": {"args": ["-o", "addopts=-p missinglib"]},
+    "a setting in one word": {"args": ["--override-ini=addopts=-q '-pmissinglib'"]},
+}
+
+
+@pytest.mark.parametrize("how", PLUGINS)
+def test_a_plugin_that_is_loaded_by_name_counts(project: Project, how: str) -> None:
+    step = {"paths": ["tests"], "pythonpath": ["src"], "provides": ["app"], **PLUGINS[how]}
     stages: dict[str, dict[str, object]] = {
         "code": {"outputs": ["src/"], "llm": {"returns": "files"}},
-        "test": {
-            "inputs": ["src/", "tests/"],
-            "env": {"PYTHONPATH": "src"},
-            "pytest": {"paths": ["tests"], "pythonpath": ["src"], "plugins": ["missinglib"], "provides": ["app"]},
-        },
+        "test": {"inputs": ["src/", "tests/"], "env": {"PYTHONPATH": "src"}, "pytest": step},
     }
-    answer = files_answer({"src/app.py": APP, "src/missinglib.py": ""})
-    project.write(scripted(stages, {"code": [answer]})).write({"tests/test_a.py": OTHER})
-    outcome = project.build()
-    refused(project, outcome, "missinglib")
+    made = {"src/app.py": APP, "src/missinglib/__init__.py": "", "src/missinglib/plugin.py": ""}
+    project.write(scripted(stages, {"code": [files_answer(made)]})).write({"tests/test_a.py": OTHER})
+    refused(project, project.build(), "missinglib")
+
+
+def test_a_plugin_that_is_not_loaded_needs_no_name(project: Project) -> None:
+    made = {"src/app.py": APP, "src/cacheprovider.py": "", "src/no.py": ""}
+    project.write(pipeline(made, provides=["app"], args=["-p", "no:cacheprovider"])).write({"tests/test_a.py": OTHER})
+    green(project.build())
 
 
 def test_a_program_that_copies_the_work_of_a_model_names_nothing_by_a_pattern(project: Project) -> None:
