@@ -20,7 +20,7 @@ from orch23.decide.unfixable_tests import may_be_module, module_levels
 from orch23.engine.process_runner import E_SUPPLIED
 from orch23.engine.project_state import ProjectState
 from orch23.engine.pytest_trust import depends_on_model
-from orch23.execute.interpreters import has_module
+from orch23.execute.interpreters import has_module, is_namespace
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.plan.nodes import WriterIndex, declared_node, reads_of, writes_of
@@ -69,7 +69,7 @@ class SuppliedModules(Struct, frozen=True):
         for module, path, line in found:
             own = family_of(makers.get(path, ""))
             others = [one for one in made.get(module, ()) if family_of(one[1]) != own and module not in known]
-            if others and not has_module(self.interpreter, module):
+            if others and (not has_module(self.interpreter, module) or is_namespace(self.interpreter, module)):
                 is_named = all(level in self._named_by(maker) for level, maker in others)
                 yield from self._errors(module, path, line, is_named=is_named)
 
@@ -104,7 +104,8 @@ class SuppliedModules(Struct, frozen=True):
 
     def _errors(self, module: str, path: str, line: int, *, is_named: bool) -> Iterator[Diagnostic]:
         """Yield why no model may supply a module that is not installed, if it is so."""
-        wanted = f"imports `{module}`, which is not installed in the interpreter of stage `{self.stage.family}`"
+        part = "in part" if is_namespace(self.interpreter, module) else "not"
+        wanted = f"imports `{module}`, which is {part} installed in the interpreter of stage `{self.stage.family}`"
         place = Location(path, line, 1) if path else None
         if (file := self._depending(module)) is not None:
             message = f"{wanted}; it is a dependency in `{file}`, so no model may supply it"

@@ -230,14 +230,24 @@ def has_module(path: Path, name: str) -> bool:
     )
 
 
+def is_namespace(path: Path, name: str) -> bool:
+    """Return whether a name is an installed directory of packages without an `__init__.py`, as `google` is."""
+    found = [folder for folder in package_folders(path) if _holds_code(folder / name)]
+    return bool(found) and not any((one / name / "__init__.py").is_file() or _is_local(one, name) for one in found)
+
+
+def _holds_code(folder: Path) -> bool:
+    return any(folder.rglob("*.py")) or any(folder.rglob("*.so"))
+
+
 def has_installed_module(path: Path, name: str) -> bool:
     """Return whether an interpreter has a module of this name installed, but not from a folder of this machine.
 
     A project that is installed from its own folder is such a module too, and does not count.
     """
     for folder in package_folders(path):
-        candidates = (folder / f"{name}.py", folder / name / "__init__.py", *folder.glob(f"{name}.*.so"))
-        if any(path.is_file() for path in candidates):
+        candidates = (folder / f"{name}.py", *folder.glob(f"{name}.*.so"))
+        if any(path.is_file() for path in candidates) or _holds_code(folder / name):
             return not _is_local(folder, name)
     return False
 

@@ -173,6 +173,29 @@ def test_a_plugin_that_is_not_loaded_needs_no_name(project: Project) -> None:
     green(project.build())
 
 
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [("src/google/missing.py", "E326"), ("src/google/__init__.py", "E324"), ("src/google.py", "E324")],
+)
+def test_a_model_adds_nothing_to_installed_directories_of_packages(project: Project, made: str, code: str) -> None:
+    stages: dict[str, dict[str, object]] = {
+        "code": {"outputs": ["src/"], "llm": {"returns": "files"}},
+        "test": {
+            "inputs": ["src/", "tests/"],
+            "python": "venv",
+            "pytest": {"paths": ["tests"], "pythonpath": ["src"], "provides": ["app"]},
+        },
+    }
+    project.write(scripted(stages, {"code": [files_answer({"src/app.py": APP, made: STUB})]}))
+    project.write({"tests/test_a.py": "import app, google.missing\n", "venv/pyvenv.cfg": "version = 3.11.1\n"})
+    project.write({"venv/lib/python3.11/site-packages/google/real/__init__.py": "", "venv/bin/python": ""})
+    (project.root / "venv/bin/python").chmod(0o755)
+    outcome = project.build()
+    assert calls(project) == 1
+    assert code in outcome.err, outcome.err
+    assert "`google`" in outcome.err
+
+
 def test_a_program_that_copies_the_work_of_a_model_names_nothing_by_a_pattern(project: Project) -> None:
     stages: dict[str, dict[str, object]] = {
         "code": {"outputs": ["made.txt"], "llm": {"returns": "text"}},
