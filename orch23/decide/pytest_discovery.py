@@ -64,6 +64,13 @@ def loaded_plugins(words: Iterable[str]) -> list[str]:
     return re.findall(r"(?:^|[\s=\"'])-p[\s\"']*(?!no:)(\w+)", " ".join(words))
 
 
+def may_have_doctests(path: str, args: tuple[str, ...], paths: tuple[str, ...]) -> bool:
+    """Return whether pytest runs the examples in a text file: it is an argument, or matches a pattern."""
+    globs = re.findall(r"--doctest-glob[\s=]+[\"']?([^\s\"']+)", " ".join(args)) or ["test*.txt"]
+    is_named = path in map(_plain, (*args, *paths))
+    return is_named or any(fnmatchcase(path.rpartition("/")[2], glob.rpartition("/")[2]) for glob in globs)
+
+
 def _plain(path: str) -> str:
     path = path.removeprefix("./").rstrip("/") or "."
     return id_without_parameters(path)

@@ -12,6 +12,7 @@ DEPENDENCY_FILES = ("pyproject.toml", "setup.cfg", "requirements*.txt", "require
 # Not a path, nor an address: `app @ file:.` is in the project.
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*+)(?![/:+]|\s*(?:\[[^]]*\])?\s*@\s*file:)")
 _LISTED = re.compile(r"^install_requires\s*=(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
+_EXAMPLE = re.compile(r"\s*>>> ?(.*)")
 # If a file has one of these, a text of any file may name a module that is imported; for the last, one of it with a dot.
 _LOADING = re.compile(r"import_module|__import__|importorskip|find_spec|run_module|resolve_name")
 _PATCHING = re.compile(r"patch(?:\(|\.dict|\.multiple)|\.(?:set|del)attr")
@@ -36,6 +37,12 @@ def modules_in_texts(text: str, *, is_loaded: bool) -> dict[str, int]:
         return {}
     found = ((node.value, node) for node in _nodes(text) if isinstance(node, ast.Constant))
     return _first_lines((name, node) for name, node in found if isinstance(name, str) and (is_loaded or "." in name))
+
+
+def doctest_lines(text: str) -> str:
+    """Return the lines of a text that are examples of doctest and parse alone; others are empty."""
+    found = (_EXAMPLE.match(line) for line in text.splitlines() if ">>>" in text)
+    return "\n".join(one[1] if one and isinstance(python_tree(one[1]), ast.Module) else "" for one in found)
 
 
 def _nodes(text: str, *, top: bool = False) -> Iterable[ast.AST]:

@@ -61,6 +61,7 @@ class TestTrust(Struct, frozen=True):
             import_folders,
             importable_modules,
             is_of_tests,
+            may_have_doctests,
         )
         from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - likewise
 
@@ -69,6 +70,10 @@ class TestTrust(Struct, frozen=True):
         known = importable_modules(files.keys() - makers.keys(), folders)
         # The imports of what a model made count if it is a test: another stage may have to pass it.
         read = [path for path in files if path.endswith(".py") and (path not in makers or is_of_tests(path))]
+        for path, entry in files.items():
+            if may_have_doctests(relative_path(path, self.resolved.stage.cwd), step.args, step.paths):
+                maker = self._maker(path, entry)
+                read += [] if maker and depends_on_model(self.state.plan, maker) else [path]
         texts = {path: view.read(path, files[path]).decode("utf-8", errors="replace") for path in read}
         rule = SuppliedModules(self.state, self.resolved.stage, step, Path(self.resolved.facts.interpreter))
         yield from rule.made(makers, {module for _, module in known}, texts, folders)

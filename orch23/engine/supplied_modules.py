@@ -11,6 +11,7 @@ from orch23.decide.pytest_discovery import loaded_plugins
 from orch23.decide.python_imports import (
     DEPENDENCY_FILES,
     dependencies,
+    doctest_lines,
     imported_modules,
     loads_by_name,
     module_name,
@@ -64,7 +65,8 @@ class SuppliedModules(Struct, frozen=True):
         for path, text in sorted(texts.items()):
             if any(name in text for name in made):
                 named = modules_in_texts(text, is_loaded=is_loaded)
-                lines = {name: named[name] for name in top & named.keys()} | imported_modules(text)
+                lines = {name: named[name] for name in top & named.keys()}
+                lines |= imported_modules(doctest_lines(text)) | imported_modules(text)
                 found += [(module, path, line) for module, line in sorted(lines.items())]
         for module, path, line in found:
             own = family_of(makers.get(path, ""))

@@ -145,6 +145,35 @@ def test_pytest_plugins_count(project: Project) -> None:
     refused(project, project.build(), "missinglib")
 
 
+EXAMPLE = (
+    "Text, not (Python.\n\n    >>> import app\n    >>> from missinglib import check\n    >>> check(app.f())\n    True\n"
+)
+DOCTESTS: dict[str, tuple[str, dict[str, object]]] = {
+    "the pattern of pytest": ("tests/test_d.txt", {}),
+    "a pattern": ("tests/d.doc", {"args": ["--doctest-glob=*.doc"]}),
+    "a pattern in two words": ("tests/a/d.doc", {"args": ["--doctest-glob", "*.doc"]}),
+    "a path": ("tests/d.rst", {"paths": ["tests/test_a.py", "tests/d.rst"]}),
+    "a docstring": ("tests/helper.py", {"args": ["--doctest-modules"]}),
+}
+
+
+@pytest.mark.parametrize("how", DOCTESTS)
+def test_the_imports_of_examples_count(project: Project, how: str) -> None:
+    path, options = DOCTESTS[how]
+    text = f"'''{EXAMPLE}'''\n" if path.endswith(".py") else EXAMPLE
+    made = {"src/app.py": APP, "src/missinglib.py": "def check(x): return True\n"}
+    project.write(pipeline(made, is_stage=False, provides=["app"], **options))  # type: ignore[arg-type]
+    project.write({"tests/test_a.py": OTHER, path: text})
+    refused(project, project.build(), "missinglib")
+
+
+def test_examples_in_texts_that_pytest_does_not_run_need_no_name(project: Project) -> None:
+    made = {"src/app.py": APP, "src/missinglib.py": "", "tests2/test_own.txt": EXAMPLE}
+    project.write(pipeline(made, outputs=["src/", "tests2/"], is_stage=False, provides=["app"]))
+    project.write({"tests/test_a.py": OTHER, "tests/d.txt": EXAMPLE})
+    green(project.build())
+
+
 PLUGINS: dict[str, dict[str, object]] = {
     "a module": {"plugins": ["missinglib"]},
     "a module of a package": {"plugins": ["missinglib.plugin"]},
