@@ -3,15 +3,18 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from orch23.decide.source_syntax import python_tree
 from orch23.model.digest import Json
 from orch23.model.parsing import as_mapping, json_at, parse_toml
 
-DEPENDENCY_FILES = ("pyproject.toml", "setup.cfg", "requirements*.txt", "requirements/*.txt")
+_LISTS = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt", "requirements/*.in")
+_OF_CONDA = ("environment.yml", "environment.yaml")
+DEPENDENCY_FILES = ("pyproject.toml", "setup.cfg", "setup.py", "Pipfile", *_OF_CONDA, *_LISTS)
 # Not a path, nor an address: `app @ file:.` is in the project.
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*+)(?![/:+]|\s*(?:\[[^]]*\])?\s*@\s*file:)")
-_LISTED = re.compile(r"^install_requires\s*=(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
+_OF_SETUP = ("install_requires", "extras_require", "setup_requires", "tests_require")
 _EXAMPLE = re.compile(r"\s*>>> ?(.*)")
 # If a file has one of these, a text of any file may name a module that is imported; for the last, one of it with a dot.
 _LOADING = re.compile(r"import_module|__import__|importorskip|find_spec|run_module|resolve_name")
@@ -101,9 +104,37 @@ def _read(name: str, text: str) -> tuple[Iterable[str], Iterable[str]]:
         sources = as_mapping(json_at(document, "tool", "uv", "sources"))
         parts = (key for key, source in sources.items() if _is_own(source))
         return _tables(document), (*_texts(names), *parts)
-    if name.endswith(".cfg"):
-        return (found for lines in _LISTED.findall(text) for found in lines.splitlines()), ()
+    if name == "Pipfile":
+        document = parse_toml(text)
+        return _tables({f"{key}-dependencies": document.get(key) for key in ("packages", "dev-packages")}), ()
+    if name == "setup.py":
+        return _of_setup(text)
+    if name == "setup.cfg":
+        return _of_config(text)
+    if name in _OF_CONDA:
+        return re.findall(r"""^\s*-\s*["']?(.*)""", text.partition("dependencies:")[2], re.MULTILINE), ()
     return text.splitlines(), ()
+
+
+def _of_setup(text: str) -> tuple[Iterable[str], Iterable[str]]:
+    """Return the texts in the arguments of a setup.py; the keys of a mapping are extras."""
+    given = [node for node in _nodes(text) if isinstance(node, ast.keyword)]
+    values = [one.value for one in given if one.arg in _OF_SETUP]
+    lists = [part for one in values for part in (one.values if isinstance(one, ast.Dict) else [one])]
+    found = (node.value for one in lists for node in ast.walk(one) if isinstance(node, ast.Constant))
+    names = (one.value.value for one in given if one.arg == "name" and isinstance(one.value, ast.Constant))
+    return (line for value in found for line in str(value).splitlines()), map(str, names)
+
+
+def _of_config(text: str) -> tuple[Iterable[str], Iterable[str]]:
+    import configparser  # noqa: PLC0415 - only for projects with such a file
+
+    config = configparser.RawConfigParser(strict=False)
+    with suppress(configparser.Error):
+        config.read_string(text)
+    extras = config.items("options.extras_require") if config.has_section("options.extras_require") else ()
+    values = [*(config.get("options", key, fallback="") for key in _OF_SETUP), *(value for _, value in extras)]
+    return (line for value in values for line in value.splitlines()), (config.get("metadata", "name", fallback=""),)
 
 
 def _tables(value: Json) -> Iterator[str]:

@@ -410,6 +410,16 @@ DEPENDENCIES = {
     "pyproject.toml build": '[build-system]\nrequires = ["missing-lib"]\n',
     "requirements-dev.txt": "-r other.txt\n# x\nmissing-lib ~= 1.0  # why\n",
     "requirements/test.txt": "missing-lib\n",
+    "requirements.in": "missing-lib\n",
+    "requirements/test.in": "missing-lib\n",
+    "test-requirements.txt": "missing-lib\n",
+    "setup.cfg extras": "[options.extras_require]\ntest =\n    a\n    missing-lib\n",
+    "setup.py": "from setuptools import setup\nsetup(name='x', install_requires=['a', 'missing-lib>1'])\n",
+    "setup.py extras": "import setuptools\nsetuptools.setup(extras_require={'test': ['missing-lib']})\n",
+    "Pipfile": '[packages]\nmissing-lib = "*"\n',
+    "Pipfile dev": '[requires]\npython_version = "3"\n[dev-packages]\nmissing-lib = {version = "1"}\n',
+    "environment.yml": "channels:\n  - x\ndependencies:\n  - python=3\n  - pip:\n    - 'missing-lib>=1'\n",
+    "environment.yaml conda": "dependencies:\n- missing-lib\n",
     "setup.cfg": "[options]\ninstall_requires =\n    a\n    missing-lib>=1\n",
 }
 

@@ -44,3 +44,22 @@ def test_the_project_is_no_dependency_in_another_file() -> None:
     lines = "a\napp\napp[dev] @ file:.\n-e .\n./app\napp/src\ngit+https://x/app\n"
     texts = {"pyproject.toml": '[project]\nname = "app"\n', "requirements.txt": lines}
     assert dependencies(texts) == {"a": "requirements.txt"}
+
+
+OTHERS = {
+    "setup.py": "setup(name='app', install_requires=['a', 'app'] + other, extras_require={'app': 'app[x]'})\n",
+    "setup.cfg": "[metadata]\nname = app\n[options]\ninstall_requires = a\n[options.extras_require]\nb = app[x]\n",
+    "Pipfile": 'requires.app = "3"\n[packages]\na = "*"\napp = {path = ".", editable = true}\n',
+    "environment.yml": "name: app\nchannels: [app]\ndependencies:\n  - a\n  - app:\n    - -e .\n",
+}
+
+
+@pytest.mark.parametrize("path", OTHERS)
+def test_other_files_name_what_is_required_alone(path: str) -> None:
+    assert dependencies({path: OTHERS[path]}) == {"a": path}
+
+
+@pytest.mark.parametrize("text", ["[[[", "(" * 5000, "a = [", "\0", "no section"])
+@pytest.mark.parametrize("path", OTHERS)
+def test_a_file_that_is_broken_names_no_dependency(path: str, text: str) -> None:
+    assert dependencies({path: text}) == {}
