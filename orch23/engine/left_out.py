@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 
-from orch23.engine.session import lock_path
 from orch23.model.diagnostic import Diagnostic, Location, quoted_names
 from orch23.model.paths import match, match_any, static_prefix
 from orch23.model.pipeline import ForeachStage, Pipeline, family_of
@@ -21,7 +20,10 @@ def left_out_errors(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping
     """Return an error for each pattern of the nodes, and of the records, that includes a path that git left out."""
     found: dict[tuple[str, str], Diagnostic] = {}
     paths, folders = list(left_out), [path for path in left_out if path.endswith("/")]
-    records = (str(lock_path(Path(), pipeline.file)), *(f"{folder}/**" for folder in pipeline.transcript_folders))
+    records = (
+        str(Path(pipeline.file).with_suffix(".lock")),
+        *(f"{folder}/**" for folder in pipeline.transcript_folders),
+    )
     needs = chain((("the records", one, (), None) for one in records), *(_needs(pipeline, node) for node in nodes))
     for user, pattern, exclude, place in needs:
         above = static_prefix(pattern)

@@ -14,12 +14,11 @@ from orch23.engine.stage_view import StageView
 from orch23.execute.interpreters import has_installed_module
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.pipeline import Stage
 from orch23.model.plan import Plan
 from orch23.plan.nodes import WriterIndex
-from orch23.plan.planner import closure
+from orch23.plan.planner import depends_on_model
 from orch23.resolve.resolution import ResolvedStage
-from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.steps.pytest.spec import PytestStep
@@ -148,9 +147,3 @@ def _declared_folders(step: "PytestStep", stage: Stage) -> frozenset[str]:
     paths = (*step.pythonpath, *filter(None, stage.env.get("PYTHONPATH", "").split(os.pathsep)))
     folders = {os.path.normpath(f"{stage.cwd}/{path}") for path in paths}
     return frozenset("" if folder == "." else f"{folder}/" for folder in folders)
-
-
-def depends_on_model(plan: Plan, name: str) -> bool:
-    """Return whether a stage or one of its upstream stages calls a model."""
-    nodes = (plan.nodes[one] for one in closure({name}, plan.upstream) if one in plan.nodes)
-    return any("llm" in node.body if isinstance(node, ForeachStage) else is_llm(node.step) for node in nodes)

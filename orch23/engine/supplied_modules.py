@@ -20,11 +20,11 @@ from orch23.decide.python_imports import (
 from orch23.decide.unfixable_tests import may_be_module, module_levels
 from orch23.engine.process_runner import E_SUPPLIED
 from orch23.engine.project_state import ProjectState
-from orch23.engine.pytest_trust import depends_on_model
 from orch23.execute.interpreters import has_module, is_namespace
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.plan.nodes import WriterIndex, declared_node, reads_of, writes_of
+from orch23.plan.planner import depends_on_model
 from orch23.steps.pytest.spec import PytestStep
 
 

@@ -196,3 +196,9 @@ def closure(start: set[str], edges: Mapping[str, tuple[str, ...]]) -> set[str]:
         found |= following
         todo += following
     return found
+
+
+def depends_on_model(plan: Plan, name: str) -> bool:
+    """Return whether a stage or one of its upstream stages calls a model."""
+    nodes = (plan.nodes[one] for one in closure({name}, plan.upstream) if one in plan.nodes)
+    return any("llm" in node.body if isinstance(node, ForeachStage) else node.step.asks_model for node in nodes)
