@@ -97,10 +97,11 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     state.unsettle(name)
     state.unsettled.discard(name)
     resolved = session.decider.resolve(name)
-    outputs = _outputs(build, resolved, paths, recorded)
     edit = f"the edit of {', '.join(paths)}"
     try:
-        failure = build.worker.verify(resolved, outputs)
+        made = _rest(build, resolved, paths, recorded)
+        outputs = _outputs(build, paths, made.outputs)
+        failure = made.failure or build.worker.verify(resolved, outputs)
     except (MissingBytesError, InputsChangedError) as error:
         if isinstance(error, MissingBytesError):
             problem = missing_bytes_error(name, error)
@@ -118,7 +119,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     accepted = tuple(p for p, entry in outputs.items() if p in paths or state.ownership.is_accepted(p, entry))
     done = StageResult(
         outputs=outputs,
-        deleted=(),
+        deleted=made.deleted,
         exchanges=(fingerprint,),
         attempts=0,
         accepted=accepted,
@@ -160,12 +161,36 @@ def _failed(
     return custom_exit_code(ExitCode.FAILED, problems, build.session.pipeline.exit_codes)
 
 
-def _outputs(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorded: Record | None) -> Files:
-    """Return the stage's outputs: of today's key, else of its last result, with the edited files as on disk."""
+def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorded: Record | None) -> StageResult:
+    """Return the result of today's key, which the edits of these paths change: a recorded one, else of a run.
+
+    Raises:
+        UsageError: a model would make the other files, so those on disk are of earlier inputs.
+
+    """
+    decider, stage = build.session.decider, resolved.stage
+    record = recorded or next(iter(decider.todays(resolved)), None) or build.session.state.former.get(stage.name)
+    known = record.outputs if record is not None else {}
+    done = StageResult(outputs=known, deleted=(), exchanges=(), attempts=0)
+    is_todays = record is not None and record.key in (resolved.key, resolved.earlier_key)
+    if record is None or is_todays or (known.keys() | set(stage.outputs)) <= set(paths):
+        return done
+    if not stage.step.asks_model:
+        return build.worker.work(resolved, None)
+    if others := sorted(known.keys() - set(paths)):
+        hint = (
+            f"commit the edit of {', '.join(paths)} and build: the run starts from it. "
+            f"Or `orch23 build --overwrite-edited {stage.name}` replaces it"
+        )
+        message = f"`{stage.name}` has to run, and {', '.join(others)} would stay as made for earlier inputs"
+        raise UsageError(Diagnostic("E642", message, hint=hint))
+    return done
+
+
+def _outputs(build: Build, paths: tuple[str, ...], made: Files) -> Files:
+    """Return a stage's outputs: those that were made, with the edited files as on disk."""
     store, state = build.session.store, build.session.state
-    record = recorded or state.former.get(resolved.stage.name)
-    known = record.outputs.items() if record is not None else ()
-    outputs: dict[str, FileEntry] = {path: entry for path, entry in known if state.has_bytes(path, entry)}
+    outputs: dict[str, FileEntry] = {path: entry for path, entry in made.items() if state.has_bytes(path, entry)}
     for path in paths:
         entry = store.workspace.entry(path)
         if entry is not None:

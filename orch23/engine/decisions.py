@@ -167,7 +167,7 @@ class StageDecider(Struct):
             for start in others:
                 state.moved_bases[name] = start
                 other = self.resolve(name)
-                if self._todays(other):
+                if self.todays(other):
                     resolved, known = other, self._known(other, need_intermediate=need_intermediate)
                     break
             else:
@@ -288,7 +288,7 @@ class StageDecider(Struct):
         relatives = state.store.records.by_identity(resolved.identity)
         # Without a record in the lock file, one of the store with the same identity shows what changed.
         previous = locked or next((r for r in relatives if not r.failed), None)
-        current = self._todays(resolved)
+        current = self.todays(resolved)
         candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in current)
         core = self._same_core(resolved, locked) if not current else None
         stage = resolved.stage
@@ -338,7 +338,7 @@ class StageDecider(Struct):
         nodes = self.state.plan.nodes
         return tuple(dict.fromkeys(pattern for name in waiting for pattern in writes_of(nodes[name])))
 
-    def _todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
+    def todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock file's first, then the newest."""
         stage, records = resolved.stage, self.state.store.records
         keys = tuple(filter(None, (resolved.key, resolved.earlier_key)))

@@ -164,3 +164,22 @@ def other(response: Response) -> Response:
     for one in written["writes"]:
         one["content"] += "# another answer\n"
     return replace(response, text=json.dumps(written))
+
+
+def test_accepting_an_edit_for_a_changed_spec_does_not_keep_other_files_of_the_former_one(
+    tmp_path: Path, model: EchoModel
+) -> None:
+    other = "src/n.py"
+    repository = Repository(tmp_path / "p")
+    repository.write(pipeline({"feature": llm(["FEATURE.md"], [M, other])}))
+    repository.write({"FEATURE.md": spec(f"{M}: one", f"{other}: one")})
+    repository.init()
+    green(repository.run("build", "a.yaml"))
+    repository.commit()
+    repository.write({"FEATURE.md": spec(f"{M}: two", f"{other}: two")})
+    edit(repository)
+    refused = repository.run("accept", "a.yaml", "feature")
+    assert (refused.code, f"{other} would stay as made for earlier inputs" in refused.err) == (64, True)
+    repository.commit()
+    starts_from_the_edit(repository, model)
+    assert "two" in repository.read(other)

@@ -178,3 +178,25 @@ def test_the_report_of_tests_is_compared_as_any_output(repository):
     shown = repository.run("plan", "a.yaml").out
     assert "restore" in shown
     assert second != first
+
+
+COPIES = {"outputs": ["d/"], "shell": "mkdir -p d; cp in/1.txt d/a; cp in/1.txt d/b"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"outputs": ["d/a", "d/b"]}, {"shell": "mkdir -p d; cp in/1.txt d/a; grep -v new in/1.txt > d/b || rm d/b"}],
+)
+def test_accepting_an_edit_for_a_changed_input_makes_the_other_outputs_again(repository, more):
+    use = {"inputs": ["d/**"], "outputs": ["use.txt"], "shell": "cat d/* > use.txt"}
+    stage = {"inputs": ["in/1.txt"], **COPIES, **more}
+    built(repository, {"copies": stage, "use": use})
+    repository.edit("in/1.txt", "new\n")
+    repository.edit("d/a", "by hand\n")
+    assert repository.run("build", "a.yaml").code == 6
+    green(repository.run("accept", "a.yaml", "copies"))
+    green(repository.run("build", "a.yaml"))
+    is_deleted = "grep" in stage["shell"]
+    assert repository.exists("d/b") is not is_deleted
+    assert repository.read("use.txt") == "by hand\n" + ("" if is_deleted else "new\n")
+    up_to_date(repository.run("build", "a.yaml"))
