@@ -182,6 +182,7 @@ class StageDecider(Struct):
             # If the user's edit does not pass a new verification, the stage runs: it starts from the edit.
             state.moved_bases[name] = bases.accepted_in(decision.record, name, in_force)
             resolved = self.resolve(name)
+            decision = replace(decision, adopted=decision.adopted or self._unshown(resolved))
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
         if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
@@ -238,6 +239,8 @@ class StageDecider(Struct):
                 edits = decision.edits or Edited(())
                 edits = replace(edits, paths=(*edits.paths, *accepted), accepted=accepted)
                 decision = replace(decision, edits=edits)
+        if isinstance(decision, Run) and not self.waiting_on(stage.name) and (unshown := self._unshown(resolved)):
+            return DecidedStage(resolved, Edited(unshown, unshown=unshown))
         if not (isinstance(decision, Run) or self.overwrite_edited) and (kept := accepted_elsewhere(state, decision)):
             return DecidedStage(resolved, Edited(kept, accepted=kept))
         recorded = () if isinstance(decision, Run) else decision.record.outputs
@@ -245,6 +248,39 @@ class StageDecider(Struct):
         if refused := state.ownership_errors(stage.name, {*stage.literal_outputs, *recorded}):
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
+
+    def _unshown(self, resolved: ResolvedStage) -> tuple[str, ...]:
+        """Return the files of a user that a model would start from, and replace, though its prompt does not show them.
+
+        A response in edits has to quote what it replaces.
+        """
+        state, stage = self.state, resolved.stage
+        if self.overwrite_edited or not is_llm(step := stage.step) or step.returns == "edits" or resolved.broken:
+            return ()
+        former = state.former.get(stage.name)
+        start = {path: e for path in self._own_paths([stage.name]) if (e := resolved.base.get(path)) is not None}
+        ours = {path: e for path, e in sorted(start.items()) if self._is_of_user(path, e)}
+        if not ours:
+            return ()
+        from orch23.resolve.prompt_keys import shown_text, shows  # noqa: PLC0415 - only for files of a user
+
+        own = {path for path, entry in ours.items() if former is not None and former.outputs.get(path) == entry}
+        given = resolved.given
+        mine = tuple(one for one in given if one.path in own and not one.slice)
+        variables, accepts = state.plan.pipeline.vars, resolved.facts.accepts
+        text = shown_text(stage, step, given, mine, self.sources, variables, accepts)
+        return tuple(
+            path for path, entry in ours.items() if not shows(text, state.read(path, entry).decode("utf-8", "replace"))
+        )
+
+    def _is_of_user(self, path: str, entry: FileEntry) -> bool:
+        """Return whether a file on disk is this one, and a user accepted it, or wrote and committed it."""
+        ownership = self.state.ownership
+        if self.state.store.workspace.entry(path) != entry:
+            return False
+        return ownership.is_accepted(path, entry) or (
+            not ownership.is_known(path, entry) and ownership.equals_head(path, entry)
+        )
 
     def edited_outputs(self, name: str) -> tuple[str, ...]:
         """Return the outputs that the user edited: no record and no base of a run has the bytes on disk."""

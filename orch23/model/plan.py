@@ -143,7 +143,8 @@ class Edited(Struct, frozen=True):
     """A user edited these outputs, and has to decide whether they are kept or overwritten.
 
     With a record, the stage has nothing else to do: stages that do not read these paths can run. `existed` are paths
-    that no stage has written before, `accepted` paths with accepted bytes that a run would overwrite.
+    that no stage has written before, `accepted` paths with accepted bytes that a run would overwrite, `unshown` paths
+    with a user's bytes that the model of a run would replace without having seen them.
     """
 
     paths: tuple[str, ...]
@@ -151,21 +152,25 @@ class Edited(Struct, frozen=True):
     # A build never overwrites these files by itself (ADR 19).
     existed: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
+    unshown: tuple[str, ...] = ()
     label: ClassVar[Literal["edited"]] = "edited"
 
     def only(self, paths: Collection[str]) -> "Edited":
         """Return this end for some of the paths."""
-        some = (tuple(p for p in group if p in paths) for group in (self.paths, self.existed, self.accepted))
+        some = (
+            tuple(p for p in group if p in paths) for group in (self.paths, self.existed, self.accepted, self.unshown)
+        )
         return Edited(next(some), None, *some)
 
     @property
     def descriptions(self) -> tuple[str, ...]:
         """Return descriptions of the paths, one for each reason."""
-        plain = tuple(path for path in self.paths if path not in self.existed and path not in self.accepted)
+        plain = tuple(path for path in self.paths if path not in (*self.existed, *self.accepted, *self.unshown))
         groups = (
             ("edited by hand", plain),
             ("existed before the stage first ran", self.existed),
             ("accepted by a user, and a run would overwrite it", self.accepted),
+            ("written by a user, and the prompt does not show it (`{{ inputs | blocks }}` does)", self.unshown),
         )
         return tuple(f"{what}: {', '.join(paths)}" for what, paths in groups if paths)
 

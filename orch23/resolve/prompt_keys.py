@@ -1,5 +1,6 @@
 """The aspects of a stage's key that follow from its prompt or template."""
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
-from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput
+from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, PromptInputs
 from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
@@ -66,6 +67,33 @@ def _llm_texts(
     if step.answers is not None:
         aspects["answers"] = _scripted_responses(stage, step.answers, sources, read_yaml)
     return KeyTexts(aspects, tuple(broken), digest=_texts_digest(step, given, sources, variables))
+
+
+def shown_text(
+    stage: Stage,
+    step: "LLMStep",
+    given: tuple[PromptInput, ...],
+    own: tuple[PromptInput, ...],
+    sources: AuthorTexts,
+    variables: Mapping[str, Json],
+    accepts: "frozenset[MediaKind]",
+) -> str:
+    """Return the text that the first request of a stage shows to its model; `own` is the stage's last result."""
+    from orch23.resolve.accepted_media import accepting, without_media  # noqa: PLC0415 - only for stages that run
+
+    names = prompt_names(stage, given, variables, schema=None) | {"own": PromptInputs(own) if own else None}
+    with accepting(accepts):
+        texts = (
+            render_file(step.prompt, names, sources)[0],
+            without_media(render_file, step.system, names, sources)[0],
+        )
+    return "\n".join(filter(None, texts))
+
+
+def shows(prompt: str, text: str) -> bool:
+    """Return whether a prompt has each line of a text, also indented or as JSON."""
+    lines = map(str.strip, text.splitlines())
+    return all(line in prompt or json.dumps(line, ensure_ascii=False)[1:-1] in prompt for line in lines)
 
 
 def _texts_digest(

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.llm import Response
-from tests.repository import EchoModel, Repository, ends, green, llm, pipeline, spec
+from tests.repository import PROMPT, EchoModel, Repository, ends, green, llm, pipeline, spec
 
 M = "src/m.py"
 EDIT = "# mine\n"
@@ -183,3 +183,70 @@ def test_accepting_an_edit_for_a_changed_spec_does_not_keep_other_files_of_the_f
     repository.commit()
     starts_from_the_edit(repository, model)
     assert "two" in repository.read(other)
+
+
+UNSEEN = '{"item": null, "own": [], "inputs": [["FEATURE.md", {{ inputs[0].text | tojson }}, false]]}\n'
+
+
+@pytest.fixture
+def unseen(tmp_path: Path, model: EchoModel) -> Repository:
+    """Return a committed project whose prompt shows no file of its stage, before an edit."""
+    del model
+    repository = Repository(tmp_path / "p")
+    declare(repository)
+    repository.write({PROMPT: UNSEEN, "FEATURE.md": spec(f"{M}: one")})
+    repository.init()
+    green(repository.run("build", "a.yaml"))
+    repository.commit()
+    return repository
+
+
+@pytest.mark.parametrize("how", ["accepted", "committed", "accepted and committed"])
+@pytest.mark.parametrize("way", [(), *WAYS[:2]], ids=" ".join)
+def test_an_edit_that_the_prompt_does_not_show_is_for_the_user_to_decide(
+    unseen: Repository, model: EchoModel, way: tuple[str, ...], how: str
+) -> None:
+    edit(unseen)
+    if "accepted" in how:
+        green(unseen.run("accept", "a.yaml", "feature"))
+    if not way:
+        unseen.edit("FEATURE.md", spec(f"{M}: two"))
+    if "committed" in how:
+        unseen.commit()
+    before, calls = unseen.read(M), len(model.calls)
+    if "--resample" not in way:
+        planned = unseen.run("plan", "a.yaml", "--json", *way).json()["stages"]
+        assert [one["action"] for one in planned] == ["edited"]
+    stopped = unseen.run("build", "a.yaml", *way)
+    assert (stopped.code, ends(unseen), unseen.read(M)) == (6, {"feature": "edited"}, before)
+    assert "the prompt does not show it" in stopped.err
+    assert len(model.calls) == calls
+    green(unseen.run("build", "a.yaml", "--overwrite-edited", *way))
+    assert EDIT not in unseen.read(M)
+    assert "up to date" in unseen.run("build", "a.yaml").err
+
+
+@pytest.mark.parametrize("way", [(), *WAYS[:2]], ids=" ".join)
+def test_what_only_the_stage_wrote_need_not_be_shown(unseen: Repository, way: tuple[str, ...]) -> None:
+    if not way:
+        unseen.edit("FEATURE.md", spec(f"{M}: two"))
+    assert "1 built" in green(unseen.run("build", "a.yaml", *way)).err
+
+
+@pytest.mark.parametrize("shown", ["own[0].text if own else ''", "inputs[1].text | indent(4)"])
+def test_an_edit_may_be_shown_indented_or_as_the_own_result(unseen: Repository, shown: str) -> None:
+    edit(unseen)
+    green(unseen.run("accept", "a.yaml", "feature"))
+    unseen.edit(PROMPT, UNSEEN.replace('"own": []', f'"own": [], "shown": {{{{ ({shown}) | tojson }}}}'))
+    for _ in range(2):
+        green(unseen.run("build", "a.yaml", "-f", "feature"))
+
+
+def test_an_unseen_edit_that_fails_a_new_verification_is_kept(unseen: Repository, model: EchoModel) -> None:
+    edit(unseen)
+    green(unseen.run("accept", "a.yaml", "feature"))
+    before = unseen.read(M)
+    declare(unseen, verify=[{"shell": f"! grep -q mine {M}"}])
+    unseen.write({PROMPT: UNSEEN})
+    assert unseen.run("build", "a.yaml").code == 1
+    assert (unseen.read(M), len(model.calls)) == (before, 1)

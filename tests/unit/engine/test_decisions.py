@@ -216,7 +216,7 @@ def test_an_accepted_result_that_reset_dropped_is_recorded_again_if_the_request_
     *, same: bool, accepted: tuple[str, ...], kind: type
 ) -> None:
     project = Project(asks("m", "src"), files={"src": "1"})
-    project.texts["p.j2"] = "write of {{ inputs[0].text }}"
+    project.texts["p.j2"] = "write of {% for one in inputs %}{{ one.text }}{% endfor %}"
     project.provider = FakeProvider([answer(m="by hand")])
     project.build()
     record = project.lock.records["m"]
