@@ -156,7 +156,7 @@ class StageDecider(Struct):
         may_start_over = self._may_start_over(known, resolved)
         if (
             (known.edited or may_start_over)
-            and not known.forced
+            and (known.is_compared or not known.forced)
             and recall(state, resolved.stage, self._own_paths([name]))
         ):
             self._edited_chains.clear()

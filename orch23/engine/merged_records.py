@@ -10,12 +10,12 @@ from orch23.model.record import Record
 
 
 def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
-    """Add what committed lock files record of a model stage that has a file with bytes of a user, before it is called.
+    """Add what committed lock files record of a stage that has a file with bytes of a user, before it runs.
 
     Return whether that is more than is known. `own` are the paths of its outputs and last result.
     """
     name, ownership, on_disk = stage.name, state.ownership, state.store.workspace.entry
-    if not stage.step.asks_model or name in state.lock.retained:
+    if name in state.lock.retained:
         return False
     new = () if name in state.former else map(state.store.workspace.writable_files, stage.outputs)
     there = ((path, entry) for path in {*own}.union(*new) if (entry := on_disk(path)) is not None)

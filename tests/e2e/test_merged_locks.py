@@ -209,3 +209,33 @@ def test_a_changed_spec_after_a_merge_starts_from_the_merged_file(tmp_path, mode
     users.ben.edit("GEN.md", spec("gen.py: c"))
     green(users.ben.run("build", "a.yaml"))
     assert model.last.base == {"gen.py": HAND}
+
+
+LINES = "".join(f"{number}\n" for number in range(9))
+MERGED = f"anna\n{LINES}ben\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("force", [(), ("-f", "copy")])
+@pytest.mark.parametrize("rebase", [False, True])
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"shell": "cp a.md d/a.txt", "outputs": ["d/a.txt"]},
+        {"render": "copy.j2", "outputs": ["d/a.txt"]},
+        {"shell": "mkdir -p d; cp a.md d/a.txt", "outputs": ["d/"]},
+    ],
+)
+def test_a_generated_file_of_the_other_branch_is_no_edit(tmp_path, step, lock, rebase, force):
+    stages = {"copy": {"inputs": ["a.md"], **step}}
+    users = Users(tmp_path, stages, {"a.md": f"one\n{LINES}two\n", "copy.j2": "{{ inputs[0].text }}"})
+    for one, text in (users.anna, f"anna\n{LINES}two\n"), (users.ben, f"one\n{LINES}ben\n"):
+        one.edit("a.md", text)
+        green(one.run("build", "a.yaml"))
+        one.commit()
+    users.merge(lock, {"d/a.txt": users.anna.read("d/a.txt"), "a.md": MERGED}, rebase=rebase)
+    for where in users.ben, users.ben.clone(tmp_path / "clone"):
+        green(where.run("build", "a.yaml", *force))
+        assert where.read("d/a.txt") == MERGED
+        up_to_date(where.run("build", "a.yaml"))
