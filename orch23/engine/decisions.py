@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.freshness import Candidate, StageFacts, decide
+from orch23.decide.merge_conflicts import conflict_errors
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.merged_records import accepted_elsewhere, recall
@@ -14,6 +15,7 @@ from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import is_proven, may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.stage_view import StageView
+from orch23.engine.users_files import texts_of_user, unshown_files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError
@@ -182,7 +184,8 @@ class StageDecider(Struct):
             # If the user's edit does not pass a new verification, the stage runs: it starts from the edit.
             state.moved_bases[name] = bases.accepted_in(decision.record, name, in_force)
             resolved = self.resolve(name)
-            decision = replace(decision, adopted=decision.adopted or self._unshown(resolved))
+            unshown = unshown_files(state, self.sources, resolved, self._users_texts(resolved))
+            decision = replace(decision, adopted=decision.adopted or unshown)
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
         if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
@@ -239,8 +242,11 @@ class StageDecider(Struct):
                 edits = decision.edits or Edited(())
                 edits = replace(edits, paths=(*edits.paths, *accepted), accepted=accepted)
                 decision = replace(decision, edits=edits)
-        if isinstance(decision, Run) and not self.waiting_on(stage.name) and (unshown := self._unshown(resolved)):
-            return DecidedStage(resolved, Edited(unshown, unshown=unshown))
+        if isinstance(decision, Run) and (texts := self._users_texts(resolved)):
+            if marked := conflict_errors(texts):
+                return DecidedStage(replace(resolved, broken=(*resolved.broken, *marked)), decision)
+            if unshown := unshown_files(state, self.sources, resolved, texts):
+                return DecidedStage(resolved, Edited(unshown, unshown=unshown))
         if not (isinstance(decision, Run) or self.overwrite_edited) and (kept := accepted_elsewhere(state, decision)):
             return DecidedStage(resolved, Edited(kept, accepted=kept))
         recorded = () if isinstance(decision, Run) else decision.record.outputs
@@ -249,38 +255,12 @@ class StageDecider(Struct):
             return DecidedStage(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
         return DecidedStage(resolved, decision)
 
-    def _unshown(self, resolved: ResolvedStage) -> tuple[str, ...]:
-        """Return the files of a user that a model would start from, and replace, though its prompt does not show them.
-
-        A response in edits has to quote what it replaces.
-        """
-        state, stage = self.state, resolved.stage
-        if self.overwrite_edited or not is_llm(step := stage.step) or step.returns == "edits" or resolved.broken:
-            return ()
-        former = state.former.get(stage.name)
-        start = {path: e for path in self._own_paths([stage.name]) if (e := resolved.base.get(path)) is not None}
-        ours = {path: e for path, e in sorted(start.items()) if self._is_of_user(path, e)}
-        if not ours:
-            return ()
-        from orch23.resolve.prompt_keys import shown_text, shows  # noqa: PLC0415 - only for files of a user
-
-        own = {path for path, entry in ours.items() if former is not None and former.outputs.get(path) == entry}
-        given = resolved.given
-        mine = tuple(one for one in given if one.path in own and not one.slice)
-        variables, accepts = state.plan.pipeline.vars, resolved.facts.accepts
-        text = shown_text(stage, step, given, mine, self.sources, variables, accepts)
-        return tuple(
-            path for path, entry in ours.items() if not shows(text, state.read(path, entry).decode("utf-8", "replace"))
-        )
-
-    def _is_of_user(self, path: str, entry: FileEntry) -> bool:
-        """Return whether a file on disk is this one, and a user accepted it, or wrote and committed it."""
-        ownership = self.state.ownership
-        if self.state.store.workspace.entry(path) != entry:
-            return False
-        return ownership.is_accepted(path, entry) or (
-            not ownership.is_known(path, entry) and ownership.equals_head(path, entry)
-        )
+    def _users_texts(self, resolved: ResolvedStage) -> dict[str, str]:
+        """Return the files of a user that a run starts from and may replace."""
+        name = resolved.stage.name
+        if self.overwrite_edited or resolved.stage.chain is None or self.waiting_on(name):
+            return {}
+        return texts_of_user(self.state, resolved, self._own_paths([name]))
 
     def edited_outputs(self, name: str) -> tuple[str, ...]:
         """Return the outputs that the user edited: no record and no base of a run has the bytes on disk."""

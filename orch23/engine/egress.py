@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.decide.merge_conflicts import conflict_errors
 from orch23.decide.secrets import REDACTION_HEAD, SecretFinding, Secrets, redaction_mark
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, canonical_json, digest_bytes
@@ -169,9 +170,13 @@ def guard_paths(secrets: Secrets, paths: Iterable[str]) -> tuple[Diagnostic, ...
 
 
 def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return an error for each secret in files that the user edited: accepted files are kept with the transcripts."""
+    """Return an error for each secret or conflict of git in files that the user edited.
+
+    Accepted files are kept with the transcripts.
+    """
     found = [(path, finding) for path, text in texts.items() for finding in secrets.find(text)]
-    return tuple(_stored(f"{path}:{finding.line}", finding.name) for path, finding in found)
+    stored = (_stored(f"{path}:{finding.line}", finding.name) for path, finding in found)
+    return (*stored, *conflict_errors(texts))
 
 
 def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]) -> tuple[Diagnostic, ...]:

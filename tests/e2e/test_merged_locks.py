@@ -239,3 +239,36 @@ def test_a_generated_file_of_the_other_branch_is_no_edit(tmp_path, step, lock, r
         green(where.run("build", "a.yaml", *force))
         assert where.read("d/a.txt") == MERGED
         up_to_date(where.run("build", "a.yaml"))
+
+
+CONFLICT = "<<<<<<< HEAD\none\n=======\ntwo\n>>>>>>> 1234567\n"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("how", ["committed", "accepted", "run"])
+def test_a_file_with_conflict_markers_is_not_accepted(tmp_path, model, how, end):
+    users = two_users(tmp_path)
+    conflict = CONFLICT.replace("\n", end)
+    (users.ben.root / "gen.py").write_bytes(conflict.encode())
+    if how == "run":
+        users.ben.edit("GEN.md", spec("gen.py: c"))
+    if how != "accepted":
+        users.ben.commit()
+    lock, calls = users.ben.read("a.lock"), len(model.calls)
+    refused = users.ben.run(*(("accept", "a.yaml", "gen") if how == "accepted" else ("build", "a.yaml")))
+    assert refused.code == (65 if how == "accepted" else 1)
+    assert "E645" in refused.err
+    assert "from line 1 on" in refused.err
+    assert (users.ben.root / "gen.py").read_bytes() == conflict.encode()
+    assert (users.ben.read("a.lock"), len(model.calls)) == (lock, calls)
+    green(users.ben.run("build", "a.yaml", "--overwrite-edited"))
+    if how == "committed":
+        assert "<<<<<<<" not in users.ben.read("gen.py")
+
+
+@pytest.mark.parametrize("text", ["a\n=======\nb\n", ">>>>>>> x\n=======\n<<<<<<< y\n", "<<<<<<< x\n"])
+def test_lines_that_only_look_like_markers_are_accepted(tmp_path, model, text):
+    users = two_users(tmp_path)
+    users.ben.edit("gen.py", text)
+    users.ben.commit()
+    kept(users.ben, model, text)
