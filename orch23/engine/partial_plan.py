@@ -83,9 +83,11 @@ def index_of(since: Since, store: ProjectStore) -> DependencyIndex:
     """Return the index of a build.
 
     Raises:
-        OutdatedIndexError: it is not of that build, or the store is a foreign one, which has no index here.
+        OutdatedIndexError: it is not of that build, or belongs to a foreign store.
 
     """
+    if store.is_foreign:
+        raise OutdatedIndexError
     rows = DependencyIndex(store.index, since.table)
     # A build that was killed may have written the index without its snapshot, or the other way round.
     if rows.head.token != since.token or not store.local.records.is_indexed():

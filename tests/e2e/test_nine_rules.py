@@ -470,11 +470,16 @@ def test_rule_8_the_lock_alone_keeps_a_stage_fresh_and_so_does_the_store_alone(p
     assert project.plan() == {"copy": "run"}, "the lock proves, but holds no bytes"
 
 
-def test_rule_8_conflict_markers_in_the_lock_are_reported(project: Project) -> None:
+def test_rule_8_both_sides_of_a_conflict_in_the_lock_are_read_and_a_side_that_is_no_lock_is_reported(
+    project: Project,
+) -> None:
     project.write(shell("  copy: {outputs: [out.txt], shell: echo x > out.txt}\n"))
     green(project.build())
     lock = project.read("pipeline.lock")
     project.edit("pipeline.lock", f"<<<<<<< ours\n{lock}=======\n{lock}>>>>>>> theirs\n")
+    green(project.build())
+    assert project.read("pipeline.lock") == lock
+    project.edit("pipeline.lock", f"<<<<<<< ours\n{lock[1:]}=======\n{lock}>>>>>>> theirs\n")
     stopped = project.build()
     assert stopped.code == 3
     assert "pipeline.lock" in stopped.err
