@@ -7,7 +7,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.freshness import Candidate, StageFacts, decide
-from orch23.decide.merge_conflicts import conflict_errors
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.merged_records import accepted_elsewhere, recall
@@ -15,7 +14,6 @@ from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import is_proven, may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.stage_view import StageView
-from orch23.engine.users_files import texts_of_user, unshown_files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError
@@ -184,6 +182,8 @@ class StageDecider(Struct):
             # If the user's edit does not pass a new verification, the stage runs: it starts from the edit.
             state.moved_bases[name] = bases.accepted_in(decision.record, name, in_force)
             resolved = self.resolve(name)
+            from orch23.engine.users_files import unshown_files  # noqa: PLC0415 - only for edits of a user
+
             unshown = unshown_files(state, self.sources, resolved, self._users_texts(resolved))
             decision = replace(decision, adopted=decision.adopted or unshown)
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
@@ -243,6 +243,9 @@ class StageDecider(Struct):
                 edits = replace(edits, paths=(*edits.paths, *accepted), accepted=accepted)
                 decision = replace(decision, edits=edits)
         if isinstance(decision, Run) and (texts := self._users_texts(resolved)):
+            from orch23.decide.merge_conflicts import conflict_errors  # noqa: PLC0415 - only for edits of a user
+            from orch23.engine.users_files import unshown_files  # noqa: PLC0415 - as above
+
             if marked := conflict_errors(texts):
                 return DecidedStage(replace(resolved, broken=(*resolved.broken, *marked)), decision)
             if unshown := unshown_files(state, self.sources, resolved, texts):
@@ -260,6 +263,8 @@ class StageDecider(Struct):
         name = resolved.stage.name
         if self.overwrite_edited or resolved.stage.chain is None or self.waiting_on(name):
             return {}
+        from orch23.engine.users_files import texts_of_user  # noqa: PLC0415 - only for stages with a base
+
         return texts_of_user(self.state, resolved, self._own_paths([name]))
 
     def edited_outputs(self, name: str) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.merge_conflicts import conflict_errors
 from orch23.decide.secrets import REDACTION_HEAD, SecretFinding, Secrets, redaction_mark
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, canonical_json, digest_bytes
@@ -174,6 +173,8 @@ def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, 
 
     Accepted files are kept with the transcripts.
     """
+    from orch23.decide.merge_conflicts import conflict_errors  # noqa: PLC0415 - only for edits of a user
+
     found = [(path, finding) for path, text in texts.items() for finding in secrets.find(text)]
     stored = (_stored(f"{path}:{finding.line}", finding.name) for path, finding in found)
     return (*stored, *conflict_errors(texts))
