@@ -12,13 +12,7 @@ from msgspec.structs import replace
 from orch23.checks.registry import available_checks
 from orch23.engine.decisions import FactsOf, StageDecider
 from orch23.engine.earlier_build import EarlierBuild
-from orch23.engine.ownership import (
-    GitFiles,
-    NoGitFiles,
-    OtherPipelines,
-    with_lost_records,
-    without_impossible_records,
-)
+from orch23.engine.ownership import GitFiles, NoGitFiles, OtherPipelines, with_lost_records, without_impossible_records
 from orch23.engine.plan_walk import (
     expand_foreach,
     list_producers,

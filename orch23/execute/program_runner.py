@@ -11,14 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 
 from orch23.execute import process_tree
-from orch23.execute.launch import (
-    Launch,
-    Launcher,
-    LaunchRefusedError,
-    PlainLauncher,
-    process_environment,
-    run_launch,
-)
+from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, process_environment, run_launch
 from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir

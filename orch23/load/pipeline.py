@@ -17,15 +17,7 @@ from orch23.load.stage_bodies import LoadContext, read_stage
 from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
 from orch23.load.yaml_errors import PIPELINE_LIMITS, decode_text, too_large_error
 from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
-from orch23.model.diagnostic import (
-    Diagnostic,
-    Location,
-    Severity,
-    did_you_mean,
-    errors,
-    nearest_names,
-    quoted_names,
-)
+from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, nearest_names, quoted_names
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given

@@ -51,12 +51,7 @@ from orch23.providers.faults import (
 from orch23.providers.media import ANTHROPIC_MEDIA, base64_text
 from orch23.providers.model_facts import ModelFacts, facts_of
 from orch23.providers.registry import server_grant
-from orch23.providers.server_replies import (
-    MAX_RESPONSE_CHARACTERS,
-    join_text,
-    text_at,
-    token_count,
-)
+from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at, token_count
 from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
 

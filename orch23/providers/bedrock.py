@@ -16,12 +16,7 @@ from orch23.model.server_url import is_loopback, normalize_url, url_origin
 from orch23.model.step import Grant
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext
-from orch23.providers.anthropic_messages import (
-    API_VERSION,
-    AnthropicMessages,
-    anthropic_parameters,
-    check_anthropic,
-)
+from orch23.providers.anthropic_messages import API_VERSION, AnthropicMessages, anthropic_parameters, check_anthropic
 from orch23.providers.anthropic_sdk import anthropic_http_client
 from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
 from orch23.providers.faults import TransportError

@@ -10,12 +10,7 @@ from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Request, Response
 from orch23.providers import codes
-from orch23.providers.adapter import (
-    SCRIPTED_PROVENANCE,
-    Adapter,
-    ScriptedCase,
-    ScriptedResponses,
-)
+from orch23.providers.adapter import SCRIPTED_PROVENANCE, Adapter, ScriptedCase, ScriptedResponses
 from orch23.steps.llm.spec import LLMStep
 
 # Hex digits of the digest of a request. No one gains from a collision, so a short one is enough.

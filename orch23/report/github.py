@@ -7,15 +7,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.model.event import (
-    ORCH23_ROLE,
-    Event,
-    Observer,
-    RunFinished,
-    RunStarted,
-    StageStarted,
-    Warned,
-)
+from orch23.model.event import ORCH23_ROLE, Event, Observer, RunFinished, RunStarted, StageStarted, Warned
 from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View

@@ -14,12 +14,7 @@ from orch23.model.diagnostic import nearest_names, quoted_names
 from orch23.model.digest import Json
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, EvaluationError, ExpressionValue, Unknown
 from orch23.resolve.template_limits import MAX_RENDERED_TEXT, refuse_undefined
-from orch23.resolve.templates import (
-    TEMPLATE_GLOBALS,
-    expression_environment,
-    first_line_of_error,
-    hint_of_error,
-)
+from orch23.resolve.templates import TEMPLATE_GLOBALS, expression_environment, first_line_of_error, hint_of_error
 
 E_UNDEFINED = "E840"
 # An expression may use the data of a model, so its time and memory are limited.

@@ -14,15 +14,7 @@ from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, NotFoundError, SafetyError
-from orch23.model.event import (
-    EVENT_VERSION,
-    CallSubmitted,
-    Event,
-    RunFinished,
-    RunStarted,
-    StageFinished,
-    parse_event,
-)
+from orch23.model.event import EVENT_VERSION, CallSubmitted, Event, RunFinished, RunStarted, StageFinished, parse_event
 from orch23.model.event_data import EventData, EventLevel
 from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
 from orch23.model.paths import LOGS_FOLDER, is_run_file

@@ -12,13 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
-from orch23.execute.remote.engine import (
-    Engine,
-    EngineFault,
-    Submission,
-    UnreachableEngineError,
-    Work,
-)
+from orch23.execute.remote.engine import Engine, EngineFault, Submission, UnreachableEngineError, Work
 from orch23.execute.remote.faults import USUAL_LIMITS, Faults, GivenUpError, RemoteLimits, described
 from orch23.execute.remote.live_lines import HeardLines
 from orch23.execute.remote.reply import Reply

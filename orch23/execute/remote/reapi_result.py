@@ -8,13 +8,7 @@ from msgspec import Struct
 from orch23.cache.grpc_calls import StatusFault
 from orch23.execute.remote.engine import EngineFault, UnreachableEngineError, WorkerLost
 from orch23.model.digest import Digest
-from orch23.reapi.messages import (
-    ActionResultProto,
-    ExecuteResponse,
-    Operation,
-    PreconditionFailure,
-    RpcStatus,
-)
+from orch23.reapi.messages import ActionResultProto, ExecuteResponse, Operation, PreconditionFailure, RpcStatus
 from orch23.reapi.wire import DecodeError, decode
 
 _NAMES: Final = {

@@ -8,14 +8,7 @@ from orch23.report.html.page import MetricRow, MetricsView, PlotView
 from orch23.report.html.run_facts import RunFacts
 from orch23.report.metrics import change_texts, metric_text, value_text
 from orch23.report.values import pluralize, truncate
-from orch23.resolve.metrics import (
-    MetricChange,
-    MetricName,
-    MetricsError,
-    MetricValues,
-    compare_metrics,
-    finite_number,
-)
+from orch23.resolve.metrics import MetricChange, MetricName, MetricsError, MetricValues, compare_metrics, finite_number
 from orch23.store.run_metrics import RunMetrics, StageFile, files_of
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 28
