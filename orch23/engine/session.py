@@ -304,12 +304,7 @@ def check_items(plan: Plan, store: ProjectStore, tools: PlanningTools) -> StageD
 
 
 def errors_of_sound_stages(
-    pipeline: Pipeline,
-    store: ProjectStore,
-    tools: PlanningTools,
-    *,
-    names: Collection[str],
-    unread: tuple[str, ...],
+    pipeline: Pipeline, store: ProjectStore, tools: PlanningTools, *, names: Collection[str], unread: tuple[str, ...]
 ) -> tuple[Diagnostic, ...]:
     """Return the errors of the valid stages of a pipeline that has invalid ones as well, so that one run shows all.
 
@@ -324,10 +319,7 @@ def errors_of_sound_stages(
             return True
         return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
 
-    return (
-        *problems,
-        *unmade_inputs_errors(pipeline, may_exist, store.workspace.is_folder, _similar_paths(store)),
-    )
+    return (*problems, *unmade_inputs_errors(pipeline, may_exist, store.workspace.is_folder, _similar_paths(store)))
 
 
 def _without_plan(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
@@ -344,11 +336,7 @@ def missing_input_errors(plan: Plan, store: ProjectStore, known: Collection[str]
     """Return an error for each literal input that does not exist and that no stage makes; `known` stages have all."""
     workspace = store.workspace
     return missing_inputs_errors(
-        plan,
-        lambda path: workspace.input_entry(path) is not None,
-        workspace.is_folder,
-        known,
-        _similar_paths(store),
+        plan, lambda path: workspace.input_entry(path) is not None, workspace.is_folder, known, _similar_paths(store)
     )
 
 

@@ -78,14 +78,7 @@ def _why(one: AffectedStage) -> str:
             return f"after {', '.join(one.after)}"
 
 
-def list_affected(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    revision: str,
-    as_json: bool,
-    exit_code: bool,
-) -> int:
+def list_affected(console: Console, *, args: PipelineArguments, revision: str, as_json: bool, exit_code: bool) -> int:
     """List stages that changed since a git revision."""
     project, _ = open_for_command(console, args, most_stages=0)
     check_left_out(project.git, project.pipeline, project.pipeline.stages)
@@ -104,9 +97,7 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     # Results that a build would take today count as built, even if the lock file is older.
     lock = LockFile({**lock.records, **current_results})
     reader = ManifestReader(
-        facts_of=tools.facts_of,
-        sources_of=lambda view: AuthorFiles(root, view),
-        read_yaml=tools.read_yaml,
+        facts_of=tools.facts_of, sources_of=lambda view: AuthorFiles(root, view), read_yaml=tools.read_yaml
     )
     disk, bytes_of = project.store.workspace, bytes_of_artifacts(project, revision)
     # Artifacts are compared by the lock files: the working tree has only the current ones.

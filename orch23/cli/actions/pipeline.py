@@ -42,12 +42,7 @@ from orch23.store.project_store import STORE_NAME
 _MACHINE_READABLE = frozenset({"json", "github", "sarif"})
 
 
-def validate(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    style: DiagnosticStyle,
-) -> int:
+def validate(console: Console, *, args: PipelineArguments, style: DiagnosticStyle) -> int:
     """Report all errors of a pipeline."""
     try:
         count, warnings, sources = _validated(console, args)
@@ -226,23 +221,11 @@ def graph_json(plan: Plan) -> str:
     ]
     edges: list[Json] = [{"from": edge.producer, "to": edge.reader, "why": edge.why} for edge in plan.edges]
     return json_document(
-        {
-            "orch23_graph": 1,
-            "name": plan.pipeline.name,
-            "pipeline": plan.pipeline.file,
-            "nodes": nodes,
-            "edges": edges,
-        }
+        {"orch23_graph": 1, "name": plan.pipeline.name, "pipeline": plan.pipeline.file, "nodes": nodes, "edges": edges}
     )
 
 
-def show_graph(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    form: str,
-    as_json: bool,
-) -> None:
+def show_graph(console: Console, *, args: PipelineArguments, form: str, as_json: bool) -> None:
     """Show stages and their dependencies."""
     project, _ = open_for_command(console, args, most_stages=0)
     session = open_read_session(project)
@@ -255,13 +238,7 @@ def show_graph(
     console.write_out(formats["json" if as_json else form](plan))
 
 
-def show_vars(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    origin: bool,
-    as_json: bool,
-) -> None:
+def show_vars(console: Console, *, args: PipelineArguments, origin: bool, as_json: bool) -> None:
     """Show the variables of a pipeline."""
     project, _ = open_for_command(console, args, most_stages=0)
     values, origins = project.pipeline.vars, project.loaded.origins
