@@ -120,7 +120,9 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
         return None
 
     every: list[Record] = []
-    for record in reversed(store.records.everything()):  # the newest first
+    # A lock file of `reset` has all that is retained: what it lacks has ended, and its files are sources.
+    everything = (one for one in store.records.everything() if not (one.failed and lock.retained))
+    for record in reversed([*everything]):  # the newest first
         if record.manifest.get("kind") == RELEASED_KIND:
             released |= record.outputs.keys()
         elif not (record.is_kept_failure or released & record.outputs.keys()) and _is_of(record, plan, store.root):

@@ -22,6 +22,14 @@ def test_no_edit_is_lost_and_a_build_does_what_the_rules_say(seed):
 
 
 @pytest.mark.slow
+def test_a_file_that_was_released_before_a_reset_is_a_source_after_it():
+    """The store keeps a part of the result of its former stage, and the lock file of `reset` does not name it."""
+    setup = Setup(slots=("par",), two=True)
+    steps = [("build", "a"), ("items", "par", (("y", "r"), ("z", "r"))), ("branch", "two"), ("build", "a")]
+    check(setup, [*steps, ("reset", ""), ("items", "par", (("y", "p"), ("x", "q"))), ("build", "a")])
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seeds", [SLOW[start : start + 10] for start in range(0, len(SLOW), 10)])
 def test_no_edit_is_lost_in_more_histories(seeds):
