@@ -159,7 +159,9 @@ class GitRepository:
     def _git(self) -> list[str] | None:
         from orch23.execute.git_revision import git_command, run_git  # noqa: PLC0415 - likewise
 
-        git = git_command(self.root)
+        # No process is started to find out that there is no repository.
+        is_in_one = any(os.path.lexists(folder / ".git") for folder in (self.root, *self.root.parents))
+        git = git_command(self.root) if is_in_one else None
         return git if git is not None and run_git(git, "rev-parse", "--show-prefix") is not None else None
 
 

@@ -55,6 +55,13 @@ def nothing_to_accept(project: Project) -> set[str]:
     return shown(built(project).run("accept", "a"))
 
 
+@TRIGGERS.of("E645")
+def file_with_conflict_markers(project: Project) -> set[str]:
+    """Accept a file that git left with the lines around a conflict."""
+    built(project).edit("a.txt", "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> other\n")
+    return shown(project.run("accept", "a"))
+
+
 @TRIGGERS.of("E643")
 def clean_what_a_person_edited(project: Project) -> set[str]:
     """Edit an output, then clean."""

@@ -102,7 +102,7 @@ def test_the_texts_outlive_artifacts_journals_and_the_local_store(built: Project
 def test_the_outcome_of_a_response_is_that_of_its_verification(built: Project) -> None:
     assert facts(built, "bad", "--response", "--attempt", "1")["outcome"] == "failed"
     assert "outcome" not in facts(built, "copy")
-    transcripts = {path: path.read_bytes() for path in (built.root / "t").iterdir()}
+    transcripts = {path: path.read_bytes() for path in (built.root / "t").rglob("*.json")}
     forget(built, "logs/*-*[0-9a-f]")
     assert facts(built, "bad", "--response", "--attempt", "2")["outcome"] == "failed", "from the journal and the store"
     forget(built, "logs")
@@ -110,7 +110,7 @@ def test_the_outcome_of_a_response_is_that_of_its_verification(built: Project) -
     again = built.build("-j1", "-k")
     assert again.code == 1
     assert "2 responses are recorded" in again.err, "a failed response is used again, and fails in the same way"
-    assert {path: path.read_bytes() for path in (built.root / "t").iterdir()} == transcripts
+    assert {path: path.read_bytes() for path in (built.root / "t").rglob("*.json")} == transcripts
 
 
 def test_a_stage_restored_without_a_run_is_shown_from_the_transcripts(built: Project) -> None:
