@@ -27,7 +27,7 @@ from orch23.engine.ledger import Ledger
 from orch23.engine.preflight import CallPreflight, SandboxPreflight
 from orch23.engine.protected_files import own_file_patterns
 from orch23.engine.run_events import OutputWatcher, Reporter
-from orch23.engine.session import Session, lock_path
+from orch23.engine.session import Session
 from orch23.engine.worker import Worker
 from orch23.execute.launch import weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
@@ -46,6 +46,7 @@ from orch23.providers.prices import Prices
 from orch23.providers.recordings import UniqueCalls
 from orch23.steps.registry import is_llm
 from orch23.store.input_files import InputFiles
+from orch23.store.lock_file import lock_path
 from orch23.store.run_logs import AttemptFiles
 from orch23.store.workspace import Workspace
 

@@ -27,7 +27,7 @@ from orch23.engine.idle_build import spec_hash
 from orch23.engine.ledger import run_limits
 from orch23.engine.ownership import check_left_out
 from orch23.engine.preflight import may_call_program, may_have_process, may_use_sandbox
-from orch23.engine.session import Session, lock_path
+from orch23.engine.session import Session
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
@@ -52,7 +52,7 @@ from orch23.plan.planner import Selection
 from orch23.providers.prices import decimal_text
 from orch23.report.observers import Fanout, RedactingObserver
 from orch23.steps.registry import is_llm
-from orch23.store.lock_file import lock_digest
+from orch23.store.lock_file import lock_digest, lock_path
 from orch23.store.run_logs import Journal, new_run_id
 from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps

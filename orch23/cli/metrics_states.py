@@ -8,13 +8,13 @@ from msgspec import Struct
 from orch23.cli.past_pipeline import lock_at, pipeline_at
 from orch23.cli.project_loading import Project, read_yaml
 from orch23.engine.declared_metrics import declared_metrics
-from orch23.engine.session import lock_path
 from orch23.execute.git_revision import GitRevision
 from orch23.model.digest import Digest
 from orch23.model.errors import InvalidInputError, MissingBytesError, NotFoundError, SafetyError
 from orch23.model.ports import ContentStore
 from orch23.report.metrics import ComparedState
 from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, MetricValues, over_size, read_metrics
+from orch23.store.lock_file import lock_path
 from orch23.store.run_metrics import RunMetrics, StageFile, runs_with_metrics, stage_keys
 from orch23.store.safe_files import read_and_close
 

@@ -9,11 +9,11 @@ from msgspec import Struct
 from orch23.engine.dependency_index import DependencyIndex, OutdatedIndexError
 from orch23.engine.earlier_build import EarlierBuild, earlier_build
 from orch23.engine.partial_plan import Part, Since, part_of
-from orch23.engine.session import lock_path
 from orch23.model.digest import Digest
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.snapshot.fast_path import StaleSnapshot, snapshot_path
 from orch23.snapshot.stat_snapshot import StatSnapshot
+from orch23.store.lock_file import lock_path
 from orch23.store.project_store import ProjectStore
 
 # The fact of a snapshot that pairs it with its table of the index.

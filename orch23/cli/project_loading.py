@@ -24,7 +24,6 @@ from orch23.engine.session import (
     Session,
     WholePriorState,
     errors_of_sound_stages,
-    lock_path,
     open_session,
 )
 from orch23.engine.worker_threads import executor_of
@@ -42,6 +41,7 @@ from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.input_files import AuthorFiles
+from orch23.store.lock_file import lock_path
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.promotion import RefusePath
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from orch23.cli.project_loading import Project, ProjectSettings, open_project, open_read_session
 from orch23.engine.dry_run import Preview, preview
-from orch23.engine.session import Session, lock_path
+from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, Orch23Error, UsageError
 from orch23.model.event import StageDecided, StageFinished, StageStarted, StageWithheld
 from orch23.model.plan import Fresh, Restore, VerifyOnly
 from orch23.store.garbage_collection import GcLimits, GcRoots
-from orch23.store.lock_file import find_lock_files, read_lock
+from orch23.store.lock_file import find_lock_files, lock_path, read_lock
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE
 from orch23.store.run_logs import interrupted_journals, journal_paths, journal_pipeline, newest_journal
 

@@ -10,6 +10,7 @@ from orch23.model.diagnostic import Diagnostic, Location, quoted_names
 from orch23.model.paths import match, match_any, static_prefix
 from orch23.model.pipeline import ForeachStage, Pipeline, family_of
 from orch23.plan.nodes import Node, may_overlap_unexcluded, placed_inputs, reads_of
+from orch23.store.lock_file import lock_path
 from orch23.store.workspace import left_out_error
 
 _SHOWN = 3
@@ -21,7 +22,7 @@ def left_out_errors(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping
     found: dict[tuple[str, str], Diagnostic] = {}
     paths, folders = list(left_out), [path for path in left_out if path.endswith("/")]
     records = (
-        str(Path(pipeline.file).with_suffix(".lock")),
+        str(lock_path(Path(), pipeline.file)),
         *(f"{folder}/**" for folder in pipeline.transcript_folders),
     )
     needs = chain((("the records", one, (), None) for one in records), *(_needs(pipeline, node) for node in nodes))

@@ -21,7 +21,7 @@ from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import Node, writes_of
-from orch23.store.lock_file import decode_lock, pipelines_of, read_lock, read_lock_records
+from orch23.store.lock_file import decode_lock, lock_path, pipelines_of, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
 
 _T = TypeVar("_T")
@@ -333,7 +333,7 @@ class Ownership(Struct, dict=True):
 
     @property
     def _lock(self) -> Path:
-        return Path(self.pipeline.file).with_suffix(".lock")
+        return lock_path(Path(), self.pipeline.file)
 
     def records_of(self, path: str, entry: FileEntry) -> Iterator[Record]:
         """Yield the records whose output at a path is exactly this file."""

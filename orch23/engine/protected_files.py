@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.text import join_first
 from orch23.plan.nodes import declared_node, writes_of
+from orch23.store.lock_file import lock_path
 
 _MOST_NAMES = 5
 _Node = Stage | ForeachStage | SkippedStage
@@ -25,7 +26,7 @@ def own_file_patterns(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def _lock(pipeline: Pipeline) -> str:
-    return PurePosixPath(pipeline.file).with_suffix(".lock").as_posix()
+    return lock_path(Path(), pipeline.file).as_posix()
 
 
 def declared_by_pipeline(pipeline: Pipeline) -> DeclaredPatterns:

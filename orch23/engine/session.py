@@ -39,6 +39,7 @@ from orch23.store.lock_file import (
     KnownLock,
     LockWrite,
     lock_digest,
+    lock_path,
     read_known_lock,
     read_lock,
     read_lock_records,
@@ -57,11 +58,6 @@ LAST_LOCK = "lock "
 """The beginning of the name under which the index has the digest of the lock file that a build wrote last."""
 # Each of them looks into up to 100 directories.
 _MOST_SUGGESTIONS = 50
-
-
-def lock_path(root: Path, pipeline_file: str) -> Path:
-    """Return the path of the lock file: beside the pipeline, `x.yaml` -> `x.lock`."""
-    return (root / pipeline_file).with_suffix(".lock")
 
 
 class WholePriorState(Struct):

@@ -59,6 +59,11 @@ def find_lock_files(root: Path, mark: bytes = b"") -> tuple[set[Path], set[str]]
     return locks, pipelines
 
 
+def lock_path(root: Path, pipeline_file: str) -> Path:
+    """Return the path of the lock file: beside the pipeline, `x.yaml` -> `x.lock`."""
+    return (root / pipeline_file).with_suffix(".lock")
+
+
 def pipelines_of(lock: Path) -> list[Path]:
     """Return the pipelines beside a lock file that it may be of."""
     return [path for suffix in _SUFFIXES if (path := lock.with_suffix(suffix)).is_file()]

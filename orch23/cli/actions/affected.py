@@ -17,7 +17,6 @@ from orch23.engine.revision_view import (
     artifact_paths,
     compare_manifests,
 )
-from orch23.engine.session import lock_path
 from orch23.engine.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, open_revision
 from orch23.model.digest import Json
@@ -29,7 +28,7 @@ from orch23.report.plan_json import reason_document
 from orch23.report.plan_view import first_reason, reason_text
 from orch23.report.values import json_document
 from orch23.store.input_files import AuthorFiles
-from orch23.store.lock_file import read_lock
+from orch23.store.lock_file import lock_path, read_lock
 
 
 def _affected_text(affected: AffectedStages) -> str:

@@ -16,7 +16,7 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.engine.ownership import is_proven, release_files
 from orch23.engine.protected_files import DeclaredByPlan
-from orch23.engine.session import Session, lock_path
+from orch23.engine.session import Session
 from orch23.execute.cleanup import kill_leftovers
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -28,7 +28,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import remove_snapshots
 from orch23.store.access import BuildLock
-from orch23.store.lock_file import find_lock_files, lock_pipeline, read_lock, write_lock
+from orch23.store.lock_file import find_lock_files, lock_path, lock_pipeline, read_lock, write_lock
 from orch23.store.project_store import STORE_NAME, ProjectStore, open_store
 from orch23.store.promotion import PromotionResult, RefusePath
 from orch23.store.run_logs import journal_paths, read_journal
