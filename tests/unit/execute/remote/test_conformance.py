@@ -184,7 +184,7 @@ ALIKE: dict[str, dict[str, Any]] = {
         "text": "mkdir -p x/y; sha256sum in/* | tee x/y/z; ./run.sh",
         "inputs": {"in/1": "1", "run.sh": "#!/bin/sh\npwd\n"},
     },
-    "scratch": {"text": "echo 1 > a.tmp; echo 2 > b; ls -l", "inputs": {}, "scratch": ("*.tmp",)},
+    "scratch": {"text": "echo 1 > a.tmp; echo 2 > b; stat -c '%A %s %n' *", "inputs": {}, "scratch": ("*.tmp",)},
     "link": {"text": "ln -s /etc/passwd stolen", "inputs": {}},
     "not found": {"text": "no-such-program", "inputs": {}},
     "killed": {"text": "kill -9 $$", "inputs": {}},
