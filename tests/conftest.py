@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.doubles import priced_programs
 from tests.gold import Golden, golden_from_environment
 from tests.guards import environment_restored, no_network
 from tests.installed import install
 from tests.project import Project
 
-__all__ = ["environment_restored", "golden", "install", "no_network", "project"]
+__all__ = ["environment_restored", "golden", "install", "no_network", "priced_programs", "project"]
 
 # No deadlines: a shared machine is slow at times, and pytest's timeout catches what hangs.
 _ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

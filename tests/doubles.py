@@ -7,6 +7,9 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any
 
+import msgspec
+import pytest
+
 from orch23.model.action import Action, ActionOutcome, ActionResult, Cancelled, Completed, Output
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes
@@ -258,3 +261,12 @@ class FakeClock:
     def sleep(self, seconds: float) -> None:
         """Pass the time at once."""
         self.tick(seconds)
+
+
+@pytest.fixture
+def priced_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `prices` of the pipeline hold for the provider `command`, as for a provider of a plugin: a quick stand-in."""
+    from orch23.providers import registry  # noqa: PLC0415  patched in place
+
+    command = msgspec.structs.replace(registry.ADAPTERS["command"], pricing="unknown")
+    monkeypatch.setattr(registry, "ADAPTERS", {**registry.ADAPTERS, "command": command})

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from orch23.model.digest import Json
@@ -17,6 +18,7 @@ _WORDS = {
     "params": "a parameter",
     "returns": "`returns`",
     "schema": "the schema",
+    "program": "the program",
     "sample": "the sample",
 }
 REQUEST_PARTS = tuple(_WORDS)
@@ -37,9 +39,16 @@ def describe_difference(then: Mapping[str, Json], now: Mapping[str, Json], redac
     return ""
 
 
-def differing_parts(then: Mapping[str, Json], now: Mapping[str, Json]) -> tuple[str, ...]:
-    """Return the names of the parts that differ."""
-    return tuple(name for name in REQUEST_PARTS if _plain(then.get(name)) != _plain(now.get(name)))
+def distance(then: Mapping[str, Json], now: Mapping[str, Json]) -> tuple[int, int, int]:
+    """Return how far two requests are apart; zeros if they are equal.
+
+    These are the parts that differ, the lines of prompts that only one has, and the characters after the common ones.
+    """
+    parts = sum(_plain(then.get(name)) != _plain(now.get(name)) for name in REQUEST_PARTS)
+    one, other = (_bare("\n".join(map(_said, (of.get("system"), of.get("messages"))))) for of in (then, now))
+    lines = Counter(one.split("\n"))
+    lines.subtract(other.split("\n"))
+    return parts, sum(map(abs, lines.values())), max(len(one), len(other)) - first_difference(one, other)
 
 
 def _clause(name: str, then: Json, now: Json, redact: Callable[[str], str]) -> str:
@@ -48,7 +57,7 @@ def _clause(name: str, then: Json, now: Json, redact: Callable[[str], str]) -> s
             return _texts(_WORDS[name], redact(_said(then)), redact(_said(now)))
         case "schema":
             return _texts(_WORDS[name], redact(_indented(then)), redact(_indented(now)))
-        case "params" if isinstance(then, Mapping) and isinstance(now, Mapping):
+        case "params" | "program" if isinstance(then, Mapping) and isinstance(now, Mapping):
             return _params(then, now, redact)
         case "sample":
             return f"it is for sample {now}, and sample {then} is recorded"
@@ -79,9 +88,10 @@ def _texts(what: str, then: str, now: str) -> str:
     olds, news = then.split("\n"), now.split("\n")
     line = first_difference(olds, news)
     place = f"{what} differs at line {line + 1}"
-    if line == len(olds):
+    is_new, is_gone = (not set(some[line : line + 1]) <= set(others) for some, others in ((news, olds), (olds, news)))
+    if line == len(olds) or (is_new and not is_gone):
         return f"{place}: {_quoted(news[line], 0)} was not there"
-    if line == len(news):
+    if line == len(news) or (is_gone and not is_new):
         return f"{place}: {_quoted(olds[line], 0)} is gone"
     at = first_difference(olds[line], news[line])
     return f"{place}: {_quoted(news[line], at)} was {_quoted(olds[line], at)}"

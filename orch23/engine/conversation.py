@@ -135,8 +135,10 @@ def _schema(step: "LLMStep", sources: AuthorTexts) -> Json:
         return None
 
 
-_REPLAY_HINT = "build without --replay to call the model, or undo the change"
-_MODE_HINT = "the stage says `mode: replay`; `orch23 build --resample {stage}` calls the model, or undo the change"
+_REPLAY_HINT = "undo the change, or build without --replay to call the model"
+_MODE_HINT = "the stage says `mode: replay`: undo the change, or `orch23 build --resample {stage}` to call the model"
+_COMMIT = ", and commit the recording in `{}`; without a key, as in a fork, someone who has it can do so on your branch"
+_SET_FOLDER = ", with `llm.transcripts` set to a folder, and commit the recording there"
 _OFFLINE_HINT = "build without --offline to call the model, undo the change, or name a provider on this machine"
 
 
@@ -392,8 +394,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
 
             return HoldingProvider()
         if mode == "replay":
-            hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=call.stage)
-            return self._refusing(call, NOT_RECORDED, hint)
+            hint, folder = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=call.stage), call.step.transcripts
+            return self._refusing(call, NOT_RECORDED, hint + (_COMMIT.format(folder) if folder else _SET_FOLDER))
         if self.offline and is_remote(call.step):
             return self._refusing(call, OFFLINE, _OFFLINE_HINT)
         # Not at the top: most builds after an edit call no model, and `socket` takes long to load.

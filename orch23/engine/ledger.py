@@ -226,12 +226,16 @@ class Ledger(Struct, kw_only=True):
             )
             self.notice(Event(Warned(fingerprint=held.fingerprint), text, stage, "warning"))
 
-    def settle_unusable(self, stage: str, usage: Usage) -> None:
-        """Replace a reservation by the usage that the server reported for a request without a usable response."""
+    def settle_unusable(self, stage: str, usage: Usage, *, is_final: bool = True) -> None:
+        """Replace a reservation by the usage that the server reported; without `is_final`, the rest may be charged."""
         with self._changed:
             held = self._under_way[stage]
             cost = Decimal(0) if held.tariff is None else held.tariff.cost(usage)
-            self._close(stage, "unusable", UsageTotals(1, usage.total, cost), unpriced=held.tariff is None)
+            known, worst = UsageTotals(1, usage.total, cost), held.worst
+            if not is_final:
+                rest = max(0, worst.tokens - known.tokens), max(Decimal(0), worst.cost - cost)
+                known = replace(known, possible_tokens=rest[0], possible_cost=rest[1])
+            self._close(stage, "unusable", known, unpriced=held.tariff is None)
         self.sync()
 
     def release(self, stage: str) -> None:
@@ -369,6 +373,13 @@ class Ledger(Struct, kw_only=True):
             account.held, account.spent = account.held.minus(held.worst), account.spent.plus(truth)
             account.own, account.unpriced = account.own.plus(truth), account.unpriced + unpriced
         self._changed.notify_all()
+        if truth.tokens and truth.possible_tokens:  # of a response that was cut: in the journal, its rest comes first
+            rest = UsageTotals(0, truth.possible_tokens, truth.possible_cost)
+            self._report(stage, held, rest, "uncounted")
+            truth = replace(truth, possible_tokens=0, possible_cost=Decimal(0))
+        self._report(stage, held, truth, end)
+
+    def _report(self, stage: str, held: _Reservation, truth: UsageTotals, end: _End) -> None:
         settled = CallSettled(
             fingerprint=held.fingerprint,
             calls=truth.calls,

@@ -398,7 +398,8 @@ class CallSettled(EventData, frozen=True, kw_only=True):
 
     With `forfeited` they are not known: the whole reservation may have been charged. With `released` nothing was
     charged. With `unusable` the request failed, and the server reported its usage. With `uncounted`, which is also
-    `forfeited`, there is a response, and the provider reported no tokens.
+    `forfeited`, there is a response, and the provider reported no tokens; or a response was cut, and this is what may
+    have been charged beside the tokens that it had reported, in the next event.
     """
 
     kind: ClassVar[str] = "call_settled"

@@ -1,5 +1,6 @@
 """The interface of a provider: what is known without a call, and what the calls of a run share."""
 
+import importlib.util
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event
 from orch23.model.llm import OnTruncated, Provider, Request
 from orch23.model.step import Grant
+from orch23.providers import codes
 
 if TYPE_CHECKING:
     from orch23.model.media import MediaKind
@@ -41,8 +43,9 @@ ScriptedResponses: TypeAlias = Mapping[str, Sequence[ScriptedCase]]
 # Reads the file that `llm.answers` names (YAML, relative to the root).
 ReadScriptedResponses: TypeAlias = Callable[[str], ScriptedResponses]
 
-# The prices of a provider: free, unknown, or those of a vendor in the price table.
-Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai", "aws", "google"]
+# The prices of a provider: free, unknown, or those of a vendor in the price table. `unbounded`: a program may call a
+# model any number of times, and the pipeline can only say that this is free.
+Pricing: TypeAlias = Literal["free", "unknown", "unbounded", "anthropic", "openai", "aws", "google"]
 
 
 class ProjectFiles(Protocol):
@@ -221,6 +224,21 @@ class Adapter(Struct, frozen=True, kw_only=True):
     usual_max_tokens: int | None = None
     # A vendor does not promise it, whatever the parameters are.
     repeats: "Callable[[LLMStep], bool]" = field(default=lambda _step: False)
+
+
+def unsupported_error(subject: str, message: str, hint: str) -> Diagnostic:
+    """Return the error of a setting of `llm` that a provider or a model does not have."""
+    return Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject=subject)
+
+
+def library_errors(library: str, module: str = "") -> list[Diagnostic]:
+    """Return the error if a client library is not installed; `module` is that of its modules which shows it."""
+    names = (module or library).split(".")
+    if all(importlib.util.find_spec(".".join(names[: end + 1])) is not None for end in range(len(names))):
+        return []
+    from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
+
+    return [Diagnostic(codes.NO_LIBRARY, f"the library `{library}` is not installed", hint=install_command(library))]
 
 
 def nearest_hint(name: str, known: Sequence[str]) -> str:

@@ -1,6 +1,5 @@
 """The provider `anthropic`: Messages API."""
 
-import importlib.util
 import time
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
@@ -16,7 +15,14 @@ from orch23.model.media import Media
 from orch23.model.plugins import load_object_as
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint
+from orch23.providers.adapter import (
+    Adapter,
+    CallContext,
+    ProviderContext,
+    library_errors,
+    nearest_hint,
+    unsupported_error,
+)
 from orch23.providers.anthropic_sdk import (
     WarmUp,
     anthropic_http_client,
@@ -36,7 +42,7 @@ from orch23.providers.connections import (
     ClientPool,
     OpenCalls,
     TlsContexts,
-    clients_of_run,
+    shared_connections,
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
@@ -50,7 +56,7 @@ from orch23.providers.faults import (
 )
 from orch23.providers.media import ANTHROPIC_MEDIA, base64_text
 from orch23.providers.model_facts import ModelFacts, facts_of
-from orch23.providers.registry import server_grant
+from orch23.providers.registry import named_server_grant, server_grant
 from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at, token_count
 from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
@@ -116,14 +122,13 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         if self.warm_up is not None:
             self.warm_up.start_once(warm_up_anthropic)
         began = self.clock()
-        until = began + deadline_s
+        until, known = began + deadline_s, [Usage()]
         with self.calls.track(max(deadline_s, LEAST_S)) as sockets:
             try:
-                message = self._converse(request, until, sockets, on_text)
-            except TransportError:
-                if sockets.is_shut_down or self.clock() >= until:
-                    raise timeout_error() from None
-                raise
+                message = self._converse(request, until, sockets, on_text, known)
+            except TransportError as fault:
+                is_late = sockets.is_shut_down or self.clock() >= until
+                raise (timeout_error() if is_late else fault).knowing(known[-1]) from None
             try:
                 return read_message(message, self.url, request, self.clock() - began)
             except UNEXPECTED_ERRORS as error:
@@ -155,9 +160,9 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 raise library_error(error, "anthropic") from None
 
     def _converse(
-        self, request: Request, until: float, sockets: CallSockets, on_text: Callable[[str], None]
+        self, request: Request, until: float, sockets: CallSockets, on_text: Callable[[str], None], known: list[Usage]
     ) -> "SdkMessage | ParsedMessage[None]":
-        """Return the final message of one stream, or of one JSON body.
+        """Return the final message of one stream, or of one JSON body. `known` gets each usage that a stream reports.
 
         Raises:
             TransportError: the SDK or the HTTP library failed, or the stream does not match the API.
@@ -179,7 +184,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                     with client.messages.stream(**arguments) as stream:
                         begun = True
                         if is_stream(stream.response):
-                            return self._listen(stream, until, on_text)
+                            return self._listen(stream, until, on_text, known)
                         # Some gateways do not stream. Their response is complete, and it is paid for.
                         message = json_message(self.url, stream.response)
                 on_text(_text_of(message))
@@ -216,7 +221,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return facts_of("anthropic", model)
 
     def _listen(
-        self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None]
+        self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None], known: list[Usage]
     ) -> "ParsedMessage[None]":
         """Read all events of a stream until the deadline.
 
@@ -234,6 +239,8 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 event = next(events, None)
                 if event is None and before is not None:
                     return stream.get_final_message()
+                if event is not None and event.type in ("message_start", "message_delta"):
+                    known.append(_usage(stream.current_message_snapshot.usage))
             except UNEXPECTED_ERRORS as error:
                 raise invalid_event(self.url, error) from None
             if event is None:
@@ -378,26 +385,17 @@ def _is_vendor(step: LLMStep) -> bool:
 
 
 def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    return AnthropicMessages(
-        url=_url(asking.step),
-        key=_key(setting.environ),
-        calls=setting.share(OpenCalls, OpenCalls),
-        trust=setting.share(TlsContexts, TlsContexts),
-        clients=setting.share(ClientPool, clients_of_run),
-        warm_up=setting.share(WarmUp, WarmUp),
-    )
+    return AnthropicMessages(**_access(setting, asking.step), warm_up=setting.share(WarmUp, WarmUp))
+
+
+def _access(setting: ProviderContext, step: LLMStep) -> dict[str, Any]:
+    return {"url": _url(step), "key": _key(setting.environ), **shared_connections(setting.share)}
 
 
 def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
     # By name, as all that only some stages need: it imports this module.
     batches = load_object_as(type, "orch23.providers.anthropic_batches:AnthropicBatches")
-    found: Batches = batches(
-        url=_url(step),
-        key=_key(setting.environ),
-        calls=setting.share(OpenCalls, OpenCalls),
-        trust=setting.share(TlsContexts, TlsContexts),
-        clients=setting.share(ClientPool, clients_of_run),
-    )
+    found: Batches = batches(**_access(setting, step))
     return found
 
 
@@ -427,24 +425,16 @@ def check_anthropic(step: LLMStep, _environ: Mapping[str, str], _root: Path | No
     found = []
     if step.effort is not None and step.effort not in EFFORTS:
         message = f"the provider `{step.provider}` has no effort `{step.effort}`"
-        found.append(
-            Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=nearest_hint(step.effort, EFFORTS), subject="effort")
-        )
+        found.append(unsupported_error("effort", message, nearest_hint(step.effort, EFFORTS)))
     if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step)):
         hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
-        found.append(
-            Diagnostic(
-                codes.UNSUPPORTED_PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint, subject="thinking"
-            )
-        )
+        found.append(unsupported_error("thinking", f"`thinking: {step.thinking}` {wrong}", hint))
     if step.pace == "flex" and step.provider == "anthropic":
         message = "the provider `anthropic` does not have `pace: flex`"
-        found.append(
-            Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint="write `pace: batch`, or remove it", subject="pace")
-        )
+        found.append(unsupported_error("pace", message, "write `pace: batch`, or remove it"))
     if step.base_url is not None and (wrong := url_fault(step.base_url)):
         hint = f"write it as {ANTHROPIC_URL}, and set the key only in {ANTHROPIC_KEY}"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`base_url` {wrong}", hint=hint, subject="base_url"))
+        found.append(unsupported_error("base_url", f"`base_url` {wrong}", hint))
     return tuple(found)
 
 
@@ -467,12 +457,7 @@ def missing_requirements(key: str) -> tuple[Diagnostic, ...]:
     elif not (key.isascii() and key.isprintable()) or " " in key:
         hint = "set it to the key and nothing else"
         found.append(Diagnostic(codes.NO_KEY, f"{ANTHROPIC_KEY} has a character that no key has", hint=hint))
-    if importlib.util.find_spec("anthropic") is None:
-        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
-
-        hint = install_command("anthropic")
-        found.append(Diagnostic(codes.NO_LIBRARY, "the library `anthropic` is not installed", hint=hint))
-    return tuple(found)
+    return (*found, *library_errors("anthropic"))
 
 
 ADAPTER = Adapter(
@@ -495,3 +480,24 @@ ADAPTER = Adapter(
     accepts=lambda step: facts_of("anthropic", step.model).media,
     media=ANTHROPIC_MEDIA,
 )
+
+
+def cloud_adapter(name: str, claude_of: Callable[[str], str], keys: tuple[str, ...], **own: Any) -> Adapter:
+    """Return the adapter of a cloud with Claude. `keys` are the variables that a server of the pipeline would get."""
+    return Adapter(
+        takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
+        parameters=anthropic_parameters,
+        # Not the region: the same model answers in each.
+        endpoint=lambda step: normalize_url(step.base_url) if step.base_url else name,
+        api=lambda _step: f"messages {API_VERSION}",
+        remote=lambda step: step.base_url is None or not is_loopback(step.base_url),
+        wire=wire_schema,
+        check=check_anthropic,
+        consent=lambda step, *_: named_server_grant(step, *keys),
+        streams=lambda _step: True,
+        accepts=lambda step: facts_of("anthropic", claude_of(step.model)).media,
+        media=ANTHROPIC_MEDIA,
+        facts=lambda step: None if step.base_url else facts_of("anthropic", claude_of(step.model)),
+        limits_cached_input=False,
+        **own,
+    )

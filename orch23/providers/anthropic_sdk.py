@@ -131,6 +131,7 @@ def json_message(url: str, response: Any) -> "Message":
             _add_usage(value)
             return Message.model_validate(value)
     said = printable_line(body.decode("utf-8", "replace"))
+    said = f"{said} (with bytes that are not UTF-8)" if "\ufffd" in said else said
     message = f"{url} replied 200 with {printable_line(kind)}, not a message: {said}"
     charged = "json" in kind or kind.startswith(EVENT_STREAM)  # a model may have responded
     raise TransportError(invalid_reply_diagnostic(message), charged=charged, status=200)

@@ -1,29 +1,31 @@
 """The provider `azure`: GPT in Azure OpenAI, with both of OpenAI's interfaces."""
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
 from orch23.model.llm import OnTruncated, Provider
-from orch23.model.server_url import is_loopback, normalize_url, url_fault, url_origin
-from orch23.model.step import Grant
+from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext
-from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.adapter import (
+    Adapter,
+    CallContext,
+    ProviderContext,
+    library_errors,
+    unsupported_error,
+)
+from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
 from orch23.providers.model_facts import facts_of
-from orch23.providers.openai_adapter import openai_parameters, provider_of
+from orch23.providers.openai_adapter import interface_errors, openai_parameters, provider_of, wire_of
 from orch23.providers.openai_client import (
     ServerAccess,
     ServerConnection,
     http_client,
-    is_object_schema,
     without_environment,
 )
-from orch23.providers.wire import wire_schema
+from orch23.providers.registry import named_server_grant
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
@@ -84,9 +86,7 @@ def _interface(step: LLMStep) -> str:
 def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     connection = ServerConnection(
         server=_access(asking.step, setting.environ),
-        calls=setting.share(OpenCalls, OpenCalls),
-        trust=setting.share(TlsContexts, TlsContexts),
-        clients=setting.share(ClientPool, clients_of_run),
+        **shared_connections(setting.share),
         make_client=make_azure_client,
     )
     interface = _interface(asking.step)
@@ -100,32 +100,18 @@ def _prepare(setting: ProviderContext, step: LLMStep) -> None:
             _ = client.responses  # the library imports an interface when it is accessed
 
 
-def _wire(step: LLMStep, schema: Json) -> Json:
-    reduced = wire_schema(step, schema)
-    return reduced if _interface(step) == "chat" or is_object_schema(reduced) else None
-
-
 def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     found = []
     if step.base_url is not None and (fault := url_fault(step.base_url)):
         hint = f"write it as `https://NAME.openai.azure.com`; the key comes from {AZURE_KEY}"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`llm.base_url` {fault}", hint=hint, subject="base_url"))
-    for name, lacking, other in (("seed", "responses", "chat"), ("background", "chat", "responses")):
-        if getattr(step, name) is not None and _interface(step) == lacking:
-            message = f"the interface `{lacking}` does not have `{name}`"
-            hint = f"remove it, or use the other interface: `api: {other}`"
-            found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject=name))
+        found.append(unsupported_error("base_url", f"`llm.base_url` {fault}", hint))
+    found += interface_errors(step, _interface(step))
     return tuple(found)
 
 
 def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
-    found = []
+    found = library_errors("openai")
     address = _address(step, environ)
-    if importlib.util.find_spec("openai") is None:
-        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
-
-        hint = install_command("openai")
-        found.append(Diagnostic(codes.NO_LIBRARY, "the library `openai` is not installed", hint=hint))
     if not address:
         hint = f"write `base_url: https://NAME.openai.azure.com`, or set {AZURE_ENDPOINT}"
         found.append(Diagnostic(codes.NO_KEY, "the provider `azure` has no address of a resource", hint=hint))
@@ -136,13 +122,6 @@ def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tup
         hint = f"set {AZURE_KEY}, or {AZURE_TOKEN} to a token of Microsoft Entra ID"
         found.append(Diagnostic(codes.NO_KEY, "there is no key for the provider `azure`", hint=hint))
     return tuple(found)
-
-
-def _consent(step: LLMStep, _environ: Mapping[str, str], _root: Path, _files: ProjectFiles) -> Grant | None:
-    # A resource that the pipeline names may be of anyone; that of the environment is the user's own.
-    if step.base_url is None:
-        return None
-    return Grant(kind="server", name=url_origin(step.base_url), keys=(AZURE_TOKEN, AZURE_KEY))
 
 
 def _endpoint(step: LLMStep) -> str:
@@ -157,10 +136,10 @@ ADAPTER = Adapter(
     api=lambda step: f"{_interface(step)} {API_VERSION}",
     pricing="openai",
     remote=lambda step: step.base_url is None or not is_loopback(step.base_url),
-    wire=_wire,
+    wire=lambda step, schema: wire_of(step, schema, _interface(step)),
     check=_check,
     ready=_ready,
-    consent=_consent,
+    consent=lambda step, *_: named_server_grant(step, AZURE_TOKEN, AZURE_KEY),
     prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
     stored_at=lambda step: "" if _interface(step) == "chat" or step.background is False else _endpoint(step),

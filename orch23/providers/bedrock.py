@@ -1,9 +1,7 @@
 """The provider `bedrock`: Claude in Amazon Bedrock, streamed, with the usual credentials of AWS."""
 
-import importlib.util
 import re
 from collections.abc import Callable, Hashable, Mapping
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from msgspec import Struct
@@ -12,18 +10,14 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
-from orch23.model.server_url import is_loopback, normalize_url, url_origin
-from orch23.model.step import Grant
+from orch23.model.server_url import normalize_url
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext
-from orch23.providers.anthropic_messages import API_VERSION, AnthropicMessages, anthropic_parameters, check_anthropic
+from orch23.providers.adapter import CallContext, ProviderContext, library_errors
+from orch23.providers.anthropic_messages import AnthropicMessages, cloud_adapter
 from orch23.providers.anthropic_sdk import anthropic_http_client
-from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.connections import ClientConnection, shared_connections
 from orch23.providers.faults import TransportError
-from orch23.providers.media import ANTHROPIC_MEDIA
 from orch23.providers.model_facts import ModelFacts, facts_of
-from orch23.providers.wire import wire_schema
-from orch23.steps.llm.spec import LLMStep
 
 BEARER_TOKEN: Final = "AWS_BEARER_TOKEN_BEDROCK"  # noqa: S105 - the name of a variable
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -81,7 +75,7 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
 
     def missing(self) -> tuple[Diagnostic, ...]:
         """Return an error for a missing library."""
-        return _missing()
+        return tuple(library_errors("boto3"))
 
     def identity(self) -> tuple[Hashable, ...]:
         """Return platform, server and login."""
@@ -148,53 +142,21 @@ def aws_login(environ: Mapping[str, str]) -> AwsLogin:
     return AwsLogin(region, (keys.access_key, keys.secret_key, keys.token) if keys is not None else None, bearer)
 
 
-def _missing() -> tuple[Diagnostic, ...]:
-    # Also with a bearer token: the library reads the stream.
-    if importlib.util.find_spec("boto3") is not None:
-        return ()
-    from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
-
-    hint = install_command("boto3")
-    return (Diagnostic(codes.NO_LIBRARY, "the library `boto3` is not installed", hint=hint),)
-
-
 def _make(setting: ProviderContext, asking: CallContext) -> Provider:
     return BedrockMessages(
         url=normalize_url(asking.step.base_url) if asking.step.base_url else "",
         key="",
         environ=setting.environ,
-        calls=setting.share(OpenCalls, OpenCalls),
-        trust=setting.share(TlsContexts, TlsContexts),
-        clients=setting.share(ClientPool, clients_of_run),
+        **shared_connections(setting.share),
     )
 
 
-def _consent(step: LLMStep, _environ: Mapping[str, str], _root: Path, _files: ProjectFiles) -> Grant | None:
-    if step.base_url is None:
-        return None
-    return Grant(kind="server", name=url_origin(step.base_url), keys=(_KEYS[0], BEARER_TOKEN))
-
-
-def _facts(step: LLMStep) -> ModelFacts | None:
-    return facts_of("anthropic", claude_of(step.model)) if step.base_url is None else None
-
-
-ADAPTER = Adapter(
+ADAPTER = cloud_adapter(
+    "bedrock",
+    claude_of,
+    (_KEYS[0], BEARER_TOKEN),
     make=_make,
-    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
-    parameters=anthropic_parameters,
-    # Not the region: the same model answers in each.
-    endpoint=lambda step: normalize_url(step.base_url) if step.base_url else "bedrock",
-    api=lambda _step: f"messages {API_VERSION}",
     pricing="aws",
-    remote=lambda step: step.base_url is None or not is_loopback(step.base_url),
-    wire=wire_schema,
-    check=check_anthropic,
-    ready=lambda *_: _missing(),
-    consent=_consent,
-    streams=lambda _step: True,
-    accepts=lambda step: facts_of("anthropic", claude_of(step.model)).media,
-    media=ANTHROPIC_MEDIA,
-    facts=_facts,
-    limits_cached_input=False,
+    # Also with a bearer token: the library reads the stream.
+    ready=lambda *_: tuple(library_errors("boto3")),
 )

@@ -301,6 +301,15 @@ def clients_of_run() -> ClientPool:
     return ClientPool(max_idle_s=_MAX_IDLE_S)
 
 
+def shared_connections(share: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    """Return what the calls of a run share, by the names of the fields of a provider. `share` is that of the run."""
+    return {
+        "calls": share(OpenCalls, OpenCalls),
+        "trust": share(TlsContexts, TlsContexts),
+        "clients": share(ClientPool, clients_of_run),
+    }
+
+
 def _duplicate(connection: socket.socket) -> socket.socket:
     return socket.socket(fileno=os.dup(connection.fileno()))
 

@@ -55,7 +55,7 @@ class TransportError(Exception):
 
     `transient`: the same request may succeed later. `retry_after_s`: the wait that the server requires. `charged`: the
     server may have worked on the request and may bill it, as for a stream that was cut, not for a 429. `usage` is the
-    final token count, if the server reported one.
+    token count, if the server reported one; without `is_final`, more may be charged.
     """
 
     def __init__(
@@ -75,8 +75,15 @@ class TransportError(Exception):
         # A charged call without a usage counts in full against the limits, since its cost is unknown (ADR 8).
         self.charged = charged
         self.usage = usage
+        self.is_final = True
         self.status = status
         self.retry_after_s = retry_after_s
+
+    def knowing(self, usage: Usage) -> "TransportError":
+        """Add what the server had counted when a response was cut, unless it reported all."""
+        if self.charged and self.usage is None and usage.total:
+            self.usage, self.is_final = usage, False
+        return self
 
     @property
     def is_refusal(self) -> bool:

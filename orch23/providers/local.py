@@ -21,7 +21,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Request, Response, StopReason, Usage
-from orch23.model.parsing import StrictJsonError, json_at, parse_json
+from orch23.model.parsing import json_at, parse_json
 from orch23.providers import codes, local_model
 from orch23.providers.adapter import Adapter, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
@@ -212,12 +212,11 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
     if why:
         _fail(f"the local model's server cannot be reached: {why}")
-    text = data.decode("utf-8", "replace")
     if status != http.client.OK:
-        _fail(f"the local model's server replied {status}: {printable_line(text)}")
+        _fail(f"the local model's server replied {status}: {printable_line(data.decode('utf-8', 'replace'))}")
     try:
-        return parse_json(text, max_bytes=_MAX_BODY)
-    except StrictJsonError as error:
+        return parse_json(data, max_bytes=_MAX_BODY)
+    except ValueError as error:  # also not UTF-8
         _fail(f"the local model's server replied without JSON: {error}")
 
 

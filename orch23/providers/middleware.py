@@ -110,8 +110,8 @@ class CallMeter(Protocol):
     def release(self, stage: str, /) -> None:
         """Drop a reservation: nothing was charged."""
 
-    def settle_unusable(self, stage: str, usage: Usage, /) -> None:
-        """Count the usage that a server reported for a request without a usable response."""
+    def settle_unusable(self, stage: str, usage: Usage, /, *, is_final: bool = True) -> None:
+        """Count the usage that a server reported for a request without a usable response, so far or in total."""
 
     def forfeit(self, stage: str, /) -> None:
         """Count a reservation as possibly charged in full. Does nothing without a reservation."""
@@ -149,10 +149,12 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
             return self.meter.with_cost(request, self.inner.complete(request, left_s, on_text))
         except (TransportError, ProviderError) as fault:
             # A call of unknown cost counts in full against the limits (ADR 8).
-            if isinstance(fault, TransportError) and not fault.charged:
-                self.meter.release(self.stage)
+            if not isinstance(fault, TransportError):
+                self.meter.forfeit(self.stage)
+            elif fault.charged:
+                self._count(fault.usage, is_final=fault.is_final)
             else:
-                self._count(fault.usage if isinstance(fault, TransportError) else None)
+                self.meter.release(self.stage)
             # Raises LimitError if the time is up: then that is the cause.
             self.meter.deadline_s(self.stage, deadline_s)
             raise
@@ -166,9 +168,9 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
             self.meter.forfeit(self.stage)
             raise
 
-    def _count(self, usage: Usage | None) -> None:
+    def _count(self, usage: Usage | None, *, is_final: bool = True) -> None:
         """Count a call without a usable response: by the usage that the server reported, or as possibly charged."""
         if usage is None:
             self.meter.forfeit(self.stage)
         else:
-            self.meter.settle_unusable(self.stage, usage)
+            self.meter.settle_unusable(self.stage, usage, is_final=is_final)

@@ -1,7 +1,6 @@
 """The provider `openai`: server, interface, parameters and requirements of a step."""
 
-import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,8 @@ from orch23.model.digest import Json
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, CallContext, ProviderContext
-from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
+from orch23.providers.adapter import Adapter, CallContext, ProviderContext, library_errors, unsupported_error
+from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
 from orch23.providers.model_facts import facts_of
 from orch23.providers.openai_chat import ChatCompletions
@@ -88,9 +87,7 @@ def provider_of(
 def _connection(setting: ProviderContext, step: LLMStep) -> ServerConnection:
     return ServerConnection(
         server=ServerAccess(server_url(step), _key(setting.environ)),
-        calls=setting.share(OpenCalls, OpenCalls),
-        trust=setting.share(TlsContexts, TlsContexts),
-        clients=setting.share(ClientPool, clients_of_run),
+        **shared_connections(setting.share),
     )
 
 
@@ -113,10 +110,18 @@ def openai_parameters(step: LLMStep) -> Mapping[str, Json]:
     return {"max_tokens": step.max_tokens, **{name: value for name, value in given.items() if value is not None}}
 
 
-def _wire(step: LLMStep, schema: Json) -> Json:
+def wire_of(step: LLMStep, schema: Json, interface: str) -> Json:
     """Return the reduced schema; None if the interface would refuse it because it is not an object."""
     reduced = wire_schema(step, schema)
-    return reduced if interface_of(step) == "chat" or is_object_schema(reduced) else None
+    return reduced if interface == "chat" or is_object_schema(reduced) else None
+
+
+def interface_errors(step: LLMStep, interface: str) -> Iterator[Diagnostic]:
+    """Yield an error for each setting that only the other interface has."""
+    for name, lacking, other in (("seed", "responses", "chat"), ("background", "chat", "responses")):
+        if getattr(step, name) is not None and interface == lacking:
+            hint = f"remove it, or use the other interface: `api: {other}`"
+            yield unsupported_error(name, f"the interface `{lacking}` does not have `{name}`", hint)
 
 
 def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
@@ -124,33 +129,17 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     fault = url_fault(step.base_url) if step.base_url is not None else None
     if fault is not None:
         hint = f"write it as `https://host/v1`; the key comes from {OPENAI_KEY}"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, f"`llm.base_url` {fault}", hint=hint, subject="base_url"))
-    if step.seed is not None and interface_of(step) == "responses":
-        hint = "remove it, or use the other interface: `api: chat`"
-        found.append(
-            Diagnostic(
-                codes.UNSUPPORTED_PARAMETER, "OpenAI's Responses API does not have `seed`", hint=hint, subject="seed"
-            )
-        )
-    if step.background is not None and interface_of(step) == "chat":
-        hint = "remove it, or use the other interface: `api: responses`"
-        found.append(
-            Diagnostic(
-                codes.UNSUPPORTED_PARAMETER,
-                "OpenAI's Chat API does not have `background`",
-                hint=hint,
-                subject="background",
-            )
-        )
+        found.append(unsupported_error("base_url", f"`llm.base_url` {fault}", hint))
+    found += interface_errors(step, interface_of(step))
     if step.pace == "batch" and interface_of(step) == "chat":
         message = "the provider `openai` does not have `pace: batch` with `api: chat`"
         hint = "remove it; OpenAI's own batches need `api: responses`"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject="pace"))
+        found.append(unsupported_error("pace", message, hint))
     facts = facts_of("openai", step.model) if _is_vendor(step) else None
     if facts is not None and step.pace in facts.lacks_paces:
         message = f"{step.model} does not have `pace: {step.pace}`"
         hint = "remove it, or use a model that has it; the price list of the vendor says which"
-        found.append(Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject="pace"))
+        found.append(unsupported_error("pace", message, hint))
     return tuple(found)
 
 
@@ -159,12 +148,7 @@ def _stored_at(step: LLMStep) -> str:
 
 
 def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
-    found = []
-    if importlib.util.find_spec("openai") is None:
-        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
-
-        hint = install_command("openai")
-        found.append(Diagnostic(codes.NO_LIBRARY, "the library `openai` is not installed", hint=hint))
+    found = library_errors("openai")
     if not _key(environ) and not is_loopback(server_url(step)):
         hint = f"set {OPENAI_KEY}" + (" (to any text, if the server needs none)" if step.base_url else "")
         found.append(Diagnostic(codes.NO_KEY, f"there is no key for {server_url(step)}", hint=hint))
@@ -183,7 +167,7 @@ ADAPTER = Adapter(
     api=interface_of,
     pricing="openai",
     remote=lambda step: not is_loopback(server_url(step)),
-    wire=_wire,
+    wire=lambda step, schema: wire_of(step, schema, interface_of(step)),
     check=_check,
     batches=_batches,
     ready=_ready,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, json_builtin
 from orch23.model.llm import Request
-from orch23.model.parsing import StrictJsonError, json_at, parse_json
+from orch23.model.parsing import json_at, parse_json
 from orch23.providers import codes
 from orch23.providers.batches import BatchResult, VendorBatch
 from orch23.providers.faults import CLIENT_ERRORS, TransportError, printable_line, status_error
@@ -44,7 +44,7 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
         with self.connection.open(self._until()) as client:
             create: Any = client.batches.with_raw_response.create
             reply = create(input_file_id=file, endpoint=_PLACE, completion_window="24h", metadata={_LABEL: label})
-        return self._id(parse_reply(reply.text, self._url))
+        return self._id(parse_reply(reply.content, self._url))
 
     def _upload(self, label: str, requests: Mapping[str, Request]) -> str:
         lines = [
@@ -65,7 +65,7 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
         after: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
             with self.connection.open(self._until()) as client:
-                page = parse_reply(client.batches.with_raw_response.list(limit=_PAGE, **after).text, self._url)
+                page = parse_reply(client.batches.with_raw_response.list(limit=_PAGE, **after).content, self._url)
             data = list_at(page, "data")
             found += map(self._batch, data)
             if not data or found[-1].created_s < created_s or json_at(page, "has_more") is not True:
@@ -117,7 +117,7 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
 
     def _retrieve(self, batch_id: str) -> Json:
         with self.connection.open(self._until()) as client:
-            return parse_reply(client.batches.with_raw_response.retrieve(batch_id).text, self._url)
+            return parse_reply(client.batches.with_raw_response.retrieve(batch_id).content, self._url)
 
     def _batch(self, reply: Json) -> VendorBatch:
         created, total = json_at(reply, "created_at"), json_at(reply, "request_counts", "total")
@@ -142,8 +142,8 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
         for line in data.splitlines():
             if line.strip():
                 try:
-                    yield parse_json(line.decode("utf-8", "replace"))
-                except StrictJsonError as error:
+                    yield parse_json(line)
+                except ValueError as error:  # also not UTF-8
                     raise invalid_reply_error(self._url, f"a result of a batch: {error}") from None
 
     def _result(self, name: str, line: Json, request: Request) -> BatchResult:

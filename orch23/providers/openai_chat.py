@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.model.llm import Pace, Request, Response, StopReason
+from orch23.model.llm import Pace, Request, Response, StopReason, Usage
 from orch23.model.media import Media
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
@@ -61,14 +61,15 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         partial = _PartialResponse()
         try:
             self._listen(request, until, partial, on_text)
+            text, stop = self._judged(partial, until)
         except TransportError as fault:
             broke_off = partial.began and fault.diagnostic.code in BROKEN_STREAM
-            raise (incomplete_error(self.connection.server.url, _UNFINISHED) if broke_off else fault) from None
-        text, stop = self._judged(partial, until)
+            fault = incomplete_error(self.connection.server.url, _UNFINISHED) if broke_off else fault
+            raise fault.knowing(partial.counted) from None
         return Response(
             text=text,
             stop=stop,
-            usage=token_usage(partial.usage, "prompt", "completion"),
+            usage=partial.counted,
             duration_s=self.connection.clock() - began,
             provenance=f"openai {partial.model or request.model}",
             model=partial.model,
@@ -102,7 +103,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
     def _whole(self, body: bytes) -> Json:
         """Return a reply that is one JSON body in the form of a chunk of a stream."""
         url = self.connection.server.url
-        reply = parse_reply(body.decode("utf-8", "replace"), url)
+        reply = parse_reply(body, url)
         choice = json_at(reply, "choices", 0)
         if not isinstance(choice, Mapping) or not text_at(choice, "finish_reason"):
             raise invalid_reply_error(url, "it sent application/json that is not a completion, not a stream")
@@ -123,8 +124,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         if refusal:
             return refusal, "refusal"
         if partial.finish not in _STOPS:
-            usage = token_usage(partial.usage, "prompt", "completion")
-            raise unknown_stop_error(partial.finish, reported_usage(usage))
+            raise unknown_stop_error(partial.finish, reported_usage(partial.counted))
         return text, _STOPS[partial.finish]
 
 
@@ -139,6 +139,11 @@ class _PartialResponse(Struct):
     length: int = 0
     _texts: list[str] = field(default_factory=list)
     _refusals: list[str] = field(default_factory=list)
+
+    @property
+    def counted(self) -> Usage:
+        """The tokens that the server has reported; some do so with each part."""
+        return token_usage(self.usage, "prompt", "completion")
 
     @property
     def text(self) -> str:

@@ -11,7 +11,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Pace, Request, Usage
 from orch23.model.media import Media
-from orch23.model.parsing import StrictJsonError, parse_json
+from orch23.model.parsing import parse_json
 from orch23.model.server_url import is_loopback
 from orch23.providers import codes
 from orch23.providers.cache_marks import NO_MARKS, cache_marks, marked_content
@@ -28,6 +28,7 @@ from orch23.providers.connections import (
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
+    incomplete_error,
     invalid_reply_diagnostic,
     library_error,
     printable_line,
@@ -273,6 +274,8 @@ def transport_error(error: Exception, url: str) -> TransportError:
             return unreachable_error(url, error.__cause__ or error)
         case openai.APIError():  # in the middle of a stream
             return server_error(server_message(error.body), str(error.code or ""), str(error.type or ""))
+        case UnicodeDecodeError():
+            return incomplete_error(url, "it has bytes that are not UTF-8")
         case ValueError() | RecursionError():  # of the JSON reader: also nested too deeply, or a number too long
             return invalid_reply_error(url, "a line is not JSON")
         case _:
@@ -304,7 +307,7 @@ def _status_fault(status: int, body: object, headers: Mapping[str, str], url: st
 # ---- replies --------------------------------------------------------------
 
 
-def parse_reply(text: str, url: str) -> Mapping[str, Json]:
+def parse_reply(text: str | bytes, url: str) -> Mapping[str, Json]:
     """Return the JSON object of a reply.
 
     Raises:
@@ -313,7 +316,7 @@ def parse_reply(text: str, url: str) -> Mapping[str, Json]:
     """
     try:
         value = parse_json(text, max_bytes=MAX_REPLY_BYTES)
-    except StrictJsonError as error:
+    except ValueError as error:  # also not UTF-8
         raise invalid_reply_error(url, str(error)) from None
     if not isinstance(value, Mapping):
         raise invalid_reply_error(url, "it is not a JSON object")

@@ -139,7 +139,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         with self.connection.open(until) as client:
             create: Any = client.responses.with_raw_response.create
             reply = create(**responses_request_body(request, is_vendor=self.is_vendor))
-        return parse_reply(reply.text, self.connection.server.url)
+        return parse_reply(reply.content, self.connection.server.url)
 
     def _await(self, reply: Json, request: Request, until: float) -> Json:
         """Return a submitted response that has ended. Its id is stored first, so a killed build loses nothing."""
@@ -223,7 +223,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
     def _retrieve(self, response_id: str, until: float) -> Json:
         with self.connection.open(until) as client:
             reply = client.responses.with_raw_response.retrieve(response_id)
-        return parse_reply(reply.text, self.connection.server.url)
+        return parse_reply(reply.content, self.connection.server.url)
 
     def _cancel(self, response_id: str) -> None:
         """Cancel a response, so that the server stops working and charging. The build may be over."""
@@ -300,7 +300,7 @@ def count_input_tokens(connection: ServerConnection, request: Request, deadline_
     sent = {name: body[name] for name in ("model", "input", "instructions", "reasoning", "text") if name in body}
     with connection.open(connection.clock() + deadline_s) as client:
         counter: Any = client.responses.input_tokens.with_raw_response
-        return token_count_at(parse_reply(counter.count(**sent).text, connection.server.url), "input_tokens")
+        return token_count_at(parse_reply(counter.count(**sent).content, connection.server.url), "input_tokens")
 
 
 def responses_request_body(request: Request, *, background: bool = True, is_vendor: bool = False) -> dict[str, Json]:

@@ -110,15 +110,16 @@ class Prices(Struct, frozen=True):
         The prices of the pipeline are those of the standard pace.
         """
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
-        # The packaged table may be outdated, or lack a model.
-        if stated is not None:
-            return _stated(stated, _hour_factor(provider, model), pace)
         adapter = adapter_named(provider, self.plugins)
+        pricing = adapter.pricing if adapter else "unknown"
+        # The packaged table may be outdated, or lack a model.
+        if stated is not None and (pricing != "unbounded" or not (stated.input or stated.output)):
+            return _stated(stated, _hour_factor(provider, model), pace)
         # Unknown, and not free: under a limit of cost, such a model is not called (ADR 8).
-        match adapter.pricing if adapter else "unknown":
+        match pricing:
             case "free":
                 return FREE_TARIFF
-            case "unknown":
+            case "unknown" | "unbounded":
                 return None
             case vendor:
                 return _tabled(vendor, model, pace)
@@ -168,6 +169,11 @@ def unknown_price_error(provider: str, model: str, stage: str | None = None) -> 
     """Return the error that a limit of cost cannot be kept."""
     message = f"the price of {provider} `{model}` is not known, so `max_cost_usd` cannot be kept; nothing was sent"
     hint = f"set it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
+    if provider == "command":
+        message = f"the program of `{model}` may call a model any number of times, so `max_cost_usd` cannot be kept"
+        hint = (
+            f"limit the cost in the program and remove the limit, or set `prices: {{{model}: 0}}` if it costs nothing"
+        )
     return Diagnostic(codes.UNKNOWN_PRICE, message, hint=hint, subject=stage)
 
 

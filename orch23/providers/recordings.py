@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -137,20 +137,13 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         return found.superseded or (self.mode == "record" and found.fingerprint not in self.unique_calls)
 
 
+def _facts(of: Exchange | Response) -> dict[str, Any]:
+    """Return what a response and its record both have, by the name of the field."""
+    return {name: getattr(of, name) for name in Response.__struct_fields__ if name in Exchange.__struct_fields__}
+
+
 def _replayed(known: Exchange) -> Response:
-    return Response(
-        text=known.response,
-        stop=known.stop,
-        usage=known.usage,
-        duration_s=known.duration_s,
-        provenance=known.provenance,
-        replayed=True,
-        model=known.model,
-        client=known.client,
-        requests=known.requests,
-        cost=known.cost,
-        prices=known.prices,
-    )
+    return Response(text=known.response, replayed=True, **_facts(known))
 
 
 def _exchange(fingerprint: str, stage: str, request: Request, response: Response) -> Exchange:
@@ -163,16 +156,8 @@ def _exchange(fingerprint: str, stage: str, request: Request, response: Response
         stage=stage,
         request={**request.parts(), **sent},
         response=response.text,
-        stop=response.stop,
-        usage=response.usage,
         outcome="pending",
-        duration_s=response.duration_s,
-        provenance=response.provenance,
-        model=response.model,
-        client=response.client,
-        requests=response.requests,
-        cost=response.cost,
-        prices=response.prices,
+        **_facts(response),
     )
 
 

@@ -15,7 +15,14 @@ from orch23.model.plugins import LazyMapping, Registry, load_object_as, type_val
 from orch23.model.server_url import url_origin
 from orch23.model.step import Grant
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext, nearest_hint
+from orch23.providers.adapter import (
+    Adapter,
+    CallContext,
+    ProjectFiles,
+    ProviderContext,
+    nearest_hint,
+    unsupported_error,
+)
 
 if TYPE_CHECKING:
     from orch23.model.media import MediaKind
@@ -192,9 +199,7 @@ def _batch_errors(step: "LLMStep", adapter: Adapter) -> tuple[Diagnostic, ...]:
         return ()
     message = f"the provider `{step.provider}` does not have `pace: batch`"
     having = ", ".join(name for name, other in sorted(ADAPTERS.items()) if other.batches is not None)
-    return (
-        Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=f"remove it; these have it: {having}", subject="pace"),
-    )
+    return (unsupported_error("pace", message, f"remove it; these have it: {having}"),)
 
 
 def batches_of(setting: ProviderContext, step: "LLMStep") -> "Batches":
@@ -216,19 +221,14 @@ def _limit_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
         return ()
     message = f"`max_tokens: {step.max_tokens}` is more than {step.model} can return, which is {most:,} tokens"
     hint = f"write at most {most}, or remove it: the default then fits the model"
-    return (Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject="max_tokens"),)
+    return (unsupported_error("max_tokens", message, hint),)
 
 
 def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
     facts = model_facts_of(step)
     lacking = () if facts is None else sorted(facts.lacks_parameters)
     return tuple(
-        Diagnostic(
-            codes.UNSUPPORTED_PARAMETER,
-            f"{step.model} does not have `{name}`",
-            hint="remove it, or use a model that has it",
-            subject=name,
-        )
+        unsupported_error(name, f"{step.model} does not have `{name}`", "remove it, or use a model that has it")
         for name in lacking
         if getattr(step, name) is not None
     )
@@ -312,9 +312,12 @@ def _unsupported(name: str, provider: str) -> Diagnostic:
     hint = (
         f"remove it; these have it: {', '.join(takers)}" if takers else "remove it; no provider of this version has it"
     )
-    return Diagnostic(
-        codes.UNSUPPORTED_PARAMETER, f"the provider `{provider}` does not have `{name}`", hint=hint, subject=name
-    )
+    return unsupported_error(name, f"the provider `{provider}` does not have `{name}`", hint)
+
+
+def named_server_grant(step: "LLMStep", *keys: str) -> Grant | None:
+    """Return the grant for a server that the pipeline names, of anyone; that of the environment is the user's own."""
+    return Grant(kind="server", name=url_origin(step.base_url), keys=keys) if step.base_url else None
 
 
 def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:

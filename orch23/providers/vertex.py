@@ -1,9 +1,7 @@
 """The provider `vertex`: Claude in Google's Vertex AI, streamed, with application default credentials."""
 
-import importlib.util
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -12,17 +10,13 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
-from orch23.model.server_url import is_loopback, normalize_url, url_origin
-from orch23.model.step import Grant
+from orch23.model.server_url import normalize_url
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, CallContext, ProjectFiles, ProviderContext
-from orch23.providers.anthropic_messages import API_VERSION, AnthropicMessages, anthropic_parameters, check_anthropic
+from orch23.providers.adapter import CallContext, ProviderContext, library_errors
+from orch23.providers.anthropic_messages import AnthropicMessages, cloud_adapter
 from orch23.providers.anthropic_sdk import anthropic_http_client
-from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts, clients_of_run
-from orch23.providers.media import ANTHROPIC_MEDIA
+from orch23.providers.connections import ClientConnection, shared_connections
 from orch23.providers.model_facts import ModelFacts, facts_of
-from orch23.providers.wire import wire_schema
-from orch23.steps.llm.spec import LLMStep
 
 REGION: Final = "CLOUD_ML_REGION"
 PROJECT: Final = "ANTHROPIC_VERTEX_PROJECT_ID"
@@ -147,12 +141,7 @@ def _region(environ: Mapping[str, str]) -> str:
 
 
 def _missing(environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    found = []
-    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
-        from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
-
-        hint = install_command("google-auth")
-        found.append(Diagnostic(codes.NO_LIBRARY, "the library `google-auth` is not installed", hint=hint))
+    found = library_errors("google-auth", "google.auth")
     if not _region(environ):
         hint = f"set {REGION}, for example to `global`"
         found.append(Diagnostic(codes.NO_KEY, "the provider `vertex` has no region", hint=hint))
@@ -167,38 +156,15 @@ def _make(setting: ProviderContext, asking: CallContext) -> Provider:
         key="",
         environ=setting.environ,
         login=setting.share(GoogleLogin, GoogleLogin),
-        calls=setting.share(OpenCalls, OpenCalls),
-        trust=setting.share(TlsContexts, TlsContexts),
-        clients=setting.share(ClientPool, clients_of_run),
+        **shared_connections(setting.share),
     )
 
 
-def _consent(step: LLMStep, _environ: Mapping[str, str], _root: Path, _files: ProjectFiles) -> Grant | None:
-    if step.base_url is None:
-        return None
-    return Grant(kind="server", name=url_origin(step.base_url), keys=(CREDENTIALS,))
-
-
-def _facts(step: LLMStep) -> ModelFacts | None:
-    return facts_of("anthropic", claude_of(step.model)) if step.base_url is None else None
-
-
-ADAPTER = Adapter(
+ADAPTER = cloud_adapter(
+    "vertex",
+    claude_of,
+    (CREDENTIALS,),
     make=_make,
-    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
-    parameters=anthropic_parameters,
-    # Not the region: the same model answers in each.
-    endpoint=lambda step: normalize_url(step.base_url) if step.base_url else "vertex",
-    api=lambda _step: f"messages {API_VERSION}",
     pricing="google",
-    remote=lambda step: step.base_url is None or not is_loopback(step.base_url),
-    wire=wire_schema,
-    check=check_anthropic,
     ready=lambda _step, environ, _root: _missing(environ),
-    consent=_consent,
-    streams=lambda _step: True,
-    accepts=lambda step: facts_of("anthropic", claude_of(step.model)).media,
-    media=ANTHROPIC_MEDIA,
-    facts=_facts,
-    limits_cached_input=False,
 )

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -12,9 +11,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from orch23.decide.request_difference import differing_parts, first_difference
+from orch23.decide.request_difference import distance
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, Json, digest_bytes, digest_json, json_builtin
+from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.llm import Exchange, Usage
 from orch23.model.parsing import JsonObject, from_struct, parse_stored, to_struct
@@ -45,6 +44,8 @@ TEXTS_FOLDER = "texts"
 # Version 2 added `api` to the fingerprint (ADR 7).
 EXCHANGE_VERSION = 2
 _CONFLICT = lazy_pattern(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
+# A foreach may have thousands of items, each of which compares itself with others.
+_MOST_OF_FAMILY = 100
 _MERGED = "it has the conflict markers of a merge"
 _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"
 _RESTORE = "restore the file from version control, or delete it"
@@ -82,6 +83,7 @@ class Exchanges:
         self._find: Callable[[str], Exchange | None] = lambda _fingerprint: None
         self._share: Callable[[Exchange], None] = lambda _exchange: None
         self._found: set[str] = set()
+        self._stages: dict[Path, str] = {}
 
     def use_cache(self, find: Callable[[str], Exchange | None], share: Callable[[Exchange], None]) -> None:
         """Use a shared cache, too: `find` gets the fingerprints that are not here, `share` each exchange that is put.
@@ -161,28 +163,27 @@ class Exchanges:
             CorruptStateError: a committed transcript is damaged.
 
         """
-        template, messages = stage.partition("@")[0], _flat(parts.get("messages"))
-
-        def rank(exchange: Exchange) -> tuple[bool, int, int, str]:
-            alike = first_difference(_flat(exchange.request.get("messages")), messages)
-            others = differing_parts(exchange.request, parts)
-            return exchange.stage != stage, len(others), -alike, exchange.fingerprint
-
-        candidates = (
-            one
-            for one in self._all(transcripts)
-            if one.stage.partition("@")[0] == template and one.request and differing_parts(one.request, parts)
-        )
-        return min(candidates, key=rank, default=None)
+        named = [(path, committed, self._stage_of(path, committed)) for path, committed in self._paths(transcripts)]
+        own = [(path, committed) for path, committed, name in named if name in (stage, None)]
+        family = [(path, committed) for path, committed, name in named if name and family_of(name) == family_of(stage)]
+        for paths in (own, family[:_MOST_OF_FAMILY]):
+            ranked = ((distance(one.request, parts), one.fingerprint, one) for one in self._all(paths) if one.request)
+            if (found := min((one for one in ranked if one[0][0]), default=None)) is not None:
+                return found[2]
+        return None
 
     def families(self, transcripts: str | None) -> frozenset[str]:
         """Return the declared names of the stages that have exchanges. Files that cannot be read are ignored."""
-        found: set[str] = set()
-        for path, committed in self._paths(transcripts):
+        names = (self._stage_of(path, committed) for path, committed in self._paths(transcripts))
+        return frozenset(family_of(name) for name in names if name is not None)
+
+    def _stage_of(self, path: Path, committed: bool) -> str | None:  # noqa: FBT001 - as `_paths` returns it
+        """Return the stage of an exchange, which never changes; None if the file cannot be read."""
+        if path not in self._stages:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 data = self._bytes(path, committed=committed)
-                found.add(family_of(msgspec.json.decode(data or b"", type=_StageOnly).stage))
-        return frozenset(found)
+                self._stages[path] = msgspec.json.decode(data or b"", type=_StageOnly).stage
+        return self._stages.get(path)
 
     def usages(self, transcripts: str | None) -> dict[str, list[Usage]]:
         """Return the token counts of all recorded responses, by stage.
@@ -192,7 +193,7 @@ class Exchanges:
 
         """
         found: dict[str, list[Usage]] = {}
-        for exchange in self._all(transcripts):
+        for exchange in self._all(self._paths(transcripts)):
             if exchange.usage.total:
                 found.setdefault(exchange.stage, []).append(exchange.usage)
         return found
@@ -304,9 +305,9 @@ class Exchanges:
     def _read_text(self, folder: Path, sha256: str) -> bytes | None:
         return self._bytes(folder / TEXTS_FOLDER / f"{sha256}.json", committed=True)
 
-    def _all(self, transcripts: str | None) -> Iterator[Exchange]:
+    def _all(self, paths: Iterable[tuple[Path, bool]]) -> Iterator[Exchange]:
         seen: set[str] = set()
-        for path, committed in self._paths(transcripts):
+        for path, committed in paths:
             if path.stem not in seen:
                 found = self._read(path, path.stem, committed=committed)
                 if found is not None:
@@ -438,7 +439,3 @@ def _question(exchange: Exchange) -> str:
     """Return what the samples of a request have in common: a build looks for the newest one by way of the others."""
     request = exchange.request
     return digest_json({name: request[name] for name in request if name != "sample" and not name.startswith("sent")})
-
-
-def _flat(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=json_builtin)

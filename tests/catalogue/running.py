@@ -373,8 +373,16 @@ def call_over_the_limit(project: Project) -> set[str]:
 @TRIGGERS.of("E502")
 def dollar_over_the_limit(project: Project) -> set[str]:
     """Allow less than one call can cost."""
-    prices = {"m": {"input": 1, "output": 1}}
-    return limited(project, {"max_cost_usd": 0.001}, prices=prices)
+    asked = {
+        "provider": "openai",
+        "model": "m",
+        "base_url": "http://127.0.0.1:9/v1",
+        "returns": "code",
+        "prompt": "p.j2",
+    }
+    top: dict[str, Any] = {"prices": {"m": {"input": 1, "output": 1}}, "stop_conditions": {"max_cost_usd": 0.001}}
+    files = scripted({"a": {"outputs": ["app.py"], "llm": asked}}, {}, defaults={}, **top)
+    return shown(project.write({**files, "p.j2": "write app.py\n"}).build())
 
 
 @TRIGGERS.of("E503")

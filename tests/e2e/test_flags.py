@@ -157,6 +157,7 @@ def test_a_budget_of_the_command_line_stands_in_the_place_of_the_pipelines(proje
         assert float(json.loads(reported.out)["max_cost_usd"]) == float(budget)
 
 
+@pytest.mark.usefixtures("priced_programs")
 def test_a_budget_on_the_command_line_is_the_runs(project: Project) -> None:
     price = "prices: {command/echo: {input: 1, output: 1}, louder: {input: 1, output: 1}}\n"
     project.write(pipeline(ONE, FILES, head=price))

@@ -214,14 +214,18 @@ def test_a_price_that_no_one_knows_is_refused_before_anything_starts(project: Pr
     untouched(project)
     assert calls(project) == []
     project.replace("pipeline.yaml", "stages:", "prices: {command/echo: {input: 1, output: '2.5'}}\nstages:")
+    bounded = project.build(*flags)
+    assert bounded.code == 78, "a program may call a model any number of times"
+    assert "any number of times" in bounded.err
+    project.replace("pipeline.yaml", "{input: 1, output: '2.5'}", "0")
     green(project.build(*flags))
     assert calls(project) == ["a"]
-    project.replace("pipeline.yaml", "prices: {command/echo: {input: 1, output: '2.5'}}\n", "")
+    project.replace("pipeline.yaml", "prices: {command/echo: 0}\n", "")
     green(project.build(*flags))
 
 
 def test_a_price_of_a_later_attempt_counts_too(project: Project) -> None:
-    head = "stop_conditions: {max_cost_usd: 5}\nprices: {echo: {input: 1, output: 1}}\n"
+    head = "stop_conditions: {max_cost_usd: 5}\nprices: {echo: 0}\n"
     text = PROGRAM.replace("MORE", ", retry: {max: MAX, escalate: [echo, louder]}")
     project.write(pipeline(text.replace("MAX", "1"), {"a.j2": prompt("a", "A")}, head=head))
     refused = project.build()

@@ -209,6 +209,7 @@ def test_recorded_answers_are_reported_apart_from_paid_ones_by_run(built: Projec
     assert [one["run"] for one in facts(built, "say", "--cost", "--run", first["run"])["runs"]] == [first["run"]]
 
 
+@pytest.mark.usefixtures("priced_programs")
 def test_an_unknown_price_is_said_to_be_unknown_and_a_known_one_bounds_what_was_not_counted(built: Project) -> None:
     assert facts(built, "say", "--cost")["runs"][0]["paid"] is None
     assert "price unknown" in show(built, "say", "--cost")

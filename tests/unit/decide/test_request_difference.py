@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.decide.request_difference import REQUEST_PARTS, describe_difference, differing_parts
+from orch23.decide.request_difference import REQUEST_PARTS, describe_difference, distance
 from orch23.model.llm import Message, Request
 
 BASE = Request(
@@ -20,6 +20,7 @@ BASE = Request(
     identity=(Message("user", "write\na\nlimerick"),),
     params={"max_tokens": 32000, "effort": "high"},
     schema={"type": "object"},
+    program={"model.py": "old"},
 )
 
 
@@ -49,6 +50,9 @@ CASES: list[tuple[Request, str]] = [
         """the schema differs at line 2: ' "type": "array"' was ' "type": "object"'""",
     ),
     (replace(BASE, schema=None), "the schema differs at line 1: 'none' was '{'"),
+    (replace(BASE, program={"model.py": "new"}), "`model.py` is `new`, was `old`"),
+    (prompt("write\na\nlong\nlimerick"), "the prompt differs at line 3: 'long' was not there"),
+    (prompt("write\nlimerick"), "the prompt differs at line 2: 'a' is gone"),
     (replace(BASE, sample=2), "it is for sample 2, and sample 0 is recorded"),
 ]
 
@@ -60,14 +64,15 @@ def test_the_clause_has_the_new_and_the_old_value(now: Request, said: str) -> No
 
 def test_every_part_of_a_request_is_compared() -> None:
     assert set(REQUEST_PARTS) == set(BASE.parts())
-    reported = {name for now, _ in CASES for name in differing_parts(BASE.parts(), now.parts())}
-    assert reported == set(REQUEST_PARTS)
+    changed = [name for name in REQUEST_PARTS for now, _ in CASES if BASE.parts()[name] != now.parts()[name]]
+    assert set(changed) == set(REQUEST_PARTS)
+    assert {distance(BASE.parts(), now.parts())[0] for now, _ in CASES} == {1}
 
 
 def test_the_same_request_differs_in_nothing_also_after_it_was_written_and_read() -> None:
     parts = {**BASE.parts(), "messages": tuple(BASE.parts()["messages"])}  # type: ignore[arg-type]
     assert describe_difference(BASE.parts(), parts, same) == ""
-    assert differing_parts(BASE.parts(), parts) == ()
+    assert distance(BASE.parts(), parts) == (0, 0, 0)
 
 
 def test_a_difference_of_the_model_is_reported_before_the_prompt() -> None:
@@ -115,3 +120,11 @@ def test_the_text_of_a_block_is_reported_and_not_its_delimiter() -> None:
     assert "line 2" in describe_difference(then.parts(), other_fence.parts(), same), (
         "nothing but the fence differs: so be it"
     )
+
+
+def test_the_distance_is_that_of_the_lines_and_not_of_the_first_difference() -> None:
+    """A block of data begins with its digest, and a line that is inserted at the top moves all others."""
+    now = prompt("--- begin aaaaaaaaaaaa: x sha256=" + "a" * 64 + " ---\none\ntwo\nthree").parts()
+    near = prompt("--- begin bbbbbbbbbbbb: x sha256=" + "b" * 64 + " ---\nzero\none\ntwo\nthree").parts()
+    far = prompt("--- begin cccccccccccc: x sha256=" + "c" * 64 + " ---\none").parts()
+    assert distance(near, now) < distance(far, now)

@@ -55,7 +55,7 @@ class Counting:
 
     def release(self, stage: str) -> None: ...
 
-    def settle_unusable(self, stage: str, usage: Usage) -> None: ...
+    def settle_unusable(self, stage: str, usage: Usage, *, is_final: bool = True) -> None: ...
 
     def might_fit(self, stage: str, request: Request) -> bool:
         return True
@@ -443,3 +443,22 @@ def test_a_new_sample_has_the_feedback(bench: Bench) -> None:
     bench.again()
     again = [bench.ask(bench.attempt(nobody()), one).response.text for one in (question(), with_feedback())]
     assert again == ["three", "four"]
+
+
+@pytest.mark.parametrize(
+    ("transcripts", "way_out"),
+    [
+        (
+            "tr",
+            "commit the recording in `tr`; without a key, as in a fork, someone who has it can do so on your branch",
+        ),
+        (None, "with `llm.transcripts` set to a folder, and commit the recording there"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["replay", "cached"])
+def test_the_way_out_of_a_missing_recording_leads_to_a_committed_one(
+    tmp_path: Path, mode: RecordingMode, transcripts: str | None, way_out: str
+) -> None:
+    step = replace(STEP, mode=mode, transcripts=transcripts)
+    inner = opened(tmp_path, step, replay=mode == "cached").recorded.inner
+    assert way_out in getattr(inner, "hint", "")

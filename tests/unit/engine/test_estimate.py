@@ -23,14 +23,14 @@ OWN = {"big": Price(input=MILLION, output=10 * MILLION), "huge": Price(input=10 
 tariff = Prices(OWN).tariff_of
 """A token costs 1 dollar in and 10 out at `big`, ten times as much at `huge`; `local` is free, others are unknown."""
 RECORD = Record(stage="code", key="k", manifest={})
-STEP = LLMStep(provider="command", model="big", prompt="p", max_tokens=1000)
+STEP = LLMStep(provider="anthropic", model="big", prompt="p", max_tokens=1000)
 CODE = Stage(name="code", step=STEP, retry=Retry(max=3))
 PARAMS: dict[str, Json] = {"max_tokens": 1000}
 PROMPT = (Message("user", "x" * 41),)
 REQUEST = Request(
-    provider="command", model="big", endpoint="", system="s" * 10, messages=PROMPT, identity=PROMPT, params=PARAMS
+    provider="anthropic", model="big", endpoint="", system="s" * 10, messages=PROMPT, identity=PROMPT, params=PARAMS
 )
-FIRST = worst_case(REQUEST, tariff("command", "big")).cost or ZERO
+FIRST = worst_case(REQUEST, tariff("anthropic", "big")).cost or ZERO
 LATER = FIRST + 20_000 + 4_000 + 16  # with the answer before and a brief
 PAST = StageStatistics(durations_s=(3.0, 9.0, 4.0), tokens=((100, 20), (120, 40), (110, 30)))
 REPORTED = Exchange(fingerprint="f", stage="code", request={}, response="", usage=Usage(90, 10), cost="0.5")
@@ -153,7 +153,7 @@ def test_what_is_free_is_known_to_be() -> None:
 
 
 def test_items_that_are_not_known_yet_are_taken_as_the_last_ones() -> None:
-    node = each({"llm": {"provider": "command", "model": "big"}})
+    node = each({"llm": {"provider": "anthropic", "model": "big"}})
     found = estimate(ground(Expand(("a",), 4), node, past=PAST), tariff)
     assert (found.input_tokens, found.output_tokens, found.likely_cost) == (440, 120, Decimal(4 * (110 + 300)))
     assert (found.duration_s, found.most_cost, found.least_cost) == (16.0, None, ZERO)

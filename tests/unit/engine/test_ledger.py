@@ -88,7 +88,7 @@ class Rig:
 def request(max_tokens: int = 100, text: str = "hello") -> Request:
     message = Message("user", text)
     return Request(
-        provider="command",
+        provider="openai",
         model="m",
         endpoint="e",
         system="",
@@ -622,3 +622,16 @@ def test_many_threads_never_pass_a_limit_and_all_come_to_an_end(
     assert Decimal(known_cost) + Decimal(possible_cost) == books.settled[2]
     if limits == limited():
         assert set(outcomes) == {"done"}
+
+
+def test_of_a_response_that_was_cut_the_known_part_is_spent_and_the_rest_possible() -> None:
+    rig = Rig(limited(cost=MOST + 1))
+    rig.ledger.reserve("a", request())
+    rig.ledger.settle_unusable("a", Usage(7, 3), is_final=False)
+    assert rig.spent() == (1, 10, "10")
+    assert rig.possible() == (MOST - 10, str(MOST - 10))
+    assert rig.reported("call_settled") == [("a", 0, MOST - 10, str(MOST - 10)), ("a", 1, 10, "10")]
+    rest, known = [event.facts() for event in rig.events if event.type == "call_settled"]
+    assert (rest["forfeited"], rest["uncounted"], known["unusable"]) == (True, True, True)
+    with pytest.raises(LimitError):
+        rig.ledger.reserve("a", request())

@@ -776,8 +776,8 @@ class CountingMeter:
     def might_fit(self, _stage: str, _request: Request) -> bool:
         return True
 
-    def settle_unusable(self, _stage: str, usage: Usage) -> None:
-        self.entries.append(f"unusable {usage.total}")
+    def settle_unusable(self, _stage: str, usage: Usage, *, is_final: bool = True) -> None:
+        self.entries.append(f"{'unusable' if is_final else 'cut after'} {usage.total}")
 
     def forfeit(self, _stage: str) -> None:
         self.entries.append("forfeit")
@@ -957,3 +957,47 @@ def test_llmock_with_the_real_delays(llmock) -> None:
     assert isinstance(response, Response)
     assert 5.0 <= time.monotonic() - began < LONG
     llmock.assert_resilient(strict=True)
+
+
+# ---- damaged text, and what was known of a response that was cut --------------------------------------
+
+BODY = {
+    "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-test-1", "stop_reason": "end_turn",
+    "stop_sequence": None, "content": [{"type": "text", "text": "Hxllo"}],
+    "usage": {"input_tokens": 11, "output_tokens": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reply", [message_reply("Hxllo"), json_reply(BODY)], ids=["streamed", "whole"])
+def test_a_byte_that_is_no_utf_8_is_an_error_and_no_other_character(reply: Reply) -> None:
+    this = request(is_live=reply.headers["content-type"] == STREAM)
+    damaged = dataclasses.replace(reply, pieces=[one.replace(b"Hxllo", b"H\xffllo") for one in reply.pieces])
+    assert answered(reply, this=this).text == "Hxllo"
+    fault = failed(damaged, this=this)
+    assert (fault.diagnostic.code, fault.charged) == (codes.INVALID_REPLY, True)
+    assert "utf-8" in fault.diagnostic.message.lower()
+
+
+def test_a_character_in_two_pieces_is_one() -> None:
+    events = [
+        one
+        if isinstance(one, bytes)
+        else f"event: {one[0]}\ndata: {json.dumps(one[1], ensure_ascii=False)}\n\n".encode()
+        for one in message_events("Gr\u00fc\u00dfe")
+    ]
+    pieces = [bytes([byte]) for byte in b"".join(events)]
+    assert answered(dataclasses.replace(message_reply("x"), pieces=pieces)).text == "Gr\u00fc\u00dfe"
+
+
+@pytest.mark.parametrize("count", range(1, len(EVENTS)))
+def test_the_tokens_that_a_cut_stream_has_reported_are_known(count: int) -> None:
+    fault = failed(events_reply(EVENTS[:count], whole=False))
+    assert fault.charged
+    if fault.usage is not None and fault.is_final:  # it has a stop reason
+        return
+    assert fault.usage == Usage(11, 7 if count == len(EVENTS) - 1 else 1)
+    assert not fault.is_final
+
+
+def test_a_stream_that_is_cut_before_its_first_event_has_no_known_tokens() -> None:
+    assert failed(events_reply([], whole=False)).usage is None

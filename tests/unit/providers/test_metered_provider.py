@@ -7,7 +7,7 @@ import pytest
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError, ProviderError
 from orch23.model.llm import Message, Request, Response, Usage
-from orch23.providers.faults import NotCollectedError, TransportError
+from orch23.providers.faults import NotCollectedError, TransportError, incomplete_error
 from orch23.providers.middleware import MeteredProvider
 
 REQUEST = Request(provider="p", model="m", endpoint="e", system="", messages=(Message("user", "x"),), identity=())
@@ -46,8 +46,8 @@ class Meter:
     def might_fit(self, _stage: str, _request: Request) -> bool:
         return True
 
-    def settle_unusable(self, _stage: str, usage: Usage) -> None:
-        self.heard.append(f"unusable {usage.total}")
+    def settle_unusable(self, _stage: str, usage: Usage, *, is_final: bool = True) -> None:
+        self.heard.append(f"{'unusable' if is_final else 'cut after'} {usage.total}")
 
     def forfeit(self, _stage: str) -> None:
         self.heard.append("forfeit")
@@ -136,3 +136,11 @@ def test_a_fault_when_the_time_is_over_is_the_end_of_the_time(fault: Exception) 
         complete(Provider(fault), meter)
     assert end.value.diagnostics[0].code == "E504"
     assert len(meter.heard) == 2, "and is settled all the same"
+
+
+def test_the_tokens_of_a_response_that_was_cut_are_counted_and_the_rest_is_possible() -> None:
+    meter = Meter()
+    fault = incomplete_error("u", "cut").knowing(Usage(7, 3))
+    with pytest.raises(TransportError):
+        complete(Provider(fault), meter)
+    assert meter.heard == ["reserve a", "cut after 10"]

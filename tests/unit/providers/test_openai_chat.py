@@ -191,9 +191,8 @@ def test_an_incomplete_response_may_have_been_charged(reply: Reply) -> None:
         (reported({"choices": [{"message": {"content": "not streamed"}}]}), "application/json"),
         (stream(event(b'{"choices": [')), "JSON"),
         (stream(event(b'"a text"')), "object"),
-        (stream(event(b'\xff{"a": 1}')), "JSON"),
     ],
-    ids=["page", "no stream", "malformed", "no object", "no utf-8"],
+    ids=["page", "no stream", "malformed", "no object"],
 )
 def test_a_reply_that_is_not_a_stream_is_reported(reply: Reply, word: str) -> None:
     with OpenAIServer(reply) as server:
@@ -448,3 +447,23 @@ def test_a_call_sends_no_cookie_of_an_earlier_call() -> None:
         for _ in range(2):
             way.complete(REQUEST, 20.0, lambda _text: None)
         assert ["cookie" in one.headers for one in server.asked] == [False, False]
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_byte_that_is_no_utf_8_is_an_error_and_no_other_character(is_live: bool) -> None:
+    body = {"choices": [{"message": {"content": "Hxllo"}, "finish_reason": "stop"}], "model": "m"}
+    reply = chat("Hxllo!") if is_live else reported(body)
+    parts = [part.replace(b"x", b"\xff") for part in reply.parts]
+    with OpenAIServer(dataclasses.replace(reply, parts=parts)) as server, pytest.raises(TransportError) as caught:
+        ask(server, replace(REQUEST, is_live=is_live))
+    code = codes.INCOMPLETE_RESPONSE if is_live else codes.INVALID_REPLY
+    assert (caught.value.diagnostic.code, caught.value.charged) == (code, True)
+    assert "utf-8" in caught.value.diagnostic.message.lower()
+
+
+def test_the_tokens_that_a_cut_stream_has_reported_are_known() -> None:
+    with OpenAIServer(stream(chunk("Hel"), usage_chunk(), end="cut")) as server:
+        cut = fault(server)
+    assert (cut.usage, cut.is_final, cut.charged) == (Usage(7, 5, 2), False, True)
+    with OpenAIServer(stream(chunk("Hel"), end="cut")) as server:
+        assert fault(server).usage is None

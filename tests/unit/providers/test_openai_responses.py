@@ -1,5 +1,6 @@
 """The Responses API in the background: submitted once, its id told at once, collected; cancelled only on purpose."""
 
+import dataclasses
 import threading
 from contextlib import closing
 
@@ -451,3 +452,12 @@ def test_a_call_and_its_polls_use_one_connection() -> None:
         provider = ResponsesApi(connection=connection, stage="s", emit=lambda _event: None, first_poll_s=0.01)
         assert provider.complete(REQUEST, 20.0, lambda _text: None).text == "done"
         assert server.connections == 1
+
+
+def test_a_byte_that_is_no_utf_8_is_an_error_and_no_other_character() -> None:
+    reply = response("Hxllo")
+    parts = [part.replace(b"Hxllo", b"H\xffllo") for part in reply.parts]
+    with OpenAIServer(dataclasses.replace(reply, parts=parts)) as server:
+        found = fault(Way(server))
+    assert (found.diagnostic.code, found.charged) == (codes.INVALID_REPLY, True)
+    assert "utf-8" in found.diagnostic.message

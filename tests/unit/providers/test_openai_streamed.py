@@ -1,5 +1,6 @@
 """The Responses API, streamed: nothing is stored at the vendor, and only a complete response counts."""
 
+import dataclasses
 import json
 from contextlib import closing
 from typing import Any
@@ -95,3 +96,20 @@ def test_a_failed_response_has_its_usage() -> None:
     usage = {"input_tokens": 7, "output_tokens": 5}
     failed = last(status="failed", error={"code": "server_error", "message": "oh"}, usage=usage)
     assert fault(stream(failed)).usage == Usage(7, 5)
+
+
+@pytest.mark.parametrize("reply", [stream(delta("Hxllo"), last("Hxllo")), response("Hxllo")], ids=["streamed", "whole"])
+def test_a_byte_that_is_no_utf_8_is_an_error_and_no_other_character(reply: Reply) -> None:
+    parts = [part.replace(b"Hxllo", b"H\xffllo") for part in reply.parts]
+    found = fault(dataclasses.replace(reply, parts=parts))
+    assert (found.diagnostic.code in (codes.INCOMPLETE_RESPONSE, codes.INVALID_REPLY), found.charged) == (True, True)
+    assert "utf-8" in found.diagnostic.message.lower()
+
+
+def test_the_tokens_that_a_cut_stream_has_reported_are_known() -> None:
+    known = {"id": "resp_1", "usage": {"input_tokens": 7, "output_tokens": 0}}
+    begun = event({"type": "response.in_progress", "sequence_number": 0, "response": known})
+    for end in ("cut", "end"):
+        cut = fault(stream(begun, delta("Hel"), end=end))
+        assert (cut.usage, cut.is_final, cut.charged) == (Usage(7, 0), False, True)
+    assert fault(stream(delta("Hel"), end="cut")).usage is None

@@ -13,7 +13,15 @@ from msgspec.structs import replace
 from orch23.model.llm import Message, Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.model.prompt_cache import CachePolicy
-from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unpriced_error, worst_case
+from orch23.providers.prices import (
+    FREE_TARIFF,
+    Prices,
+    Tariff,
+    decimal_text,
+    unknown_price_error,
+    unpriced_error,
+    worst_case,
+)
 from orch23.steps.llm.spec import LLMStep
 
 MILLION = 1_000_000
@@ -49,12 +57,12 @@ def flat(asked: str, answered: str, read: str | None = None, write: str | None =
 def test_the_pipeline_s_own_price_comes_first_and_that_of_the_provider_before_that_of_the_model() -> None:
     own = {
         "claude-sonnet-5-5": Price(input=Decimal(7), output=Decimal(8)),
-        "command/claude-sonnet-5-5": Price(input=Decimal(1), output=Decimal(2), cache_read=Decimal(0)),
+        "openai/claude-sonnet-5-5": Price(input=Decimal(1), output=Decimal(2), cache_read=Decimal(0)),
     }
     prices = Prices(own)
     by_model, by_provider = (
         prices.tariff_of("anthropic", "claude-sonnet-5-5"),
-        prices.tariff_of("command", "claude-sonnet-5-5"),
+        prices.tariff_of("openai", "claude-sonnet-5-5"),
     )
     assert by_model is not None
     assert by_provider is not None
@@ -77,6 +85,19 @@ def test_a_provider_without_prices_is_free(provider: str) -> None:
 )
 def test_an_unknown_price_is_none_and_never_nothing(provider: str, model: str) -> None:
     assert Prices().tariff_of(provider, model) is None
+
+
+def test_a_program_that_may_call_a_model_any_number_of_times_has_no_price_but_none() -> None:
+    """A bound by the tokens of one request was false: the program paid for thirteen."""
+    paid = Prices(
+        {"m": Price(input=Decimal(3), output=Decimal(15)), "free": Price(input=Decimal(0), output=Decimal(0))}
+    )
+    assert paid.tariff_of("command", "m") is None
+    free = paid.tariff_of("command", "free")
+    assert free is not None
+    assert free.cost(Usage(MILLION, MILLION)) == 0
+    assert paid.tariff_of("anthropic", "m") is not None
+    assert "any number of times" in unknown_price_error("command", "m").message
 
 
 def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -243,7 +264,7 @@ def test_without_a_token_limit_the_worst_case_is_not_known() -> None:
 
 
 def test_a_step_without_a_price_is_named_with_a_hint() -> None:
-    step = LLMStep(provider="command", model="mine", prompt="p")
+    step = LLMStep(provider="openai", model="mine", prompt="p")
     pipeline = Pipeline(name="p", file="pipeline.yaml", stages=())
     found = unpriced_error(step, pipeline)
     assert found is not None

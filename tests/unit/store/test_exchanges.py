@@ -374,6 +374,34 @@ def test_the_nearest_of_many_prompts_begins_alike(exchanges: Exchanges) -> None:
     assert found == exchange(request("write it all"))
 
 
+def test_the_nearest_of_many_differs_in_the_fewest_lines(exchanges: Exchanges) -> None:
+    lines = ["one", "two", "three", "four", "five"]
+    for count in range(1, 6):
+        exchanges.put(exchange(request("\n".join(lines[:count]))), "t")
+    for count, last in ((3, "SIX"), (4, "SEVEN")):
+        found = exchanges.nearest("code", request("\n".join([*lines[:count], last, *lines[count:]])).parts(), "t")
+        assert found == exchange(request("\n".join(lines)))
+    assert exchanges.nearest("code", request("one\ntwo\nsix").parts(), "t") == exchange(request("one\ntwo"))
+
+
+def test_of_a_large_foreach_a_hundred_items_are_compared(exchanges: Exchanges, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(120):
+        exchanges.put(exchange(request(f"item {number}"), stage=f"code@T{number}"), None)
+    read: list[bytes] = []
+
+    def parse(data: bytes, read_text: Callable[[str], bytes | None] | None = None) -> Exchange:
+        read.append(data)
+        return parse_exchange(data, read_text)
+
+    monkeypatch.setattr("orch23.store.exchanges.parse_exchange", parse)
+    for number in range(3):
+        found = exchanges.nearest("code@NEW", request(f"new {number}").parts(), None)
+        assert found is not None
+    assert len(read) == 3 * 100
+    assert exchanges.nearest("code@T7", request("new").parts(), None) == exchange(request("item 7"), stage="code@T7")
+    assert len(read) == 3 * 100 + 1, "one of its own is nearer than all others"
+
+
 def test_an_original_is_found_if_git_converted_its_line_ends(exchanges: Exchanges, tmp_path: Path) -> None:
     digest = exchanges.put_original(b"a\nb\n", "t")
     (tmp_path / "t" / "originals" / digest.sha256).write_bytes(b"a\r\nb\r\n")
