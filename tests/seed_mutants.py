@@ -1031,7 +1031,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
         M(
             ENVELOPE,
-            '    lists = [key for key in ("writes", "edits", "files") if key in value]',
+            "    lists = [key for key in _LISTS if key in value]",
             '    lists = [key for key in ("writes", "files") if key in value]',
         ),
     ),

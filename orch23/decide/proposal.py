@@ -32,6 +32,7 @@ from orch23.decide.response_parser import (
     parse_json_response,
     read_blocks,
     read_files,
+    says_no_change,
     stated_error,
     stated_in,
     without_thoughts,
@@ -40,7 +41,7 @@ from orch23.decide.source_syntax import is_source
 from orch23.model.diagnostic import Diagnostic, errors
 from orch23.model.digest import Json
 from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, RefusedResponse, StopReason
-from orch23.model.paths import unsafe_reason
+from orch23.model.paths import match_any, unsafe_reason
 from orch23.model.pipeline import FailureKind, WriteScope
 
 if TYPE_CHECKING:
@@ -69,14 +70,17 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     not_shown: AbstractSet[str] = frozenset(),
     protected: tuple[str, ...] = (),
     slices: Mapping[str, tuple[str, ...]] | None = None,
+    kept: AbstractSet[str] = frozenset(),
 ) -> Judgement:
     """Return what a response proposes, or why it is refused.
 
     `base` maps a path to the text of the file that the model was shown, None if it does not exist. `not_shown` are
     existing files that the model was not shown. `protected` are patterns of files that are protected besides those
     with protected names: the pipeline and its prompts. `slices` are the parts that the model was shown of each file
-    that it was not shown as a whole. `validate` checks the JSON value by the step's schema. Paths in
-    the response are relative to `cwd`, all others to the root.
+    that it was not shown as a whole. `kept` are files of the last result that are on disk: if every
+    output is one of them or in the base, a response may say that no change is needed, and is a proposal of no file.
+    `validate` checks the JSON value by the step's schema. Paths in the response are relative
+    to `cwd`, all others to the root.
     """
     if not step.only_json:
         text = without_thoughts(text.removeprefix("\ufeff"), is_text=step.returns == "text")
@@ -89,6 +93,7 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
         not_shown=not_shown,
         protected=protected,
         slices=slices or {},
+        kept=kept,
     )
     return _named_as_patch(_judge_form(text, step, outputs, scope, validate), text, step)
 
@@ -96,6 +101,9 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
 def _judge_form(
     text: str, step: "LLMStep", outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None
 ) -> Judgement:
+    is_file = step.returns in ("json", "text") or (step.returns == "code" and "".join(outputs).endswith(".json"))
+    if not is_file and says_no_change(text, only_json=step.only_json):
+        return _keep(outputs, scope)
     match step.returns:
         case "files":
             return _judge_files(normalize_envelope(read_files(text, only_json=step.only_json), scope), scope)
@@ -215,6 +223,16 @@ def _judge_files(envelope: FilesEnvelope, scope: ProposalScope, edits: EditedFil
         tuple(sorted(map(scope.project_path, envelope.deletes))),
     )
     return _conclude(proposal, found)
+
+
+def _keep(outputs: tuple[str, ...], scope: ProposalScope) -> Judgement:
+    """Return a proposal of no file, if every output is there: the files stay, and are verified."""
+    there = {path for path, text in scope.base.items() if text is not None} | scope.kept
+    absent = next((one for one in outputs if not any(match_any((one,), path) for path in there)), "")
+    if outputs and not absent:
+        return Proposal("", ())
+    message = "the response proposes no file" + (f", and `{absent}` does not exist" if absent else "")
+    return _refuse(codes.EMPTY, message, "respond with each file, in full", outcome="empty")
 
 
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:

@@ -24,7 +24,8 @@ from orch23.model.pipeline import WriteScope
 class ProposalScope(Struct, frozen=True, kw_only=True):
     """The rules for the paths and contents of a response. Paths of files are relative to the root.
 
-    `slices` are the parts that the model was shown of each file that it was not shown as a whole.
+    `slices` are the parts that the model was shown of each file that it was not shown as a whole. `kept` are the files
+    of the stage's last result that are on disk.
     """
 
     cwd: str
@@ -33,6 +34,7 @@ class ProposalScope(Struct, frozen=True, kw_only=True):
     not_shown: AbstractSet[str]
     protected: tuple[str, ...]
     slices: Mapping[str, tuple[str, ...]] = {}
+    kept: AbstractSet[str] = frozenset()
 
     def project_path(self, path: str) -> str:
         """Return a path of a response, relative to the root of the project."""

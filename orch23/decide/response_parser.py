@@ -17,6 +17,11 @@ from orch23.model.parsing import MAX_JSON_DEPTH, StrictJsonError, parse_json
 MAX_RESPONSE_BYTES = 2 * 1_048_576
 
 _ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
+_LISTS = ("writes", "edits", "files")
+# Characters of a response that says that no change is needed: a longer one says something else, too.
+_LONGEST_NOTHING = 4_000
+_NO_CHANGES = ("change", "changes", "edit", "edits", "modification", "modifications")
+_NO_NEED = ("needed", "required", "necessary")
 _WRITE_KEYS = frozenset({"path", "content", "base_sha256"})
 # Words in the name of an unknown key that say that a response means more than whole files.
 _OPERATIONS = frozenset(
@@ -141,6 +146,18 @@ def read_blocks(text: str) -> FilesEnvelope:
     return _files_of_blocks(fenced)
 
 
+def says_no_change(text: str, *, only_json: bool = False) -> bool:
+    """Return whether no file needs a change: by JSON with an empty list of files, or by a short text that says so."""
+    if len(text) > _LONGEST_NOTHING:
+        return False
+    if any(f'"{key}"' in text for key in _LISTS):
+        found = read_files(text, only_json=only_json)
+        return not (found.files or found.deletes or found.errors or found.stated_error is not None)
+    plain = " ".join(text.lower().replace(" is ", " ").replace(" are ", " ").split())
+    is_prose = not only_json and not any(sign in plain for sign in ("```", "~~~", "<<<<<", "{", "=", "#", "//"))
+    return is_prose and any(f"no {what} {why}" in plain for what in _NO_CHANGES for why in _NO_NEED)
+
+
 def stated_in(text: str) -> str | None:
     """Return the error that a response states as JSON: prompts allow it for every form."""
     if not text.lstrip().startswith(("{", "```", "~~~")):
@@ -201,7 +218,7 @@ def stated_error(value: Json) -> str | None:
     """Return the reason that a model gives for not doing its work, in one of two forms; None if it gives none."""
     if not isinstance(value, Mapping) or not value.keys() <= _ENVELOPE_KEYS:
         return None
-    if any(value.get(key) for key in ("writes", "edits", "files", "deletes")):
+    if any(value.get(key) for key in (*_LISTS, "deletes")):
         return None
     error = value.get("error")
     if isinstance(error, str) and error.strip():
@@ -215,7 +232,7 @@ def parse_envelope(value: Json) -> FilesEnvelope:
         return _read_entries(value, "")
     if not isinstance(value, Mapping):
         return FilesEnvelope(errors=(_shape("", f"the response is {_kind(value)}, not an object"),))
-    lists = [key for key in ("writes", "edits", "files") if key in value]
+    lists = [key for key in _LISTS if key in value]
     if not lists and "deletes" not in value and not value.keys() & {"error", "summary"}:
         return _read_entries(value, "")  # no key of the envelope: it is `{path: content}`
     summary = value.get("summary")

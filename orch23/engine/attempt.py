@@ -27,6 +27,7 @@ from orch23.engine.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
+from orch23.model.paths import match_any
 from orch23.model.pipeline import Condition, Stage
 from orch23.model.plugins import load_object_as
 from orch23.model.ports import ContentStore
@@ -64,7 +65,7 @@ class AttemptResult(Struct, frozen=True):
     `written` are the paths that the responses wrote, also where the bytes equal those of the base. `leftover` is what a
     program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it. `settle` gets the
     failure of the verification, or None; it is not called if the attempt itself failed. `dialogue` is what the next
-    attempt continues, if retries are a conversation.
+    attempt continues, if retries are a conversation. `keeps`: by the response, no file needs a change.
     """
 
     tree: Files
@@ -77,6 +78,7 @@ class AttemptResult(Struct, frozen=True):
     leftover: Files | None = None
     settle: Callable[[Failure | None], None] | None = None
     dialogue: "Dialogue | None" = None
+    keeps: bool = False
 
 
 ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
@@ -124,17 +126,20 @@ class Shown(Struct, frozen=True):
     """What prompts show of a stage's own files: its last accepted result, `own`.
 
     `hidden` are the files within the write scope that exist and are not shown: a model may not write over them.
+    `kept` are the files of that result, and its exchanges, if all of them are on disk.
     """
 
     own: tuple[PromptInput, ...] = ()
     hidden: frozenset[str] = frozenset()
+    kept: tuple[Files, tuple[str, ...]] = ({}, ())
 
 
 class Calls(Struct):
-    """The model calls of a stage's attempts so far: fingerprints of the requests, and usage."""
+    """The model calls of a stage's attempts so far, and whether a result did not pass its verification."""
 
     used: set[str] = field(default_factory=set)
     usage: StageUsage = NO_USAGE
+    has_failed: bool = False
 
 
 class StageResult(Struct, frozen=True, kw_only=True):
@@ -267,12 +272,16 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     def _of_recorded(self, failure: Failure) -> Failure:
         """Report the failure of a recorded result, and return it as feedback."""
-        fitted = fit_feedback(failure, self.resolved.stage)
+        fitted, self.calls.has_failed = fit_feedback(failure, self.resolved.stage), True
         self._end(0, fitted)
         return fitted
 
     def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
-        failure = self.verifier.verify(self._owned(last), last.tree, attempt)
+        owned = self._owned(last)
+        if last.keeps:  # files that only match a pattern are verified, and stay the user's
+            owned |= {path: entry for path, entry in last.tree.items() if match_any(self.resolved.stage.outputs, path)}
+        failure = self.verifier.verify(owned, last.tree, attempt)
+        self.calls.has_failed |= failure is not None
         if last.settle is not None:
             last.settle(failure)
         return failure
@@ -296,7 +305,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     # ---- values ---------------------------------------------------------------------------
 
-    def _owned(self, last: AttemptResult, tree: Files | None = None) -> Files:
+    def _owned(self, last: AttemptResult, tree: Files | None = None) -> dict[str, FileEntry]:
         """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
 
         Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace.

@@ -11,11 +11,11 @@ from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.merged_records import accepted_elsewhere, recall
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
-from orch23.engine.ownership import is_proven, may_write_outputs_of
+from orch23.engine.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.stage_view import StageView
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry, Json
+from orch23.model.digest import FileEntry, Json, is_script
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
@@ -373,10 +373,19 @@ class StageDecider(Struct):
         if self.state.shared is not None and not self._has_result(resolved):
             found += self._shared(self.state.shared, resolved, [r for r in bounded if not r.failed])
         unique: list[Record] = []
-        for record in found:
+        executable = {(path, entry) for record in found for path, entry in record.outputs.items() if entry.executable}
+        for record in (self._with_modes(record, executable) for record in found):
             if not any(same_result(record, one) for one in unique):
                 unique.append(record if record.stage == stage.name else replace(record, stage=stage.name))
         return tuple(unique)
+
+    def _with_modes(self, record: Record, executable: Collection[tuple[str, FileEntry]]) -> Record:
+        """Return a result with scripts that are executable on disk or in another result; earlier versions made none."""
+        entries = record.outputs.items() if record.manifest.get("kind") in SCRIPT_MAKERS else ()
+        plain = ((path, replace(entry, executable=True)) for path, entry in entries if not entry.executable)
+        found = ((p, e) for p, e in plain if (p, e) in executable or self.state.on_disk(p) == e)
+        scripts = {p: e for p, e in found if self.state.has_bytes(p, e) and is_script(self.state.read(p, e))}
+        return replace(record, outputs={**record.outputs, **scripts}) if scripts else record
 
     def _shared(
         self, results: "SharedResults", resolved: ResolvedStage, locked: Sequence[Record]

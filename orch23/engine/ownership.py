@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from orch23.decide.write_protection import allows_write
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry, digest_bytes, digest_json, git_blob_id
+from orch23.model.digest import FileEntry, digest_bytes, digest_json, git_blob_id, is_script
 from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, SafetyError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
@@ -303,6 +303,9 @@ def check_left_out(git: GitFiles, pipeline: Pipeline, nodes: Iterable[Node]) -> 
             raise InvalidInputError(*errors)
 
 
+SCRIPT_MAKERS = ("llm", "render")
+"""The `kind` of stages whose files with a `#!` line are executable."""
+
 RELEASED_KIND = "released"
 """The `kind` in a record of `orch23 release`: the bytes belong to the user from now on."""
 
@@ -336,9 +339,14 @@ class Ownership(Struct, dict=True):
         return lock_path(Path(), self.pipeline.file)
 
     def records_of(self, path: str, entry: FileEntry) -> Iterator[Record]:
-        """Yield the records whose output at a path is exactly this file."""
+        """Yield the records whose output at a path is this file; of a script on disk, also with another mode."""
         yield from self.locked.having(path, entry)
         yield from self.store.records.having(path, entry)
+        # A script has one mode: a checkout may lose it, and earlier versions made none executable.
+        twin = replace(entry, executable=not entry.executable)
+        others = (*self.locked.having(path, twin), *self.store.records.having(path, twin))
+        if others and is_script(self.store.workspace.read(path) or b""):
+            yield from (one for one in others if one.manifest.get("kind") in SCRIPT_MAKERS)
 
     def is_known(self, path: str, entry: FileEntry) -> bool:
         """Return whether some record, of any key, has these bytes at this path."""

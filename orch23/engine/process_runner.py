@@ -84,9 +84,10 @@ def _is_of_tree(line: str) -> bool:
 
 
 E_SUPPLIED = "E326"
-_NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
-_PATH = "check that the program exists: PATH is set by orch23, not inherited"
+_PATH = "check that the program exists, and that of its `#!` line: PATH is set by orch23, not inherited"
+_MODE = "make the file executable (`chmod +x FILE`), with a program in its `#!` line that steps see; or run `sh FILE`"
+_NOT_STARTED = {126: _MODE, 127: _PATH}  # as every shell has it: cannot be run, not found
 
 
 class CancelledBuildError(Exception):
@@ -282,6 +283,6 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
 
 def missing_program_errors(command: str, exit_code: int) -> tuple[Diagnostic, ...]:
     """Return the usual reason of exit codes 126 and 127: a program was not found or could not be started."""
-    if exit_code not in _NOT_STARTED:
+    if (hint := _NOT_STARTED.get(exit_code)) is None:
         return ()
-    return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=_PATH),)
+    return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=hint),)

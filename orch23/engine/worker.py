@@ -304,7 +304,9 @@ class Worker(Struct, frozen=True, kw_only=True):
             models=self.models,
             safeguards=self.safeguards,
             report=report,
-            shown=Shown(self._own(previous, tree), self._hidden(resolved)),
+            shown=Shown(
+                self._own(previous, tree), self._hidden(resolved), self._kept(session.state.former.get(stage.name))
+            ),
         )
 
     def _unnamed(self, name: str) -> Iterator[Diagnostic]:
@@ -357,6 +359,10 @@ class Worker(Struct, frozen=True, kw_only=True):
             PromptInput(path, "", entry.digest.sha256, partial(_text_of, tree, path, entry))
             for path, entry in sorted(self._readable(previous.outputs).items())
         )
+
+    def _kept(self, last: Record | None) -> tuple[Files, tuple[str, ...]]:
+        is_there = last and all(self.session.state.on_disk(path) == entry for path, entry in last.outputs.items())
+        return (last.outputs, last.exchanges) if last and is_there else ({}, ())
 
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""

@@ -47,6 +47,11 @@ class FileEntry(Struct, frozen=True, order=True):
         return f"{self.digest.sha256}{mode} -> {self.link}" if self.link else f"{self.digest.sha256}{mode}"
 
 
+def is_script(data: bytes) -> bool:
+    """Return whether a file names its interpreter in its first line; `#![` is an attribute of Rust."""
+    return data.startswith(b"#!") and not data.startswith(b"#![")
+
+
 def digest_bytes(data: bytes) -> Digest:
     """Return the digest of some bytes."""
     return Digest(hashlib.sha256(data).hexdigest(), len(data))

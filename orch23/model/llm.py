@@ -274,6 +274,11 @@ class Proposal(Struct, frozen=True):
     writes: tuple[ProposedWrite, ...]
     deletes: tuple[str, ...] = ()
 
+    @property
+    def keeps(self) -> bool:
+        """Whether no file needs a change: those that are there stay."""
+        return not (self.writes or self.deletes)
+
     def digest(self) -> str:
         """Return the identity of its writes and deletes, by which a repeated proposal is recognized."""
         return digest_json({"writes": {w.path: w.content for w in self.writes}, "deletes": sorted(self.deletes)})

@@ -35,6 +35,8 @@ def own_of(answer: Answer, base: dict[str, str]) -> list[str]:
     """
     if "E213" in answer.codes:
         return [path for path in base if "locked" not in path]
+    if "E203" in answer.codes:  # of files that are there, it would say that they need no change
+        return [answer.output]
     if answer.deletes or any("[" in path for path in answer.writes):
         return ["ws/src/"]
     return list(answer.writes) or FENCE["write"]

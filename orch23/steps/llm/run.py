@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.decide.proposal import judge_response
-from orch23.decide.proposal_codes import FORBIDDEN_DELETE, TRUNCATED
+from orch23.decide.proposal_codes import EMPTY, FORBIDDEN_DELETE, TRUNCATED
 from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
 from orch23.engine.conversation import CallResult, RecordedConversation
 from orch23.engine.egress import author_files, guard_proposal, sent_files, track_reads
@@ -16,10 +16,11 @@ from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.process_runner import Files
 from orch23.engine.run_events import LlmEvents
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry, digest_json
+from orch23.model.digest import FileEntry, digest_json, is_script
 from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import FilesProposed
-from orch23.model.llm import ExchangeOutcome, Proposal, Request, Response
+from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response
+from orch23.model.paths import match_any
 from orch23.providers.codes import TIMED_OUT
 from orch23.providers.media import media_errors
 from orch23.providers.registry import max_output_tokens, media_limits_of
@@ -80,29 +81,44 @@ class _LLMRunner(StepRunner):
             return AttemptResult(start, exchanges, failure, turn.previous_response, dialogue=dialogue)
         fingerprint, text = call.request.fingerprint(), call.response.text
         dialogue = _dialogue(attempts, context, call.request, text)
-        judged = _judge(attempts, _as_sent(step, call.request), start, call.response)
+        judged = _judge(attempts, _as_sent(step, call.request), turn, call.response)
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             # The same model would refuse again.
             has_another = declared.of_attempt(retry, turn.attempt + 1) != step
             failure = replace(judged.failure, escalates=judged.outcome == "refused" and has_another)
             return AttemptResult(start, exchanges, failure, text, judged.identity, dialogue=dialogue)
-        tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
-        tree |= {one.path: FileEntry(attempts.contents.put(one.content.encode("utf-8"))) for one in judged.writes}
-        written = frozenset(one.path for one in judged.writes)
-        files = tuple(sorted(written))
+        tree, kept, earlier = _tree(attempts, start, judged)
+        files = tuple(one.path for one in judged.writes)
         attempts.report.emit(FilesProposed(files=files), f"{len(files)} file{'s' if len(files) != 1 else ''} proposed")
         settle = partial(_settle, conversation, fingerprint)
         return AttemptResult(
             tree,
-            (*exchanges, fingerprint),
+            (*exchanges, *earlier, fingerprint),
             None,
             text,
             judged.digest(),
-            written=written,
+            written=frozenset((*files, *kept)),
             settle=settle,
             dialogue=dialogue,
+            keeps=judged.keeps,
         )
+
+
+def _tree(attempts: AttemptLoop, start: Files, judged: Proposal) -> tuple[Files, Files, tuple[str, ...]]:
+    """Return the files after a proposal, those that it keeps of the last result, and the exchanges of that result."""
+    (last, exchanges), scope = attempts.shown.kept, attempts.resolved.stage.fence.write
+    kept = {p: e for p, e in last.items() if judged.keeps and match_any(scope, p) and p not in start}
+    tree = kept | {path: entry for path, entry in start.items() if path not in judged.deletes}
+    tree |= {one.path: _entry(attempts, start, one) for one in judged.writes}
+    return tree, kept, exchanges if kept else ()
+
+
+def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEntry:
+    """Store a file. A script is executable, and any other file that was executable before, without a `#!` line."""
+    data, before = write.content.encode("utf-8"), {**attempts.resolved.files, **start}.get(write.path)
+    stays = before is not None and before.executable and not is_script(attempts.tree.read(write.path, before))
+    return FileEntry(attempts.contents.put(data), executable=stays or is_script(data))
 
 
 def _with_fallbacks(
@@ -160,8 +176,8 @@ def _as_sent(step: LLMStep, request: Request) -> LLMStep:
     return replace(step, max_tokens=limit) if isinstance(limit, int) else step
 
 
-def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Response) -> Proposal | _Rejected:
-    stage = attempts.resolved.stage
+def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: Response) -> Proposal | _Rejected:
+    stage, start = attempts.resolved.stage, turn.start
     base = {path: text_of(attempts, path, entry) for path, entry in {**attempts.resolved.files, **start}.items()}
     judged = judge_response(
         response.text,
@@ -175,6 +191,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Respons
         not_shown=attempts.shown.hidden,
         protected=attempts.safeguards.protected,
         slices=shown_slices(attempts, step, start),
+        kept=frozenset(attempts.shown.kept[0]),
     )
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
@@ -184,6 +201,8 @@ def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Respons
 
             failure = replace(failure, cause=token_limit_cause(step.max_tokens, max_output_tokens(step)))
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))
+    if turn.failure is not None and attempts.calls.has_failed and judged.keeps:
+        return _changes_nothing(turn.failure, judged)
     # A result records which outputs were deleted. A deleted input could not be recorded.
     hint = "leave it out of `deletes`"
     inputs = [
@@ -196,6 +215,14 @@ def _judge(attempts: AttemptLoop, step: LLMStep, start: Files, response: Respons
     # Responses are redacted before they are recorded: a file with a redaction mark must not be written (ADR 9).
     secrets = guard_proposal(attempts.safeguards.secrets, judged, base)
     return _Rejected(failure_of("llm_output_invalid", secrets), "invalid") if secrets else judged
+
+
+def _changes_nothing(before: Failure, judged: Proposal) -> _Rejected:
+    """Refuse a response that keeps the files of a failed result; the next attempt gets what failed once more."""
+    unchanged = Diagnostic(EMPTY, "the response changes nothing, and the files failed", hint="change what failed")
+    failure = failure_of("llm_output_invalid", (unchanged,))
+    feedback = replace(failure.feedback, excerpt=f"{failure.feedback.excerpt}\n\n{before.feedback.excerpt}")
+    return _Rejected(replace(failure, feedback=feedback), "empty", judged.digest())
 
 
 def _complete(

@@ -1,7 +1,7 @@
 """Run a render step: store the text that was rendered for its key."""
 
 from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, is_script
 from orch23.steps.render.spec import RenderStep
 
 
@@ -10,7 +10,8 @@ class _RenderRunner(StepRunner):
         """Return the text as the only output of the stage."""
         del step, turn
         # The text is part of the key, so that it was rendered when the stage was resolved.
-        entry = FileEntry(attempts.contents.put(attempts.resolved.rendered or b""))
+        data = attempts.resolved.rendered or b""
+        entry = FileEntry(attempts.contents.put(data), executable=is_script(data))
         return AttemptResult({attempts.resolved.stage.outputs[0]: entry})
 
 

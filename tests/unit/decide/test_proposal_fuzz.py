@@ -24,6 +24,7 @@ BASE: Mapping[str, str] = {
     "ws/src/D/x.txt": "x\n",
 }
 FENCE = WriteScope(("ws/src/", "ws/README.md"), protect=("ws/src/locked/",), delete=("ws/src/old_*",))
+OUTPUTS = ("ws/src/a.py",)
 HIDDEN = frozenset({"ws/src/hidden.txt"})
 
 
@@ -35,7 +36,7 @@ def judge(text: str, returns: str = "files", stop: str = "end") -> Judgement:
         step=step,
         cwd="ws",
         write_scope=FENCE,
-        outputs=("ws/src/a.py",),
+        outputs=OUTPUTS,
         base=BASE,
         not_shown=HIDDEN,
     )
@@ -84,17 +85,18 @@ def hold(proposal: Proposal) -> None:
     assert not set(paths) & set(proposal.deletes)
     for path in paths:
         assert not any(other.casefold().startswith(f"{path.casefold()}/") for other in {*paths, *there}), "a directory"
-    assert paths or proposal.deletes, "it changes something"
+    if not paths and not proposal.deletes:
+        assert set(OUTPUTS) <= set(BASE), "what stays is there"
     sizes = [len(write.content.encode()) for write in proposal.writes]
     assert all(size <= 200_000 for size in sizes)
     assert sum(sizes) <= 500_000
     for write in proposal.writes:
         assert "\0" not in write.content
-        if write.base_sha256 == "":
+        if not write.base_sha256:  # a null beside a file that was shown is no digest
             continue
         text = BASE.get(write.path)
         expected = None if text is None else hashlib.sha256(text.encode()).hexdigest()
-        assert (write.base_sha256.lower() if write.base_sha256 else None) == expected
+        assert write.base_sha256.lower() == expected
         if write.path.endswith(".py"):
             compile(write.content, write.path, "exec", dont_inherit=True)
 
