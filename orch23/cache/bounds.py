@@ -35,6 +35,22 @@ class WrongBytesError(Exception):
     """The bytes of a blob do not have its digest."""
 
 
+def whole_entry(chunks: Iterable[bytes]) -> bytes:
+    """Return an entry.
+
+    Raises:
+        BlobFault: it is too large.
+
+    """
+    data = bytearray()
+    for chunk in chunks:
+        data += chunk
+        if len(data) > MAX_ENTRY_BYTES:
+            message = f"its entry has more than {MAX_ENTRY_BYTES >> 20} MiB"
+            raise BlobFault(message)
+    return bytes(data)
+
+
 def is_valid(digest: Digest) -> bool:
     """Return whether a digest is a SHA-256 in hex with a size. One of a forged entry may be a path."""
     return _SHA256.fullmatch(digest.sha256) is not None and digest.size_bytes >= 0

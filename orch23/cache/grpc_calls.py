@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from orch23.cache.bounds import MAX_ENTRY_BYTES
 from orch23.cache.client_certificate import tls_fault
 from orch23.model.errors import CacheFault
+from orch23.model.text import one_line
 from orch23.reapi.wire import DecodeError, Message, decode, encode
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ CALL_S = 10.0
 _SLOWEST_BYTES_PER_S = 128 << 10
 # An entry, or a part of a blob; a longer message is refused before it is in memory.
 _MAX_REPLY_BYTES = MAX_ENTRY_BYTES + (1 << 20)
-_DETAIL_CHARACTERS = 200
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_REPLY_BYTES),
     ("grpc.max_send_message_length", -1),
@@ -58,6 +58,13 @@ class StatusFault(CacheFault):
         """Store the text with the status."""
         super().__init__(message, transient=name in _TRANSIENT)
         self.name, self.details = name, details
+
+    @property
+    def number(self) -> int:
+        """Return the code of the status of a call."""
+        import grpc  # noqa: PLC0415 - an extra
+
+        return int(grpc.StatusCode[self.name].value[0])
 
 
 def deadline_s(size_bytes: int) -> float:
@@ -237,12 +244,18 @@ def _guarded(method: str, call: Callable[[], Any]) -> Any:
 
 def status_fault(method: str, name: str, detail: str, details: bytes = b"") -> StatusFault:
     """Return the fault that is a status of gRPC, with the text of the server."""
-    line = tls_fault(detail) or detail.partition("\n")[0][:_DETAIL_CHARACTERS]
-    shown = "".join(one if one.isprintable() else "?" for one in line)
+    shown = one_line(tls_fault(detail) or detail)
     text = f"{_short(method)} failed: {name}" + (f", {shown}" if shown else "")
     if name in _LOGIN:
         text = f"the server refused the login ({name})"
     return StatusFault(text, name, details)
+
+
+def status_name(code: int) -> str:
+    """Return the name of the code of a status."""
+    import grpc  # noqa: PLC0415 - an extra
+
+    return next((one.name for one in grpc.StatusCode if one.value[0] == code), f"status {code}")
 
 
 def no_sense(method: str, why: str) -> NoReturn:

@@ -12,11 +12,10 @@ from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
 from orch23.reapi.messages import (
     QueryWriteStatusRequest,
-    QueryWriteStatusResponse,
     ReadRequest,
     ReadResponse,
     WriteRequest,
-    WriteResponse,
+    WriteStatus,
 )
 
 READ, _WRITE = "/google.bytestream.ByteStream/Read", "/google.bytestream.ByteStream/Write"
@@ -24,7 +23,7 @@ _QUERY_WRITE = "/google.bytestream.ByteStream/QueryWriteStatus"
 _RESUMED = 3
 
 
-_NOTHING = QueryWriteStatusResponse()
+_NOTHING = WriteStatus()
 
 
 def read(server: Instance, digest: Digest, offset: int, *, is_compressed: bool) -> Iterator[bytes]:
@@ -63,7 +62,7 @@ def write(server: Instance, digest: Digest, chunks: ChunkSource, *, is_compresse
         requests = _requests(name, offset, pieces, stored.add)
         limit_s = deadline_s(digest.size_bytes)
         try:
-            reply = server.calls.write(_WRITE, requests, WriteResponse, server.headers(), limit_s)
+            reply = server.calls.write(_WRITE, requests, WriteStatus, server.headers(), limit_s)
         except (AbsentError, TooLargeError):
             no_sense(_WRITE, "the server does not take the blob")
         except CacheFault as fault:
@@ -85,11 +84,11 @@ def _name(digest: Digest, *, is_compressed: bool) -> str:
     return f"{folder}/{digest.sha256}/{digest.size_bytes}"
 
 
-def _committed(server: Instance, name: str) -> QueryWriteStatusResponse:
+def _committed(server: Instance, name: str) -> WriteStatus:
     """Return how much of an upload the server has; nothing if it does not know."""
     request = QueryWriteStatusRequest(resource_name=name)
     try:
-        return server.unary(_QUERY_WRITE, request, QueryWriteStatusResponse)
+        return server.unary(_QUERY_WRITE, request, WriteStatus)
     except CacheFault:
         return _NOTHING
 

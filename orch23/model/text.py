@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 # A text: compiling it takes 2 ms, and few texts need it. `re` keeps what it has compiled.
 HIDDEN_CHARACTERS = (
@@ -56,6 +56,14 @@ class LineListener(Protocol):
         """Receive a line without its line break; with `cut` it is the beginning of a longer line."""
 
 
+@runtime_checkable
+class StepListener(LineListener, Protocol):
+    """Receives also what is known of a process that prints nothing, such as that its machine cannot be reached."""
+
+    def know(self, text: str) -> None:
+        """Receive it each time that it changes; an empty text if nothing is special."""
+
+
 class LineSplitter:
     """Reports each line of a text as soon as it is complete; of a long line only the beginning."""
 
@@ -95,6 +103,17 @@ class LineSplitter:
             self._hear(line[:_MAX_REPORTED], cut=True)
         else:
             self._hear(line)
+
+
+MAX_REASON: Final = 2_000
+"""The maximum length of a reason that another program gives."""
+
+
+def one_line(text: str) -> str:
+    """Return what another program says, in one line without control characters; the beginning of a long text."""
+    # Blanks and line breaks become one blank.
+    shown = "".join(one if one.isprintable() else "?" for one in " ".join(text[: 2 * MAX_REASON].split()))
+    return shown if len(shown) <= MAX_REASON else f"{shown[:MAX_REASON]}{_DOTS}"
 
 
 def displayable_part(line: str, redact: Callable[[str], str], *, cut: bool) -> tuple[str, bool]:

@@ -93,7 +93,7 @@ def cache_at_no_address(_project: Project) -> set[str]:
     return raised(lambda: cache_settings({}, {"ORCH23_CACHE_URL": "cache"}))
 
 
-@TRIGGERS.of("E731")
+@TRIGGERS.of("W731")
 def result_without_a_signature(_project: Project) -> set[str]:
     """Verify a result that no one signed."""
     found = signature_fault(None, SignedEntry("action", "", digest_bytes(b"")), ())

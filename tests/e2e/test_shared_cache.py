@@ -360,7 +360,7 @@ def test_only_results_that_a_listed_key_signed_are_used(tmp_path: Path, cache: s
     done = three.build("--cache", cache)
     green(done)
     assert three.ran() == ["write", "polish", "copy", "count"]
-    assert "[E731]" in done.err
+    assert "[W731]" in done.err
 
 
 def test_a_build_whose_cache_is_on_a_full_disk_passes_with_one_warning(
@@ -399,7 +399,7 @@ def test_an_entry_that_does_not_count_is_replaced_by_a_signer_that_did_not_look_
     done = three.build("--cache", cache)
     green(done)
     assert (three.ran(), calls(three)) == ([], [])
-    assert "E731" not in done.err
+    assert "W731" not in done.err
 
 
 def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,7 +459,7 @@ def test_a_private_key_that_cannot_be_used_is_a_warning(
     done = project.build("--cache", cache, env=env)
     green(done)
     (warning,) = (one for one in done.err.splitlines() if one.startswith("warning"))
-    assert warning.startswith("warning: [E732] results are not stored in the shared cache: the private key ")
+    assert warning.startswith("warning: [W732] results are not stored in the shared cache: the private key ")
     assert "4 not found\n" in done.err
     assert not Path(cache).exists()
     shown = project.run("doctor", env={**env, "ORCH23_BUILD_CACHE": cache})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Protocol, TextIO, TypeAlias
 
-from orch23.model.text import MAX_LINE_LENGTH, LineListener, LineSplitter
+from orch23.model.text import MAX_LINE_LENGTH, LineListener, LineSplitter, StepListener
 
 Line: TypeAlias = tuple[str, bool]
 """A line, and whether it is the beginning of a longer one."""
@@ -125,6 +125,7 @@ class HeardLines:
         self._waiting: deque[Line] = deque()
         self._heard: Counter[str] = Counter()
         self._characters = self._starts = 0
+        self._known = ""
 
     def new_start(self) -> LineListener | None:
         """Return the listener for a start of the action, which never waits; None if no one listens.
@@ -148,6 +149,12 @@ class HeardLines:
                     self._waiting.append((line, cut))
 
         return add
+
+    def know(self, text: str) -> None:
+        """Pass on what the engine knows of the action, if that has changed."""
+        if text != self._known and isinstance(self._hear, StepListener):
+            self._known = text
+            self._hear.know(text)
 
     def pass_on(self) -> None:
         """Let the listener hear the lines that have arrived."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from orch23.cache.batches import batches_of, put_together, read_each
+from orch23.cache.batches import batches_of, put_from, put_together, read_each
 from orch23.cache.bounds import WrongBytesError, guarded, is_valid, reading, verified
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, MissingBytesError
@@ -106,24 +106,10 @@ class Transfers:
 
     def _send(self, digest: Digest) -> None:
         """Upload a blob. An error of the content store is raised as it is, since the cache works."""
-        errors: list[Exception] = []
-
-        def chunks() -> Iterator[bytes]:
-            try:
-                yield from verified(self._contents.get_chunks(digest), digest)
-            except WrongBytesError as error:
-                errors.append(MissingBytesError(str(error)))
-                raise
-            except Exception as error:
-                errors.append(error)
-                raise
-
         try:
-            self._tried(partial(guarded, partial(self._cache.put_blob, digest, chunks)))
-        except CacheFault:
-            if errors:
-                raise errors[-1] from None
-            raise
+            self._tried(partial(put_from, self._cache, digest, partial(self._contents.get_chunks, digest)))
+        except WrongBytesError as error:
+            raise MissingBytesError(str(error)) from None
 
     def _tried(self, call: Callable[[], _Result]) -> _Result:
         for pause_s in _PAUSES_S:
