@@ -147,18 +147,11 @@ class Availability:
                 if not delays_s or self._clock() + delays_s[0] >= until_s:
                     if isinstance(fault, FileFault):
                         self.refusal = self.refusal or fault.message
-                    elif not isinstance(fault, BlobFault) or self._is_refused_too_often():
-                        self.switch_off(_after(fault.message, number + 1))
+                    with self._lock:
+                        self._refused += isinstance(fault, BlobFault) and not isinstance(fault, FileFault)
+                    if not isinstance(fault, BlobFault) or self._refused >= self._limits.damaged:
+                        self.switch_off(f"{fault.message} (after {number + 1} tries)" if number else fault.message)
                     raise
                 self._pause(delays_s[0])
         message = "the cache is switched off"
         raise CacheFault(message)
-
-    def _is_refused_too_often(self) -> bool:
-        with self._lock:
-            self._refused += 1
-            return self._refused >= self._limits.damaged
-
-
-def _after(message: str, tries: int) -> str:
-    return message if tries == 1 else f"{message} (after {tries} tries)"

@@ -117,6 +117,11 @@ def started(chunks: Iterator[bytes]) -> Iterator[bytes]:
     return chunks
 
 
+def opened(chunks: Iterator[bytes]) -> Iterator[bytes] | None:
+    """Return a generator that yields two empty chunks before those of a blob; None if it yields only one."""
+    return None if next(started(chunks), None) is None else chunks
+
+
 def after(chunks: Iterable[bytes], offset: int) -> Iterator[bytes]:
     """Yield the bytes of some chunks from an offset on."""
     for chunk in chunks:

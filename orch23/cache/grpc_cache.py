@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from orch23.cache import grpc_batches, grpc_streams
-from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault, checked_sha256, started, whole_entry
+from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault, checked_sha256, opened, whole_entry
 from orch23.cache.compression import can_compress
 from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, Instance, TooLargeError, no_sense
 from orch23.cache.recent_misses import RecentMisses
@@ -159,8 +159,7 @@ class GrpcCache:
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
         checked_sha256(digest)
-        chunks = started(self._chunks(digest, offset))
-        return None if next(chunks, None) is None else chunks
+        return opened(self._chunks(digest, offset))
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port. A small blob is one message; a large one is resumed if the connection is lost."""

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 
 from orch23.cache.bounds import CHUNK_BYTES, after
@@ -21,9 +22,6 @@ from orch23.reapi.messages import (
 READ, _WRITE = "/google.bytestream.ByteStream/Read", "/google.bytestream.ByteStream/Write"
 _QUERY_WRITE = "/google.bytestream.ByteStream/QueryWriteStatus"
 _RESUMED = 3
-
-
-_NOTHING = WriteStatus()
 
 
 def read(server: Instance, digest: Digest, offset: int, *, is_compressed: bool) -> Iterator[bytes]:
@@ -66,7 +64,10 @@ def write(server: Instance, digest: Digest, chunks: ChunkSource, *, is_compresse
         except (AbsentError, TooLargeError):
             no_sense(_WRITE, "the server does not take the blob")
         except CacheFault as fault:
-            found = _committed(server, name) if fault.transient and number < _RESUMED else _NOTHING
+            found = WriteStatus()
+            if fault.transient and number < _RESUMED:
+                with suppress(CacheFault):
+                    found = server.unary(_QUERY_WRITE, QueryWriteStatusRequest(resource_name=name), WriteStatus)
             if found.complete or (not is_compressed and found.committed_size == digest.size_bytes):
                 return
             if found.committed_size <= offset or (not is_compressed and found.committed_size > digest.size_bytes):
@@ -82,15 +83,6 @@ def _name(digest: Digest, *, is_compressed: bool) -> str:
     """Return the end of the name of a blob that is read or written in parts."""
     folder = "compressed-blobs/zstd" if is_compressed else "blobs"
     return f"{folder}/{digest.sha256}/{digest.size_bytes}"
-
-
-def _committed(server: Instance, name: str) -> WriteStatus:
-    """Return how much of an upload the server has; nothing if it does not know."""
-    request = QueryWriteStatusRequest(resource_name=name)
-    try:
-        return server.unary(_QUERY_WRITE, request, WriteStatus)
-    except CacheFault:
-        return _NOTHING
 
 
 def _requests(

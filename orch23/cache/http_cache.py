@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orch23.cache.bounds import BlobFault, after, checked_sha256, larger, started, whole_entry
+from orch23.cache.bounds import BlobFault, after, checked_sha256, larger, opened, whole_entry
 from orch23.cache.compression import can_compress, decompressed
 from orch23.cache.daemon_threads import filtered
 from orch23.cache.recent_misses import RecentMisses
@@ -84,8 +84,7 @@ class HttpCache:
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
         # A blob of another size is read, up to that of its digest: its bytes are wrong, which is worth a warning.
-        chunks = started(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset))
-        return None if next(chunks, None) is None else chunks
+        return opened(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset))
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""
@@ -110,7 +109,8 @@ class HttpCache:
             headers["Accept-Encoding"] = "zstd, identity"
         with self._reply("GET", path, headers) as reply:
             is_compressed = "Accept-Encoding" in headers and _header(reply, b"content-encoding") == b"zstd"
-            is_part = bool(offset) and _is_part(reply, offset)
+            parts = _header(reply, b"content-range") or b""
+            is_part = bool(offset) and reply.status == _PARTIAL and parts.startswith(b"bytes %d-" % offset)
             if not (is_part or _is_there(reply, is_compressed=is_compressed)):
                 return
             yield b""
@@ -122,7 +122,8 @@ class HttpCache:
 
     def _has(self, path: str, size_bytes: int | None) -> bool:
         with self._reply("HEAD", path) as reply:
-            return _is_there(reply) and (size_bytes is None or _length(reply) in {None, size_bytes})
+            sizes = {None, b"%d" % (size_bytes or 0)}
+            return _is_there(reply) and (size_bytes is None or _header(reply, b"content-length") in sizes)
 
     def _put(self, path: str, size_bytes: int, chunks: Iterable[bytes], condition: Mapping[str, str]) -> None:
         headers = {"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream", **condition}
@@ -189,11 +190,6 @@ def _is_there(reply: "httpcore2.Response", *, is_compressed: bool = False) -> bo
     return True
 
 
-def _is_part(reply: "httpcore2.Response", offset: int) -> bool:
-    """Return whether a reply has the bytes from an offset on."""
-    return reply.status == _PARTIAL and (_header(reply, b"content-range") or b"").startswith(b"bytes %d-" % offset)
-
-
 def _drain(reply: "httpcore2.Response") -> None:
     left = _SMALL_BYTES
     for chunk in reply.iter_stream():
@@ -210,11 +206,6 @@ def _status_fault(reply: "httpcore2.Response") -> CacheFault:
     elif status in _LOGIN:
         text = f"the server refused the login (status {status})"
     return CacheFault(text, transient=status in _BUSY or status not in {*_OK, *_REDIRECTS, *_REFUSED})
-
-
-def _length(reply: "httpcore2.Response") -> int | None:
-    value = _header(reply, b"content-length")
-    return int(value) if value is not None and value.isdigit() else None
 
 
 def _header(reply: "httpcore2.Response", name: bytes) -> bytes | None:

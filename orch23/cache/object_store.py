@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from orch23.cache.bounds import CHUNK_BYTES, after, checked_sha256, larger, started, whole_entry
+from orch23.cache.bounds import CHUNK_BYTES, after, checked_sha256, larger, opened, whole_entry
 from orch23.cache.daemon_threads import filtered
 from orch23.cache.recent_misses import RecentMisses
-from orch23.cache.url_error import url_error
+from orch23.cache.registry import url_error
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
@@ -74,7 +74,7 @@ class ObjectStoreCache:
 
     def entry(self, digest: Digest) -> bytes | None:
         """See the port."""
-        chunks = self._opened(f"ac/{checked_sha256(digest)}")
+        chunks = opened(self._chunks(f"ac/{checked_sha256(digest)}"))
         if chunks is not None:
             return whole_entry(chunks)
         self._misses.note(digest)
@@ -102,7 +102,7 @@ class ObjectStoreCache:
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
-        return self._opened(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset)
+        return opened(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset))
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""
@@ -120,11 +120,7 @@ class ObjectStoreCache:
     def close(self) -> None:
         """Do nothing: the library closes its connections itself."""
 
-    def _opened(self, path: str, size_bytes: int = 0, offset: int = 0) -> Iterator[bytes] | None:
-        chunks = started(self._chunks(path, size_bytes, offset))
-        return None if next(chunks, None) is None else chunks
-
-    def _chunks(self, path: str, size_bytes: int, offset: int) -> Iterator[bytes]:
+    def _chunks(self, path: str, size_bytes: int = 0, offset: int = 0) -> Iterator[bytes]:
         """Yield two empty chunks before those of an object; only one if there is none."""
         from obstore.exceptions import GenericError  # noqa: PLC0415 - an extra
 

@@ -169,8 +169,14 @@ class Uploads:
         for digest in sent:
             self._end_blob(digest, is_sent=True)
         for digest, source in sources.items():
-            if digest not in sent:
-                self._end_blob(digest, is_sent=self._is_sent(digest, source))
+            if digest in sent:
+                continue
+            is_sent = False
+            # Its bytes may be gone from this machine.
+            with contextlib.suppress(Exception):
+                self._availability.tried(partial(put_from, self._cache, digest, partial(self._counted, source)))
+                is_sent = True
+            self._end_blob(digest, is_sent=is_sent)
 
     def _put_together(self, sources: Mapping[Digest, ChunkSource]) -> Collection[Digest]:
         """Upload blobs in one request; return those that were stored."""
@@ -184,14 +190,6 @@ class Uploads:
         except CacheFault:
             return ()
         return blobs.keys() - set(left)
-
-    def _is_sent(self, digest: Digest, source: ChunkSource) -> bool:
-        """Upload a blob; return False also if its bytes are gone from this machine: the cache works."""
-        try:
-            self._availability.tried(lambda: put_from(self._cache, digest, partial(self._counted, source)))
-        except Exception:  # noqa: BLE001 - whatever the source raises
-            return False
-        return True
 
     def _end_blob(self, digest: Digest, *, is_sent: bool) -> None:
         """Note what became of a blob. The entries that have waited for it last are sent next."""

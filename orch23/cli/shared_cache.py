@@ -264,7 +264,7 @@ def finish_uploads(shared: SharedResults, observer: Observer) -> None:
     unsent = shared.flush(_FLUSH_S)
     names = join_first(unsent, _MOST_NAMES)
     # A cache that was switched off has been reported, with the reason.
-    if unsent and not shared.is_off:
+    if unsent and shared.refusal is not None:
         why = f" ({shared.refusal})" if shared.refusal else ""
         _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}{why}")
     used = shared.report(unsent)

@@ -31,8 +31,8 @@ from orch23.engine.shared_entries import (
     record_form,
 )
 from orch23.engine.shared_lookups import Lookup, Lookups, PendingLookupError
-from orch23.engine.shared_signatures import NO_SIGNATURES, Signatures
-from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
+from orch23.engine.shared_signatures import NO_SIGNATURES, Signatures, small_blobs
+from orch23.model.digest import Digest, FileEntry, digest_json
 from orch23.model.environment import TIERS, EnvironmentIdentity, Tier, tier_of
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import ORCH23_ROLE, Event, Observer, SharedCacheUsed, Warned
@@ -43,7 +43,7 @@ from orch23.model.record import Record, same_result
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
-from orch23.reapi.entries import encode_result, entry_blobs, entry_digest
+from orch23.reapi.entries import encode_result, entry_digest
 from orch23.resolve.resolution import ResolvedStage
 from orch23.signing.codes import W_NOT_STORED
 from orch23.store.turns import PAUSE
@@ -270,11 +270,9 @@ class SharedResults:
             why = f"[W699] not stored in the shared cache, since it has a secret: {join_first(named, _MOST_NAMES)}"
             self._warn(why, record.stage, "W699")
             return
-        own = [one for one in files.values() if isinstance(one, bytes)]
-        small = {**entry_blobs(KIND, VERSION, action), **{digest_bytes(one): one for one in own}}
         blobs: dict[Digest, ChunkSource] = {
             **{one.digest: partial(self._contents.get_chunks, one.digest) for one in record.outputs.values()},
-            **{one: partial(_once, data) for one, data in small.items()},
+            **small_blobs(KIND, VERSION, action, files),
         }
         self._shares[digest] = record.stage
         if self._found(record.key) is not None:
@@ -338,14 +336,9 @@ class SharedResults:
         return f", {len(self._lesser)} of a lower tier: {names}"
 
     @property
-    def is_off(self) -> bool:
-        """Whether reading or writing was switched off because of a fault, which was reported."""
-        return bool(self._client.fault)
-
-    @property
-    def refusal(self) -> str:
-        """Why a result was not stored, though the cache works; an empty text if that is not known."""
-        return self._client.refusal
+    def refusal(self) -> str | None:
+        """Why a result was not stored, though the cache works, as far as it is known; None if it was switched off."""
+        return None if self._client.fault else self._client.refusal
 
     def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
         """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
@@ -376,7 +369,3 @@ class SharedResults:
         self._client.close()
         self._lookups.close()
         self._checks.stop()
-
-
-def _once(data: bytes) -> tuple[bytes]:
-    return (data,)

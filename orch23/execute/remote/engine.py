@@ -106,12 +106,7 @@ class Engine(Protocol):
         """
 
     def known(self, submission: Submission) -> str:
-        """Return what is known of an action that says nothing, as a text for the user; empty if all is well.
-
-        Raises:
-            EngineFault: the engine cannot be reached.
-
-        """
+        """Return what is known of an action that says nothing, as a text for the user; empty if all is well."""
 
     def close(self) -> None:
         """Release all resources; the workers cancel what they run for this engine."""

@@ -53,7 +53,11 @@ class Transfers:
 
         """
         for group in batches_of(self._cache, sorted(digests)):
-            for digest in self._sent_together(group):
+            left: Iterable[Digest] = group
+            if len(group) > 1:
+                blobs = {digest: self._contents.get(digest) for digest in group}
+                left = self._tried(partial(put_together, self._cache, blobs))
+            for digest in left:
                 self._send(digest)
 
     def fetch(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
@@ -91,18 +95,6 @@ class Transfers:
                 guarded(partial(self._cache.discard, digest))
                 return False
         return True
-
-    def _sent_together(self, group: Sequence[Digest]) -> Iterable[Digest]:
-        """Upload blobs in one request, if it can have several; return those that have to be sent alone.
-
-        Raises:
-            CacheFault, MissingBytesError: as for `upload`.
-
-        """
-        if len(group) <= 1:
-            return group
-        blobs = {digest: self._contents.get(digest) for digest in group}
-        return self._tried(partial(put_together, self._cache, blobs))
 
     def _send(self, digest: Digest) -> None:
         """Upload a blob. An error of the content store is raised as it is, since the cache works."""
