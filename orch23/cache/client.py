@@ -75,6 +75,7 @@ class CacheClient:
         self.fault = ""
         self._rejected: set[Digest] = set()
         self._wrong: dict[Digest, str] = {}
+        self._has_warned = False
         self._resent: set[Digest] = set()
 
     @property
@@ -102,6 +103,12 @@ class CacheClient:
         """Return what is wrong with an entry or a blob that the cache has; an empty text if nothing is, or no blob."""
         return self._wrong.get(digest, "")
 
+    def warn_of(self, digest: Digest) -> None:
+        """Warn that a recorded response is damaged, if it is; only once."""
+        if not self._has_warned and (why := self.fault_of(digest)):
+            self._has_warned = True
+            self._warn(f"[W698] a recorded response in {self._name} is ignored: {why}")
+
     def reject(self, action: Digest, *, is_damaged: bool = False) -> None:
         """Let the next upload of this action replace its entry, which cannot be used.
 
@@ -119,12 +126,8 @@ class CacheClient:
         if digest == EMPTY:
             return b""
         found: list[bytes] = []
-
-        def join(chunks: Iterator[bytes]) -> None:
-            # It may be the second try.
-            found[:] = chunks
-
-        return b"".join(found) if self._read([digest], join) else None
+        # The second try begins anew.
+        return b"".join(found) if self._read([digest], partial(found.__setitem__, slice(None))) else None
 
     def fetch(self, digests: Collection[Digest], contents: ContentStore, limit_bytes: int) -> bool:
         """Copy blobs to a content store; return whether it now has all of them, verified.

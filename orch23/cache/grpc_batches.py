@@ -23,8 +23,8 @@ from orch23.reapi.messages import (
 _STORAGE = "/build.bazel.remote.execution.v2.ContentAddressableStorage"
 _BATCH_READ, _BATCH_UPDATE = f"{_STORAGE}/BatchReadBlobs", f"{_STORAGE}/BatchUpdateBlobs"
 
-_MESSAGE_BYTES = 4 << 20
-"""The maximum of a message that gRPC servers accept if they are not configured."""
+_MESSAGE_BYTES = 1 << 20
+"""A quarter of what gRPC servers accept if they are not configured: nothing is known of a message until all is here."""
 _ENVELOPE_BYTES = 4096
 """The maximum of the other fields of a message with one blob."""
 _EACH_BYTES = 256

@@ -24,8 +24,7 @@ _CONNECTIONS, _KEPT_CONNECTIONS = 128, 24
 """At most, which the number of threads limits; a call that waited for a connection would look slow."""
 _CHECKS = 8
 """Questions at once for blobs: the protocol has one for each blob."""
-_CONNECT_S, _TRANSFER_S = 5.0, 8.0
-_TIMEOUTS = {"connect": _CONNECT_S, "read": _TRANSFER_S, "write": _TRANSFER_S, "pool": _TRANSFER_S}
+_TIMEOUTS = {"connect": 5.0, "read": 8.0, "write": 8.0, "pool": 8.0}
 _OK, _REDIRECTS, _REFUSED, _LOGIN = range(200, 300), range(300, 400), range(400, 500), frozenset({401, 403, 407})
 _SMALL_BYTES = 1 << 16
 _ABSENT = frozenset({404, 410})

@@ -81,11 +81,13 @@ class SharedResponses:
         action = entry_digest(KIND, VERSION, fingerprint)
         data = self._client.entry(action)
         if data is None:
+            self._client.warn_of(action)
             return None
         try:
             files = decode_result(data)
             file = files[_EXCHANGE]
             text = file.contents or self._client.get(file.entry.digest, _MAX_BYTES) or b""
+            self._client.warn_of(file.entry.digest)
             exchange = parse_exchange(text)
         except (ValueError, KeyError):
             self._client.reject(action)
