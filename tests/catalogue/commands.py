@@ -119,6 +119,14 @@ def spans_by_grpc(project: Project) -> set[str]:
     return shown(project.write(ONE).run("build", "--otel", env={"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}))
 
 
+@TRIGGERS.of("W669")
+def plan_without_a_key(project: Project) -> set[str]:
+    """Plan a call for which there is no key."""
+    step = {"provider": "openai", "model": "m", "prompt": "p.j2", "returns": "text"}
+    stages = {"a": {"outputs": ["a.txt"], "llm": step}}
+    return shown(project.write({**scripted(stages, {}, defaults={}), "p.j2": "write"}).run("plan"))
+
+
 @TRIGGERS.of("W689")
 def collector_that_does_not_run(project: Project) -> set[str]:
     """Send spans to a port that is closed."""
