@@ -22,7 +22,7 @@ class CacheLimits(Struct, frozen=True, kw_only=True):
     """
 
     delays_s: tuple[float, ...] = (0.2, 1.0)
-    patience_s: float = 9.0
+    patience_s: float = 8.0
     check_each_s: float = 0.5
     usual_s: float = 0.5
     slowest_bytes_per_s: int = 128 << 10
