@@ -297,7 +297,7 @@ def test_what_is_known_of_a_step_is_reported_when_it_changes(tmp_path: Path) -> 
         lines.know(text)
     assert listener.known == ["no word from its worker for 11s", ""]
     HeardLines(lambda _line, *, cut=False: None).know("no listener for it")
-    with fake_rig(tmp_path) as rig:
+    with fake_rig(tmp_path, worker={"allowed": True}) as rig:
         rig.engine.known = lambda _submission: "waiting for a worker"
-        rig.executor.run(Action(argv=("sleep", "0.2"), inputs={}, sandbox=False), listener)
+        rig.executor.run(Action(argv=("sleep", "1"), inputs={}, sandbox=False), listener)
     assert listener.known[2:] == ["waiting for a worker"]
