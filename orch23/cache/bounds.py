@@ -95,17 +95,12 @@ def guarded(call: Callable[[], _Result]) -> _Result:
 def reading(chunks: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
     """Yield an iterator with the chunks of a backend; `guarded` has its exceptions. Close that of the backend."""
     try:
-        yield _guarded_chunks(chunks)
+        yield iter(lambda: guarded(lambda: next(chunks, None)), None)
     finally:
         close = getattr(chunks, "close", None)
         if close is not None:
             with contextlib.suppress(CacheFault):
                 guarded(close)
-
-
-def _guarded_chunks(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    while (chunk := guarded(lambda: next(chunks, None))) is not None:
-        yield chunk
 
 
 def started(chunks: Iterator[bytes]) -> Iterator[bytes]:

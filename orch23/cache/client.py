@@ -126,7 +126,7 @@ class CacheClient:
         if digest == EMPTY:
             return b""
         found: list[bytes] = []
-        # The second try begins anew.
+        # A second try begins again.
         return b"".join(found) if self._read([digest], partial(found.__setitem__, slice(None))) else None
 
     def fetch(self, digests: Collection[Digest], contents: ContentStore, limit_bytes: int) -> bool:

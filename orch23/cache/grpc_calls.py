@@ -121,7 +121,8 @@ class GrpcCalls:
         """Return the replies to a request, and what ends the call, also from another thread; both raise as `unary`."""
         start = self._channel().unary_stream(method)
         call = _guarded(method, lambda: start(encode(request), timeout=limit_s, metadata=_metadata(headers)))
-        return map(partial(_decoded, method, reply), _replies(method, call)), call.cancel
+        replies = iter(lambda: _guarded(method, lambda: next(call, None)), None)
+        return map(partial(_decoded, method, reply), replies), call.cancel
 
     def write(
         self, method: str, requests: Iterable[Message], reply: type[M], headers: Mapping[str, str], limit_s: float
@@ -208,10 +209,6 @@ class Instance:
             return self.calls.unary(method, request, reply, self.headers(), deadline_s(size_bytes))
         except AbsentError:
             raise status_fault(method, "NOT_FOUND", f"instance {self.name!r}") from None
-
-
-def _replies(method: str, call: Iterator[bytes]) -> Iterator[bytes]:
-    return iter(lambda: _guarded(method, lambda: next(call, None)), None)
 
 
 def _metadata(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -156,6 +156,10 @@ class ArtifactStore(Protocol):
 class OutputWatcher(Protocol):
     """Shows what stages do while they run. It redacts by itself, and is called from several threads."""
 
+    @property
+    def paints(self) -> bool:
+        """Whether it shows what steps print and models write."""
+
     def step(self, stage: str, step: str) -> None:
         """Note that a stage runs a step."""
 

@@ -74,6 +74,8 @@ class LiveScreen(Struct, kw_only=True):
 
     def print(self, stage: str, lines: Iterable[str], line: str) -> None:
         """Note the complete lines that a step printed or a model wrote, and the beginning of the next one."""
+        if not self.paints:
+            return
         with self._lock:
             if self._running is not None:
                 self._running.print(stage, lines, line)
