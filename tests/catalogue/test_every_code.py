@@ -68,7 +68,8 @@ def test_an_error_has_a_code_with_e_and_a_warning_or_a_note_one_with_w() -> None
     for place, call in problems():
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         code = value_of(place, call.args[0] if call.args else keywords.get("code"))
-        node = keywords.get("severity") or (call.args[_POSITION_OF_SEVERITY : _POSITION_OF_SEVERITY + 1] or [None])[0]
+        positional = dict(enumerate(call.args))
+        node = keywords.get("severity") or positional.get(_POSITION_OF_SEVERITY)
         severity = Severity.ERROR if node is None else value_of(place, node)
         if isinstance(code, str) and isinstance(severity, Severity):
             found[severity] += 1

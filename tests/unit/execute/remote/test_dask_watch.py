@@ -55,7 +55,7 @@ def test_how_long_nothing_was_heard_of_a_worker_is_known() -> None:
     looks(watch, clock, 5, w1=8.0)
     assert watch.silent_s("w1") == 0
     engine = DaskEngine("tcp://nowhere", watch=watch)
-    found = FoundSubmission(Place("w1", "key"), threading.Event().wait, lambda: pytest.fail("submitted"))  # type: ignore[arg-type, return-value]
+    found = FoundSubmission(Place("w1", "key"), threading.Event().wait, lambda: pytest.fail("submitted"))  # type: ignore[arg-type]
     assert engine.known(found) == ""
     looks(watch, clock, 45, w1=8.0)
     assert engine.known(found) == "no word from its worker for 45.0s"
