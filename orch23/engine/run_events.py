@@ -256,6 +256,10 @@ class _Watched(Struct, frozen=True):
         if self.reported is not None:
             self.reported(line, cut=cut)
 
+    def __bool__(self) -> bool:
+        """Return whether lines have an effect: a process on this machine need not split its output otherwise."""
+        return self.watcher.paints or self.reported is not None
+
     def know(self, text: str) -> None:
         """See `StepListener`."""
         self.watcher.step(self.stage, f"{self.step} ({text})" if text else self.step)
