@@ -261,7 +261,7 @@ class _Watched(Struct, frozen=True):
         return self.watcher.paints or self.reported is not None
 
     def know(self, text: str) -> None:
-        """See `StepListener`."""
+        """Show what is known of a step elsewhere that prints nothing."""
         self.watcher.step(self.stage, f"{self.step} ({text})" if text else self.step)
 
 

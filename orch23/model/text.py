@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 # A text: compiling it takes 2 ms, and few texts need it. `re` keeps what it has compiled.
 HIDDEN_CHARACTERS = (
@@ -54,14 +54,6 @@ class LineListener(Protocol):
 
     def __call__(self, line: str, *, cut: bool = False) -> None:
         """Receive a line without its line break; with `cut` it is the beginning of a longer line."""
-
-
-@runtime_checkable
-class StepListener(LineListener, Protocol):
-    """Receives also what is known of a process that prints nothing, such as that its machine cannot be reached."""
-
-    def know(self, text: str) -> None:
-        """Receive it each time that it changes; an empty text if nothing is special."""
 
 
 class LineSplitter:

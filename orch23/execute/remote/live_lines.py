@@ -8,9 +8,9 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import Protocol, TextIO, TypeAlias
+from typing import Protocol, TextIO, TypeAlias, runtime_checkable
 
-from orch23.model.text import MAX_LINE_LENGTH, LineListener, LineSplitter, StepListener
+from orch23.model.text import MAX_LINE_LENGTH, LineListener, LineSplitter
 
 Line: TypeAlias = tuple[str, bool]
 """A line, and whether it is the beginning of a longer one."""
@@ -25,6 +25,14 @@ _LONGEST_LINE = 2 * MAX_LINE_LENGTH
 _KEY_CHARACTERS = 1000
 _LINE_COST = 50
 """What a short line costs in memory beside its characters: they are kept, to be counted."""
+
+
+@runtime_checkable
+class StepListener(LineListener, Protocol):
+    """Receives also what is known of a process that prints nothing, such as that its machine cannot be reached."""
+
+    def know(self, text: str) -> None:
+        """Receive it each time that it changes; an empty text if nothing is special."""
 
 
 class LineSender(Protocol):
