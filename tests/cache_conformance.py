@@ -140,7 +140,8 @@ class CacheConformance:
         other = Digest(put(cache, b"some bytes").sha256, 3)
         with contextlib.suppress(CacheFault):  # a server that verifies digests may refuse the question
             assert list(cache.missing([other])) == [other]
-            assert cache.blob(other) is None
+            # What there is must not count: its bytes are wrong.
+            assert read(cache, other) != b"some bytes"[:3]
 
     def test_nothing_is_stored_if_the_bytes_cannot_be_read(self, cache: SharedCache) -> None:
         data = random.Random(2).randbytes(2 * MIB)
@@ -215,6 +216,7 @@ class CacheConformance:
             if damage != data:
                 served.damage(digest, damage)
                 assert not client.fetch([digest], there, LIMIT)
+                assert client.fault_of(digest) == "wrong bytes"
                 assert client.get(digest, LIMIT) is None
                 assert not there.has(digest)
             client.upload(digest_bytes(b"%d" % number), self.entry_of([digest]), {digest: lambda: [data]})

@@ -62,7 +62,8 @@ class ReapiServer:
 
     def unary(self, method: str, request: bytes) -> bytes:
         """Return the reply to a request."""
-        asked = oracle_of(f"{method}Request").FromString(request)
+        kind = "OperationRequest" if method == "CancelOperation" else f"{method}Request"
+        asked = oracle_of(kind).FromString(request)
         if method not in {"QueryWriteStatus", "CancelOperation"} and asked.instance_name != self.instance:
             raise Refusal(grpc.StatusCode.NOT_FOUND)
         answers: dict[str, Callable[[Any], Any]] = {
@@ -101,7 +102,7 @@ class ReapiServer:
             is_compressed = self._is_compressed(kind)
             if sha256 in self.blobs and hashlib.sha256(self.blobs[sha256]).hexdigest() == sha256:
                 committed = -1 if is_compressed else int(size)
-                return bytes(oracle_of("WriteResponse")(committed_size=committed).SerializeToString())
+                return bytes(oracle_of("WriteStatus")(committed_size=committed).SerializeToString())
             had = self.partial.setdefault(name, bytearray())
             if instance != self.instance or request.resource_name not in {"", name} or len(had) != request.write_offset:
                 raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
@@ -116,7 +117,7 @@ class ReapiServer:
                 self.complete.add(name)
                 if breaks_after == len(had):
                     raise Refusal(grpc.StatusCode.UNAVAILABLE)
-                return bytes(oracle_of("WriteResponse")(committed_size=len(had)).SerializeToString())
+                return bytes(oracle_of("WriteStatus")(committed_size=len(had)).SerializeToString())
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
 
     def cancel_operation(self, _request: Any) -> Any:
@@ -194,7 +195,7 @@ class ReapiServer:
         if request.resource_name not in self.partial:
             raise Refusal(grpc.StatusCode.NOT_FOUND)
         size, is_complete = len(self.partial[request.resource_name]), request.resource_name in self.complete
-        return oracle_of("QueryWriteStatusResponse")(committed_size=size, complete=is_complete)
+        return oracle_of("WriteStatus")(committed_size=size, complete=is_complete)
 
 
 class Refusal(Exception):  # noqa: N818 - a status

@@ -105,7 +105,7 @@ class ExecutionServer(ReapiServer):
         return self._operations(run)
 
     def _wait(self, data: bytes) -> Iterator[bytes]:
-        name = oracle_of("WaitExecutionRequest").FromString(data).name
+        name = oracle_of("OperationRequest").FromString(data).name
         if name not in self.runs:
             raise Refusal(grpc.StatusCode.NOT_FOUND)
         return self._operations(self.runs[name])

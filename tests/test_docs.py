@@ -69,4 +69,4 @@ def test_records_of_decisions_are_numbered_without_gaps() -> None:
 
 
 def test_the_codes_of_the_checks_belong_to_the_family_of_verification_or_to_the_work_orders() -> None:
-    assert all(re.fullmatch(r"E3[134]\d|E00\d|[EW]10\d", code) for one in CHECKS.values() for code in one.codes)
+    assert all(re.fullmatch(r"[EW]3[134]\d|E00\d|[EW]10\d", code) for one in CHECKS.values() for code in one.codes)

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from orch23.cache.bounds import guarded
+from orch23.cache.bounds import guarded, verified
 from orch23.model.digest import Digest
-from orch23.model.ports import SharedCache
+from orch23.model.errors import CacheFault
+from orch23.model.ports import ChunkSource, SharedCache
 
 
 # Optional, and not a part of SharedCache: most protocols have one request for each blob.
@@ -58,6 +59,31 @@ def read_each(cache: SharedCache, group: Sequence[Digest]) -> Iterator[tuple[Dig
             yield digest, None if data is None else iter((data,))
         else:
             yield digest, guarded(lambda digest=digest: cache.blob(digest))  # type: ignore[misc]
+
+
+def put_from(cache: SharedCache, digest: Digest, source: ChunkSource) -> None:
+    """Store a blob whose bytes are on this machine.
+
+    Raises:
+        CacheFault: as the cache does.
+        Exception: as the source does, or WrongBytesError: the cache works.
+
+    """
+    failed_here: list[Exception] = []
+
+    def chunks() -> Iterator[bytes]:
+        try:
+            yield from verified(source(), digest)
+        except Exception as error:
+            failed_here.append(error)
+            raise
+
+    try:
+        guarded(lambda: cache.put_blob(digest, chunks))
+    except CacheFault:
+        if failed_here:
+            raise failed_here[-1] from None
+        raise
 
 
 def put_together(cache: SharedCache, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:

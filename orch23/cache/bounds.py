@@ -35,6 +35,22 @@ class WrongBytesError(Exception):
     """The bytes of a blob do not have its digest."""
 
 
+def whole_entry(chunks: Iterable[bytes]) -> bytes:
+    """Return an entry.
+
+    Raises:
+        BlobFault: it is too large.
+
+    """
+    data = bytearray()
+    for chunk in chunks:
+        data += chunk
+        if len(data) > MAX_ENTRY_BYTES:
+            message = f"its entry has more than {MAX_ENTRY_BYTES >> 20} MiB"
+            raise BlobFault(message)
+    return bytes(data)
+
+
 def is_valid(digest: Digest) -> bool:
     """Return whether a digest is a SHA-256 in hex with a size. One of a forged entry may be a path."""
     return _SHA256.fullmatch(digest.sha256) is not None and digest.size_bytes >= 0
@@ -79,17 +95,12 @@ def guarded(call: Callable[[], _Result]) -> _Result:
 def reading(chunks: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
     """Yield an iterator with the chunks of a backend; `guarded` has its exceptions. Close that of the backend."""
     try:
-        yield _guarded_chunks(chunks)
+        yield iter(lambda: guarded(lambda: next(chunks, None)), None)
     finally:
         close = getattr(chunks, "close", None)
         if close is not None:
             with contextlib.suppress(CacheFault):
                 guarded(close)
-
-
-def _guarded_chunks(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    while (chunk := guarded(lambda: next(chunks, None))) is not None:
-        yield chunk
 
 
 def started(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -99,6 +110,11 @@ def started(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """
     next(chunks)
     return chunks
+
+
+def opened(chunks: Iterator[bytes]) -> Iterator[bytes] | None:
+    """Return a generator that yields two empty chunks before those of a blob; None if it yields only one."""
+    return None if next(started(chunks), None) is None else chunks
 
 
 def after(chunks: Iterable[bytes], offset: int) -> Iterator[bytes]:

@@ -7,17 +7,25 @@ the run, after a bounded time in all.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace as replaced
-
-from orch23.cache.availability import Availability, CacheLimits
+from orch23.cache.availability import Availability, CacheLimits, Patience
 from orch23.cache.batches import batches_of, read_each
-from orch23.cache.bounds import EMPTY, MAX_ENTRY_BYTES, WrongBytesError, guarded, is_valid, reading, verified
-from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.cache.bounds import (
+    EMPTY,
+    BlobFault,
+    WrongBytesError,
+    guarded,
+    is_valid,
+    reading,
+    verified,
+    whole_entry,
+)
+from orch23.cache.daemon_threads import DaemonThreads
 from orch23.cache.uploads import Uploads
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
@@ -26,28 +34,14 @@ from orch23.model.ports import ChunkSource, ContentStore, SharedCache
 _Result = TypeVar("_Result")
 
 USUAL_LIMITS = CacheLimits()
-# A question takes the time of so many bytes: by HTTP, each blob is a request of its own.
-_QUESTION_BYTES = 8 << 10
-# A call may use up the patience after all its time: look again at least as often.
-_LONGEST_WAIT_S = 0.5
-
-
-class CacheStatistics(Struct, frozen=True, kw_only=True):
-    """What a run did with a shared cache.
-
-    `damaged` is the number of blobs with wrong bytes; `fault` is why the cache was switched off, or empty.
-    """
-
-    down_bytes: int = 0
-    up_bytes: int = 0
-    damaged: int = 0
-    fault: str = ""
 
 
 class CacheClient:
     """Looks up and stores results of actions in a shared cache. Safe for calls from several threads.
 
-    No method raises because of the cache. Blobs go to and come from a content store of this machine.
+    No method raises because of the cache. Blobs go to and come from a content store of this machine. `down_bytes` and
+    `up_bytes` were moved so far, `damaged` is the number of blobs with wrong bytes, and `fault` is why the cache was
+    switched off, or empty.
     """
 
     def __init__(
@@ -64,27 +58,25 @@ class CacheClient:
 
         `pause` waits before a call is repeated.
         """
-        self._cache, self._warn, self._clock = cache, warn, clock
+        self._cache, self._warn = cache, warn
         self._name = f"the shared cache {name}".rstrip()
         self._closed = threading.Event()
         self._pause = pause or self._closed.wait
-        self._reading = Availability(limits, self._stop_reading, clock, self._pause)
-        self._writing = Availability(limits, self._stop_writing, clock, self._pause)
+        self._patience = Patience(limits, clock)
+        self._reading = Availability(limits, self._stop_reading, self._patience, clock, self._pause)
+        self._writing = Availability(limits, self._stop_writing, self._patience, clock, self._pause)
         self._limits = limits
         # Of its own, so that the lookup of one stage does not wait for the downloads of another.
-        self._lookups = DaemonThreads(limits.downloads, "cache-lookup", clock)
-        self._downloads = DaemonThreads(limits.downloads, "cache-download", clock)
+        self._lookups = DaemonThreads(limits.downloads, "cache-lookup")
+        self._downloads = DaemonThreads(limits.downloads, "cache-download")
         self._uploads = Uploads(cache, self._writing, limits, clock, lambda size: self._count(up_bytes=size))
         self._lock = threading.Lock()
-        self._statistics = CacheStatistics()
+        self.down_bytes = self.up_bytes = self.damaged = 0
+        self.fault = ""
         self._rejected: set[Digest] = set()
-        self._wrong: set[Digest] = set()
+        self._wrong: dict[Digest, str] = {}
+        self._has_warned = False
         self._resent: set[Digest] = set()
-
-    @property
-    def statistics(self) -> CacheStatistics:
-        """Return the counts so far."""
-        return self._statistics
 
     @property
     def refusal(self) -> str:
@@ -98,16 +90,24 @@ class CacheClient:
         """
         if not self._reading.is_on:
             return None
-        call = self._timed(lambda: guarded(lambda: self._cache.entry(action)), 0)
-        data = self._wait(self._lookups.submit(call))
-        if data is not None and len(data) <= MAX_ENTRY_BYTES:
-            self._count(down_bytes=len(data))
-            return data
-        return None
 
-    def is_damaged(self, digest: Digest) -> bool:
-        """Return whether this run has read wrong bytes for a blob."""
-        return digest in self._wrong
+        def read() -> bytes | None:
+            data = guarded(lambda: self._cache.entry(action))
+            return None if data is None else whole_entry((data,))
+
+        data = self._wait(self._lookups.submit(self._timed(read, lambda: (action,))))
+        self._count(down_bytes=len(data or b""))
+        return data
+
+    def fault_of(self, digest: Digest) -> str:
+        """Return what is wrong with an entry or a blob that the cache has; an empty text if nothing is, or no blob."""
+        return self._wrong.get(digest, "")
+
+    def warn_of(self, digest: Digest) -> None:
+        """Warn that a recorded response is damaged, if it is; only once."""
+        if not self._has_warned and (why := self.fault_of(digest)):
+            self._has_warned = True
+            self._warn(f"[W698] a recorded response in {self._name} is ignored: {why}")
 
     def reject(self, action: Digest, *, is_damaged: bool = False) -> None:
         """Let the next upload of this action replace its entry, which cannot be used.
@@ -126,17 +126,8 @@ class CacheClient:
         if digest == EMPTY:
             return b""
         found: list[bytes] = []
-
-        def join(chunks: Iterator[bytes]) -> None:
-            # It may be the second try.
-            found[:] = chunks
-
-        def read() -> bool:
-            return self._use(digest, guarded(lambda: self._cache.blob(digest)), join)
-
-        task = self._timed(read, digest.size_bytes)
-        is_there = self._wait(self._downloads.submit(task))
-        return b"".join(found) if is_there else None
+        # A second try begins again.
+        return b"".join(found) if self._read([digest], partial(found.__setitem__, slice(None))) else None
 
     def fetch(self, digests: Collection[Digest], contents: ContentStore, limit_bytes: int) -> bool:
         """Copy blobs to a content store; return whether it now has all of them, verified.
@@ -153,6 +144,10 @@ class CacheClient:
         if EMPTY in wanted:
             contents.put(b"")
         absent = sorted(digest for digest in wanted if not contents.has(digest))
+        return self._read(absent, contents.put_chunks)
+
+    def _read(self, absent: Sequence[Digest], use: Callable[[Iterator[bytes]], object]) -> bool:
+        """Let `use` read the verified chunks of each blob; return whether it has read all of them to their end."""
         if absent and not self._reading.is_on:
             return False
         is_complete = threading.Event()
@@ -162,18 +157,17 @@ class CacheClient:
         def copy(group: Sequence[Digest]) -> bool:
             wanted = [digest for digest in group if digest in left]
             for digest, chunks in read_each(self._cache, wanted) if is_complete.is_set() else ():
-                if not self._use(digest, chunks, contents.put_chunks):
+                if not self._use(digest, chunks, use):
                     is_complete.clear()
                     break
                 left.discard(digest)
             return is_complete.is_set()
 
         groups = batches_of(self._cache, absent)
-        tasks = [self._timed(partial(copy, group), sum(one.size_bytes for one in group)) for group in groups]
-        for task in tasks:
-            self._downloads.submit(task)
+        calls = [self._timed(partial(copy, group), partial(filter, left.__contains__, group)) for group in groups]
+        futures = [*map(self._downloads.submit, calls)]
         # Wait for all, also after one has failed: the caller has the store for itself again.
-        copied = [self._wait(task) is True for task in tasks]
+        copied = [self._wait(future) is True for future in futures]
         return all(copied)
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
@@ -181,8 +175,12 @@ class CacheClient:
         wanted = sorted(digest for digest in digests if digest != EMPTY)
         if not all(map(is_valid, wanted)) or not self._reading.is_on:
             return wanted
-        call = self._timed(lambda: guarded(lambda: self._cache.missing(wanted)), len(wanted) * _QUESTION_BYTES)
-        found = self._wait(self._lookups.submit(call))
+
+        def ask() -> Collection[Digest] | None:
+            absent = guarded(lambda: self._cache.missing(wanted))
+            return absent if len(absent) < len(wanted) else None
+
+        found = self._wait(self._lookups.submit(self._timed(ask)))
         return wanted if found is None else found
 
     def upload(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource]) -> None:
@@ -218,9 +216,9 @@ class CacheClient:
             try:
                 use(verified(resumed, digest))
             except WrongBytesError:
-                self._wrong.add(digest)
+                self._wrong[digest] = "wrong bytes"
                 self._count(damaged=1)
-                if self._statistics.damaged >= self._limits.damaged:
+                if self.damaged >= self._limits.damaged:
                     self._reading.switch_off(f"it sent wrong bytes {self._limits.damaged} times")
                 self._uploads.send_again(digest)
                 with contextlib.suppress(CacheFault):
@@ -259,37 +257,34 @@ class CacheClient:
                 message = "the cache is switched off"
                 raise CacheFault(message)
             self._count(down_bytes=len(chunk))
+            self._patience.moved(len(chunk))
             yield chunk
 
-    def _timed(self, call: Callable[[], _Result | None], size_bytes: int) -> Task[_Result]:
-        """Return a task with a call that is tried some times, whose lost time counts, and which raises no fault."""
-        usual_s = self._limits.usual_time_s(size_bytes)
+    def _timed(
+        self, call: Callable[[], _Result | None], asked: Callable[[], Iterable[Digest]] = tuple
+    ) -> Callable[[], _Result | None]:
+        """Return a call that is tried some times, whose lost time counts, and which raises no fault.
+
+        `asked` returns what it still has to read: if the cache works, something is wrong with the first one.
+        """
 
         def timed() -> _Result | None:
-            began_s = self._clock()
             try:
-                return self._reading.tried(call, usual_s)
-            except CacheFault:
+                return self._patience.timed(lambda: self._reading.tried(call))
+            except CacheFault as fault:
+                if isinstance(fault, BlobFault):
+                    self._wrong.update(dict.fromkeys(islice(asked(), 1), fault.message))
                 return None
             finally:
-                self._reading.lose(self._clock() - began_s - usual_s)
+                self._reading.check()
 
-        return Task(timed, usual_s)
+        return timed
 
-    def _wait(self, task: Task[_Result]) -> _Result | None:
-        """Return the result of a task; None as soon as the cache is switched off."""
-        while not task.finished.wait(self._until_overdue_s()) and self._reading.is_on:
-            if self._until_overdue_s() <= 0:
-                self._reading.lose(self._limits.patience_s)
-        if task.error is not None:
-            raise task.error
-        return task.result
-
-    def _until_overdue_s(self) -> float:
-        """Return after how long a call that is running may have used up the patience."""
-        running = [*self._lookups.running(), *self._downloads.running()]
-        times_s = [self._reading.overdue_s(one.began_s, one.usual_s) for one in running if one.began_s is not None]
-        return max(0.0, min(_LONGEST_WAIT_S, self._limits.patience_s, *times_s))
+    def _wait(self, future: Future[_Result | None]) -> _Result | None:
+        """Return the result of a call; None as soon as the cache is switched off."""
+        while not wait([future], self._limits.check_each_s).done and self._reading.is_on:
+            self._reading.check()
+        return future.result() if future.done() else None
 
     def _stop_reading(self, reason: str) -> None:
         self._writing.switch_off()
@@ -299,12 +294,11 @@ class CacheClient:
         self._off(f"results are not uploaded to {self._name} for the rest of this run: {reason}")
 
     def _off(self, message: str) -> None:
-        with self._lock:
-            self._statistics = replaced(self._statistics, fault=message)
+        self.fault = message
         self._uploads.wake()
         self._warn(message)
 
     def _count(self, **more: int) -> None:
         with self._lock:
-            now = self._statistics
-            self._statistics = replaced(now, **{name: getattr(now, name) + one for name, one in more.items()})
+            for name, size in more.items():
+                setattr(self, name, getattr(self, name) + size)

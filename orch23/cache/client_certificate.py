@@ -18,8 +18,6 @@ KEY_VARIABLE: Final = "ORCH23_TLS_CLIENT_KEY"
 
 _FIRST = re.compile(rb"-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 _KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\s+(Proc-Type: 4,ENCRYPTED)?")
-_EXPLICIT_0, _UTC_TIME, _GENERALIZED_TIME = 0xA0, 0x17, 0x18
-_LONG = 0x80
 
 
 class CertificateFiles(Struct, frozen=True):
@@ -48,7 +46,9 @@ class ClientCertificate(Struct, frozen=True):
             ConfigurationError: they cannot be used. The message never contains a key.
 
         """
+        # Only this function tells the times of a certificate that no server has sent; `ssl` itself decodes with it.
         import ssl  # noqa: PLC0415 - few servers demand a certificate
+        from _ssl import _test_decode_cert  # type: ignore[attr-defined] # noqa: PLC0415 - likewise
 
         pem, key = read_tls_file("certificate", self.certificate), read_tls_file("key", self.key)
         first, found = _FIRST.search(pem), _KEY.search(key)
@@ -60,13 +60,15 @@ class ClientCertificate(Struct, frozen=True):
             _fail(f"the key {self.key} has a password, which cannot be entered", "remove it: `openssl pkey`")
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(self.certificate, self.key)
-            begins, ends = _validity(ssl.PEM_cert_to_DER_cert(first[0].decode()))
+            found = _test_decode_cert(self.certificate)
+            times_s = (ssl.cert_time_to_seconds(str(found[name])) for name in ("notBefore", "notAfter"))
+            begins, ends = (datetime.fromtimestamp(time_s, UTC) for time_s in times_s)
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
                 message = f"the key {self.key} is not that of the certificate {self.certificate}"
                 _fail(message, "name the two files that were made together")
             _fail(f"the certificate {self.certificate} and the key {self.key} cannot be used: {error.reason}")
-        except (OSError, ValueError, IndexError):
+        except (OSError, ValueError, KeyError):
             _fail(f"the certificate {self.certificate} cannot be decoded")
         return CertificateFiles(pem, key, begins, ends)
 
@@ -145,42 +147,3 @@ def read_tls_file(what: str, path: str) -> bytes:
 def _fail(message: str, hint: str = "") -> NoReturn:
     usual = "name files in the format PEM that this user can read"
     raise ConfigurationError(Diagnostic(E_CERTIFICATE, message, hint=hint or usual))
-
-
-def _validity(der: bytes) -> tuple[datetime, datetime]:
-    """Return from when to when a certificate is valid (X.509, RFC 5280).
-
-    Raises:
-        ValueError, IndexError: it is not a certificate.
-
-    """
-    (certificate, *_) = _items(der)
-    (body, *_) = _items(certificate[1])
-    fields = _items(body[1])
-    # The version, which has a default; then serial number, algorithm and issuer.
-    at = 4 if fields[0][0] == _EXPLICIT_0 else 3
-    begins, ends = (_time(tag, data) for tag, data in _items(fields[at][1]))
-    return begins, ends
-
-
-def _items(data: bytes) -> list[tuple[int, bytes]]:
-    """Return the tags and contents of the values in DER, one after the other."""
-    found, at = [], 0
-    while at < len(data):
-        tag, size, at = data[at], data[at + 1], at + 2
-        if size & _LONG:
-            count = size & ~_LONG
-            size, at = int.from_bytes(data[at : at + count], "big"), at + count
-        found.append((tag, data[at : at + size]))
-        at += size
-    return found
-
-
-def _time(tag: int, data: bytes) -> datetime:
-    text = data.decode("ascii")
-    if tag == _UTC_TIME:
-        # Years from 1950 to 2049.
-        text = f"{'19' if text >= '5' else '20'}{text}"
-    elif tag != _GENERALIZED_TIME:
-        raise ValueError(tag)
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

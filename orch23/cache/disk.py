@@ -19,6 +19,7 @@ from orch23.cache.bounds import (
     checked_sha256,
     started,
     verified,
+    whole_entry,
 )
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, SafetyError
@@ -30,7 +31,6 @@ from orch23.store.safe_files import (
     open_directory,
     open_regular,
     open_temp,
-    read_and_close,
     try_unlink,
     write_all,
 )
@@ -54,7 +54,7 @@ def open_disk(path: str, _credentials: object) -> "DiskCache":
 class DiskCache:
     """A shared cache in a directory. Files and directories in it get the permissions of that directory.
 
-    Links in it are not followed. A file of a wrong type or size, or that this user cannot read, is not used. The next
+    Links in it are not followed. A file of a wrong type, or that this user cannot read, is not used. The next
     put replaces it, or raises FileFault: in a directory with the sticky bit, only the owner of a file can replace it.
     """
 
@@ -67,15 +67,7 @@ class DiskCache:
         """See the port."""
         with _faults():
             descriptor = self._open(_ENTRIES, digest)
-            if descriptor is None:
-                return None
-            size_bytes = os.fstat(descriptor).st_size
-            if size_bytes > MAX_ENTRY_BYTES:
-                os.close(descriptor)
-                return None
-            data = read_and_close(descriptor, size_bytes)
-            # It may be truncated meanwhile.
-            return data if len(data) == size_bytes else None
+            return None if descriptor is None else whole_entry(_chunks(descriptor, MAX_ENTRY_BYTES + 1))
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
         """See the port."""
@@ -93,11 +85,9 @@ class DiskCache:
             descriptor = self._open(_BLOBS, digest)
             if descriptor is None:
                 return None
-            if os.fstat(descriptor).st_size == digest.size_bytes:
-                os.lseek(descriptor, offset, os.SEEK_SET)
-                return started(_chunks(descriptor, digest.size_bytes - offset))
-            os.close(descriptor)
-            return None
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            # One byte more: the bytes of a file that is larger are wrong.
+            return started(_chunks(descriptor, digest.size_bytes - offset + 1))
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""
@@ -121,13 +111,16 @@ class DiskCache:
         try:
             with self._of_one_file(kind, name), open_directory(self._root, names) as parent:
                 descriptor = open_regular(name, parent)
-        except (FileNotFoundError, NotADirectoryError, FileFault):
-            # One that its owner hides must not switch off the cache for all others.
+                if descriptor is None:
+                    os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        if descriptor is not None:
-            # Bazel removes the files that were not used for the longest time, and knows that by this time.
-            with contextlib.suppress(OSError):
-                os.utime(descriptor)
+        if descriptor is None:
+            message = f"{kind}/{name[:2]}/{name}: not a regular file"
+            raise FileFault(message)
+        # Bazel removes the files that were not used for the longest time, and knows that by this time.
+        with contextlib.suppress(OSError):
+            os.utime(descriptor)
         return descriptor
 
     def _has(self, directories: DirectoryCache, digest: Digest) -> bool:

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from orch23.cache.bounds import BlobFault
 from orch23.cache.compression import compressed, decompressed
-from orch23.cache.grpc_calls import Instance, StatusFault, TooLargeError, no_sense, status_fault
+from orch23.cache.grpc_calls import Instance, StatusFault, TooLargeError, no_sense, status_fault, status_name
 from orch23.model.digest import Digest
 from orch23.reapi.messages import (
     IDENTITY,
@@ -23,8 +23,8 @@ from orch23.reapi.messages import (
 _STORAGE = "/build.bazel.remote.execution.v2.ContentAddressableStorage"
 _BATCH_READ, _BATCH_UPDATE = f"{_STORAGE}/BatchReadBlobs", f"{_STORAGE}/BatchUpdateBlobs"
 
-_MESSAGE_BYTES = 4 << 20
-"""The maximum of a message that gRPC servers accept if they are not configured."""
+_MESSAGE_BYTES = 1 << 20
+"""A quarter of what gRPC servers accept if they are not configured: nothing is known of a message until all is here."""
 _ENVELOPE_BYTES = 4096
 """The maximum of the other fields of a message with one blob."""
 _EACH_BYTES = 256
@@ -32,17 +32,6 @@ _EACH_BYTES = 256
 _BLOBS = 1000
 """The maximum number of blobs in one message."""
 _OK, _NOT_FOUND = 0, 5
-_CODES = {
-    3: "INVALID_ARGUMENT",
-    7: "PERMISSION_DENIED",
-    8: "RESOURCE_EXHAUSTED",
-    9: "FAILED_PRECONDITION",
-    10: "ABORTED",
-    13: "INTERNAL",
-    14: "UNAVAILABLE",
-    15: "DATA_LOSS",
-    16: "UNAUTHENTICATED",
-}
 _LOGIN = frozenset({7, 16})
 
 
@@ -103,8 +92,7 @@ def read_batch(
             found[digest] = fault
         else:
             data = b"".join(decompressed((one.data,), digest.size_bytes)) if one.compressor == ZSTD else one.data
-            # Some servers do not compare sizes.
-            found[digest] = data if len(data) == digest.size_bytes else None
+            found[digest] = data
     return found
 
 
@@ -152,7 +140,7 @@ def _fault(method: str, status: RpcStatus | None) -> BlobFault | None:
     """
     if status is None or status.code == _OK:
         return None
-    fault = status_fault(method, _CODES.get(status.code, f"status {status.code}"), status.message)
+    fault = status_fault(method, status_name(status.code), status.message)
     if status.code in _LOGIN:
         raise fault
     return BlobFault(fault.message, transient=fault.transient)

@@ -5,12 +5,13 @@ The path of the URL is the name of the instance. Compressed blobs are not used.
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from orch23.cache import grpc_batches, grpc_streams
-from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault, checked_sha256, started
+from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault, checked_sha256, opened, whole_entry
 from orch23.cache.compression import can_compress
 from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, Instance, TooLargeError, no_sense
 from orch23.cache.recent_misses import RecentMisses
@@ -103,13 +104,12 @@ class GrpcCache:
         self._capabilities()
         request = GetActionResultRequest(instance_name=self.instance, action_digest=digest_proto(digest))
         try:
-            data = self.calls.unary_bytes(_GET_RESULT, request, self.headers(), CALL_S)
+            return whole_entry((self.calls.unary_bytes(_GET_RESULT, request, self.headers(), CALL_S),))
         except AbsentError:
             self._misses.note(digest)
             return None
         except TooLargeError:
-            return None
-        return data if len(data) <= MAX_ENTRY_BYTES else None
+            return whole_entry((bytes(MAX_ENTRY_BYTES + 1),))
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
         """See the port. Of two that write within some seconds the second may win.
@@ -118,8 +118,9 @@ class GrpcCache:
         """
         self._check_writable()
         if not replace and not self._misses.take(digest):
-            if self.entry(digest) is not None:
-                return
+            with suppress(BlobFault):
+                if self.entry(digest) is not None:
+                    return
             self._misses.take(digest)
         try:
             result = decode(ActionResultProto, data)
@@ -158,8 +159,7 @@ class GrpcCache:
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
         checked_sha256(digest)
-        chunks = started(self._chunks(digest, offset))
-        return None if next(chunks, None) is None else chunks
+        return opened(self._chunks(digest, offset))
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port. A small blob is one message; a large one is resumed if the connection is lost."""

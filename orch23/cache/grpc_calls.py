@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from orch23.cache.bounds import MAX_ENTRY_BYTES
 from orch23.cache.client_certificate import tls_fault
 from orch23.model.errors import CacheFault
+from orch23.model.text import one_line
 from orch23.reapi.wire import DecodeError, Message, decode, encode
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ CALL_S = 10.0
 _SLOWEST_BYTES_PER_S = 128 << 10
 # An entry, or a part of a blob; a longer message is refused before it is in memory.
 _MAX_REPLY_BYTES = MAX_ENTRY_BYTES + (1 << 20)
-_DETAIL_CHARACTERS = 200
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_REPLY_BYTES),
     ("grpc.max_send_message_length", -1),
@@ -58,6 +58,13 @@ class StatusFault(CacheFault):
         """Store the text with the status."""
         super().__init__(message, transient=name in _TRANSIENT)
         self.name, self.details = name, details
+
+    @property
+    def number(self) -> int:
+        """Return the code of the status of a call."""
+        import grpc  # noqa: PLC0415 - an extra
+
+        return int(grpc.StatusCode[self.name].value[0])
 
 
 def deadline_s(size_bytes: int) -> float:
@@ -114,7 +121,8 @@ class GrpcCalls:
         """Return the replies to a request, and what ends the call, also from another thread; both raise as `unary`."""
         start = self._channel().unary_stream(method)
         call = _guarded(method, lambda: start(encode(request), timeout=limit_s, metadata=_metadata(headers)))
-        return map(partial(_decoded, method, reply), _replies(method, call)), call.cancel
+        replies = iter(lambda: _guarded(method, lambda: next(call, None)), None)
+        return map(partial(_decoded, method, reply), replies), call.cancel
 
     def write(
         self, method: str, requests: Iterable[Message], reply: type[M], headers: Mapping[str, str], limit_s: float
@@ -203,10 +211,6 @@ class Instance:
             raise status_fault(method, "NOT_FOUND", f"instance {self.name!r}") from None
 
 
-def _replies(method: str, call: Iterator[bytes]) -> Iterator[bytes]:
-    return iter(lambda: _guarded(method, lambda: next(call, None)), None)
-
-
 def _metadata(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((name.lower(), value) for name, value in headers.items())
 
@@ -237,12 +241,18 @@ def _guarded(method: str, call: Callable[[], Any]) -> Any:
 
 def status_fault(method: str, name: str, detail: str, details: bytes = b"") -> StatusFault:
     """Return the fault that is a status of gRPC, with the text of the server."""
-    line = tls_fault(detail) or detail.partition("\n")[0][:_DETAIL_CHARACTERS]
-    shown = "".join(one if one.isprintable() else "?" for one in line)
+    shown = one_line(tls_fault(detail) or detail)
     text = f"{_short(method)} failed: {name}" + (f", {shown}" if shown else "")
     if name in _LOGIN:
         text = f"the server refused the login ({name})"
     return StatusFault(text, name, details)
+
+
+def status_name(code: int) -> str:
+    """Return the name of the code of a status."""
+    import grpc  # noqa: PLC0415 - an extra
+
+    return next((one.name for one in grpc.StatusCode if one.value[0] == code), f"status {code}")
 
 
 def no_sense(method: str, why: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 
 from orch23.cache.bounds import CHUNK_BYTES, after
@@ -12,19 +13,15 @@ from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
 from orch23.reapi.messages import (
     QueryWriteStatusRequest,
-    QueryWriteStatusResponse,
     ReadRequest,
     ReadResponse,
     WriteRequest,
-    WriteResponse,
+    WriteStatus,
 )
 
 READ, _WRITE = "/google.bytestream.ByteStream/Read", "/google.bytestream.ByteStream/Write"
 _QUERY_WRITE = "/google.bytestream.ByteStream/QueryWriteStatus"
 _RESUMED = 3
-
-
-_NOTHING = QueryWriteStatusResponse()
 
 
 def read(server: Instance, digest: Digest, offset: int, *, is_compressed: bool) -> Iterator[bytes]:
@@ -63,11 +60,14 @@ def write(server: Instance, digest: Digest, chunks: ChunkSource, *, is_compresse
         requests = _requests(name, offset, pieces, stored.add)
         limit_s = deadline_s(digest.size_bytes)
         try:
-            reply = server.calls.write(_WRITE, requests, WriteResponse, server.headers(), limit_s)
+            reply = server.calls.write(_WRITE, requests, WriteStatus, server.headers(), limit_s)
         except (AbsentError, TooLargeError):
             no_sense(_WRITE, "the server does not take the blob")
         except CacheFault as fault:
-            found = _committed(server, name) if fault.transient and number < _RESUMED else _NOTHING
+            found = WriteStatus()
+            if fault.transient and number < _RESUMED:
+                with suppress(CacheFault):
+                    found = server.unary(_QUERY_WRITE, QueryWriteStatusRequest(resource_name=name), WriteStatus)
             if found.complete or (not is_compressed and found.committed_size == digest.size_bytes):
                 return
             if found.committed_size <= offset or (not is_compressed and found.committed_size > digest.size_bytes):
@@ -83,15 +83,6 @@ def _name(digest: Digest, *, is_compressed: bool) -> str:
     """Return the end of the name of a blob that is read or written in parts."""
     folder = "compressed-blobs/zstd" if is_compressed else "blobs"
     return f"{folder}/{digest.sha256}/{digest.size_bytes}"
-
-
-def _committed(server: Instance, name: str) -> QueryWriteStatusResponse:
-    """Return how much of an upload the server has; nothing if it does not know."""
-    request = QueryWriteStatusRequest(resource_name=name)
-    try:
-        return server.unary(_QUERY_WRITE, request, QueryWriteStatusResponse)
-    except CacheFault:
-        return _NOTHING
 
 
 def _requests(

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orch23.cache.bounds import MAX_ENTRY_BYTES, after, checked_sha256, larger, started
+from orch23.cache.bounds import BlobFault, after, checked_sha256, larger, opened, whole_entry
 from orch23.cache.compression import can_compress, decompressed
-from orch23.cache.daemon_threads import map_in_threads
+from orch23.cache.daemon_threads import filtered
 from orch23.cache.recent_misses import RecentMisses
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
@@ -24,8 +24,7 @@ _CONNECTIONS, _KEPT_CONNECTIONS = 128, 24
 """At most, which the number of threads limits; a call that waited for a connection would look slow."""
 _CHECKS = 8
 """Questions at once for blobs: the protocol has one for each blob."""
-_CONNECT_S, _TRANSFER_S = 5.0, 10.0
-_TIMEOUTS = {"connect": _CONNECT_S, "read": _TRANSFER_S, "write": _TRANSFER_S, "pool": _TRANSFER_S}
+_TIMEOUTS = {"connect": 5.0, "read": 8.0, "write": 8.0, "pool": 8.0}
 _OK, _REDIRECTS, _REFUSED, _LOGIN = range(200, 300), range(300, 400), range(400, 500), frozenset({401, 403, 407})
 _SMALL_BYTES = 1 << 16
 _ABSENT = frozenset({404, 410})
@@ -59,15 +58,7 @@ class HttpCache:
             if not _is_there(reply):
                 self._misses.note(digest)
                 return None
-            size_bytes = _length(reply)
-            if size_bytes is not None and size_bytes > MAX_ENTRY_BYTES:
-                return None
-            data = bytearray()
-            for chunk in reply.iter_stream():
-                data += chunk
-                if len(data) > MAX_ENTRY_BYTES:
-                    return None
-            return bytes(data)
+            return whole_entry(reply.iter_stream())
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
         """See the port. Few servers know the condition, so of two that write within some seconds the second may win."""
@@ -83,9 +74,7 @@ class HttpCache:
         def is_missing(digest: Digest) -> bool:
             return not self._has(f"cas/{checked_sha256(digest)}", digest.size_bytes)
 
-        asked = list(digests)
-        found = map_in_threads(is_missing, asked, _CHECKS, "cache-check")
-        return [digest for digest, is_absent in zip(asked, found, strict=True) if is_absent]
+        return filtered(is_missing, digests, _CHECKS, "cache-check")
 
     def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""
@@ -93,8 +82,8 @@ class HttpCache:
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
-        chunks = started(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset))
-        return None if next(chunks, None) is None else chunks
+        # A blob of another size is read, up to that of its digest: its bytes are wrong, which is worth a warning.
+        return opened(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset))
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""
@@ -109,7 +98,7 @@ class HttpCache:
         self._pool.close()
 
     def _chunks(self, path: str, size_bytes: int, offset: int) -> Iterator[bytes]:
-        """Yield two empty chunks before those of the blob; only one if there is no blob of that size."""
+        """Yield two empty chunks before those of the blob; only one if there is no blob."""
         yield b""
         headers = {}
         if offset:
@@ -119,10 +108,9 @@ class HttpCache:
             headers["Accept-Encoding"] = "zstd, identity"
         with self._reply("GET", path, headers) as reply:
             is_compressed = "Accept-Encoding" in headers and _header(reply, b"content-encoding") == b"zstd"
-            is_part = bool(offset) and _is_part(reply, offset)
+            parts = _header(reply, b"content-range") or b""
+            is_part = bool(offset) and reply.status == _PARTIAL and parts.startswith(b"bytes %d-" % offset)
             if not (is_part or _is_there(reply, is_compressed=is_compressed)):
-                return
-            if not is_compressed and _length(reply) not in {None, size_bytes - offset if is_part else size_bytes}:
                 return
             yield b""
             chunks = reply.iter_stream()
@@ -133,7 +121,8 @@ class HttpCache:
 
     def _has(self, path: str, size_bytes: int | None) -> bool:
         with self._reply("HEAD", path) as reply:
-            return _is_there(reply) and (size_bytes is None or _length(reply) in {None, size_bytes})
+            sizes = {None, b"%d" % (size_bytes or 0)}
+            return _is_there(reply) and (size_bytes is None or _header(reply, b"content-length") in sizes)
 
     def _put(self, path: str, size_bytes: int, chunks: Iterable[bytes], condition: Mapping[str, str]) -> None:
         headers = {"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream", **condition}
@@ -158,12 +147,14 @@ class HttpCache:
             **(more or {}),
         }
         passing = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.RemoteProtocolError)
+        kind: type[CacheFault] = CacheFault
         try:
             request = httpcore2.Request(
                 method, url, headers=list(headers.items()), content=content, extensions={"timeout": _TIMEOUTS}
             )
             reply = self._pool.handle_request(request)
             try:
+                kind = BlobFault
                 yield reply
                 # A connection is kept only if its reply was read to the end. That of a fault may be a long page.
                 if method != "GET" or reply.status in _ABSENT:
@@ -176,7 +167,9 @@ class HttpCache:
         except passing as error:
             text = str(error) or type(error).__name__
             message = f"{method} /{path.partition('/')[0]}/ failed: {text}"
-            raise CacheFault(message, transient=True) from error
+            # If it ends too early each time, only this one is damaged.
+            is_short = isinstance(error, httpcore2.RemoteProtocolError)
+            raise (kind if is_short else CacheFault)(message, transient=True) from error
 
 
 def _is_there(reply: "httpcore2.Response", *, is_compressed: bool = False) -> bool:
@@ -196,11 +189,6 @@ def _is_there(reply: "httpcore2.Response", *, is_compressed: bool = False) -> bo
     return True
 
 
-def _is_part(reply: "httpcore2.Response", offset: int) -> bool:
-    """Return whether a reply has the bytes from an offset on."""
-    return reply.status == _PARTIAL and (_header(reply, b"content-range") or b"").startswith(b"bytes %d-" % offset)
-
-
 def _drain(reply: "httpcore2.Response") -> None:
     left = _SMALL_BYTES
     for chunk in reply.iter_stream():
@@ -217,11 +205,6 @@ def _status_fault(reply: "httpcore2.Response") -> CacheFault:
     elif status in _LOGIN:
         text = f"the server refused the login (status {status})"
     return CacheFault(text, transient=status in _BUSY or status not in {*_OK, *_REDIRECTS, *_REFUSED})
-
-
-def _length(reply: "httpcore2.Response") -> int | None:
-    value = _header(reply, b"content-length")
-    return int(value) if value is not None and value.isdigit() else None
 
 
 def _header(reply: "httpcore2.Response", name: bytes) -> bytes | None:

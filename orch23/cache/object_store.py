@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from orch23.cache.bounds import CHUNK_BYTES, MAX_ENTRY_BYTES, after, checked_sha256, larger, started
-from orch23.cache.daemon_threads import map_in_threads
+from orch23.cache.bounds import CHUNK_BYTES, after, checked_sha256, larger, opened, whole_entry
+from orch23.cache.daemon_threads import filtered
 from orch23.cache.recent_misses import RecentMisses
-from orch23.cache.url_error import url_error
+from orch23.cache.registry import url_error
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
@@ -74,9 +74,9 @@ class ObjectStoreCache:
 
     def entry(self, digest: Digest) -> bytes | None:
         """See the port."""
-        chunks = self._opened(f"ac/{checked_sha256(digest)}", 0, MAX_ENTRY_BYTES)
+        chunks = opened(self._chunks(f"ac/{checked_sha256(digest)}"))
         if chunks is not None:
-            return b"".join(chunks)
+            return whole_entry(chunks)
         self._misses.note(digest)
         return None
 
@@ -92,13 +92,9 @@ class ObjectStoreCache:
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""
-
-        def is_missing(digest: Digest) -> bool:
-            return self._size(f"cas/{checked_sha256(digest)}") != digest.size_bytes
-
-        asked = list(digests)
-        found = map_in_threads(is_missing, asked, _CHECKS, "cache-check")
-        return [digest for digest, is_absent in zip(asked, found, strict=True) if is_absent]
+        return filtered(
+            lambda one: self._size(f"cas/{checked_sha256(one)}") != one.size_bytes, digests, _CHECKS, "cache-check"
+        )
 
     def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""
@@ -106,7 +102,7 @@ class ObjectStoreCache:
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
-        return self._opened(f"cas/{checked_sha256(digest)}", digest.size_bytes, digest.size_bytes, offset)
+        return opened(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset))
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
         """See the port."""
@@ -124,18 +120,14 @@ class ObjectStoreCache:
     def close(self) -> None:
         """Do nothing: the library closes its connections itself."""
 
-    def _opened(self, path: str, least_bytes: int, most_bytes: int, offset: int = 0) -> Iterator[bytes] | None:
-        chunks = started(self._chunks(path, least_bytes, most_bytes, offset))
-        return None if next(chunks, None) is None else chunks
-
-    def _chunks(self, path: str, least_bytes: int, most_bytes: int, offset: int) -> Iterator[bytes]:
-        """Yield two empty chunks before those of an object; only one if there is none with a size in these bounds."""
+    def _chunks(self, path: str, size_bytes: int = 0, offset: int = 0) -> Iterator[bytes]:
+        """Yield two empty chunks before those of an object; only one if there is none."""
         from obstore.exceptions import GenericError  # noqa: PLC0415 - an extra
 
         yield b""
         with _faults():
             try:
-                found = self._store.get(path, options={"range": (offset, most_bytes)} if offset else None)
+                found = self._store.get(path, options={"range": (offset, size_bytes)} if offset else None)
             except FileNotFoundError:
                 return
             except GenericError:
@@ -143,8 +135,6 @@ class ObjectStoreCache:
                 if not offset:
                     raise
                 found = self._store.get(path)
-            if not least_bytes <= found.meta["size"] <= most_bytes:
-                return
             yield b""
             chunks = map(bytes, found.stream(min_chunk_size=CHUNK_BYTES))
             yield from after(chunks, offset - found.range[0])

@@ -3,15 +3,12 @@
 import threading
 import time
 from collections.abc import Callable
-from itertools import islice
 
 from orch23.model.digest import Digest
 
 RECENT_S = 5.0
 """A stage that takes longer pays for another question: meanwhile, another machine may have stored its result."""
 _MOST = 10_000
-_FORGOTTEN = 10
-"""At most with each new one."""
 
 
 class RecentMisses:
@@ -26,11 +23,9 @@ class RecentMisses:
         """Note that the cache has no such entry now."""
         now_s = self._clock()
         with self._lock:
-            self._noted_s.pop(digest, None)
+            if len(self._noted_s) >= _MOST:
+                self._noted_s.clear()
             self._noted_s[digest] = now_s
-            for oldest, noted_s in [*islice(self._noted_s.items(), _FORGOTTEN)]:
-                if len(self._noted_s) > _MOST or now_s - noted_s > RECENT_S:
-                    del self._noted_s[oldest]
 
     def take(self, digest: Digest) -> bool:
         """Return whether an entry was missing a moment ago, only once: the next put asks."""

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from orch23.cache.url_error import url_error
+from orch23.cache.codes import E_CACHE_URL
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.ports import SharedCache
@@ -60,7 +60,8 @@ def open_shared_cache(
     scheme = scheme.lower()
     if not separator:
         return _open("file", url, credentials)
-    _refuse(_url_fault(scheme, url))
+    if (why := _url_fault(scheme, url)) is not None:
+        raise url_error(why)
     if scheme == "file":
         return _open(scheme, unquote(f"/{rest.partition('/')[2]}"), credentials)
     if scheme not in _SERVERS:
@@ -71,7 +72,9 @@ def open_shared_cache(
 
     def headers(address: str) -> Mapping[str, str]:
         found = {**login, **credentials(address)}
-        _refuse(f"has {scheme} to another machine, where a password can be read" if found and is_readable else None)
+        if found and is_readable:
+            message = f"has {scheme} to another machine, where a password can be read"
+            raise url_error(message)
         return found
 
     headers(clean)
@@ -118,9 +121,10 @@ def _url_fault(scheme: str, url: str) -> str | None:
     return next((why for is_broken, why in rules if is_broken), None)
 
 
-def _refuse(why: str | None) -> None:
-    if why is not None:
-        raise url_error(why)
+def url_error(why: str) -> ConfigurationError:
+    """Return the error that the URL of a shared cache cannot be used. `why` must not contain it: it has a password."""
+    hint = "see `orch23 help shared-cache` for the addresses of caches, and how to log in"
+    return ConfigurationError(Diagnostic(E_CACHE_URL, f"the URL of the shared cache {why}", hint=hint))
 
 
 def _open(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from orch23.cache.availability import Availability, CacheLimits
-from orch23.cache.batches import batches_of, put_together, worth_asking
+from orch23.cache.batches import batches_of, put_from, put_together, worth_asking
 from orch23.cache.bounds import guarded, verified
-from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.cache.daemon_threads import DaemonThreads
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource, SharedCache
@@ -37,7 +37,7 @@ class Uploads:
     ) -> None:
         """Start no thread yet. `on_sent` gets the size in bytes of all that was uploaded."""
         self._cache, self._availability, self._limits, self._on_sent = cache, availability, limits, on_sent
-        self._threads = DaemonThreads(limits.uploads, "cache-upload", clock)
+        self._threads, self._clock = DaemonThreads(limits.uploads, "cache-upload"), clock
         self._changed = threading.Condition()
         self._pending: dict[Digest, _Upload] = {}
         self._new: deque[_Upload] = deque()
@@ -47,6 +47,7 @@ class Uploads:
         self._there: set[Digest] = set()
         self._damaged: set[Digest] = set()
         self._unsent: set[Digest] = set()
+        self._is_confirmed = False
 
     def add(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource], *, replace: bool) -> None:
         """Upload a result when a thread is free. It is not uploaded if too many wait."""
@@ -77,8 +78,17 @@ class Uploads:
 
     def flush(self, deadline_s: float) -> tuple[Digest, ...]:
         """Wait until all results are uploaded, for some seconds at most; return the actions of those that are not."""
+        until_s = self._clock() + deadline_s
+
+        def wait() -> None:
+            with self._changed:
+                while self._pending and self._availability.is_on and (left_s := until_s - self._clock()) > 0:
+                    self._changed.wait(min(left_s, self._limits.check_each_s))
+                    self._availability.check()
+
+        # All uploads together must not be slow.
+        self._availability.patience.timed(wait)
         with self._changed:
-            self._changed.wait_for(lambda: not self._pending or not self._availability.is_on, deadline_s)
             return tuple(sorted({*self._unsent, *self._pending}))
 
     def wake(self) -> None:
@@ -97,7 +107,7 @@ class Uploads:
             self._send_ready()
             call()
 
-        self._threads.submit(Task(run, 0.0))
+        self._threads.submit(run)
 
     def _announce_all(self) -> None:
         """Announce the new results, in one thread: the questions for results that come meanwhile are asked as one."""
@@ -147,14 +157,11 @@ class Uploads:
         asked = sorted(worth_asking(self._cache, unknown))
         absent.update(set(unknown) - set(asked))
         for start in range(0, len(asked), self._limits.batch):
-            absent.update(self._missing(asked[start : start + self._limits.batch]))
+            part = asked[start : start + self._limits.batch]
+            absent.update(self._availability.tried(lambda part=part: guarded(lambda: self._cache.missing(part))))  # type: ignore[misc]
         with self._changed:
             self._there.update(set(asked) - absent)
         return absent
-
-    def _missing(self, digests: Collection[Digest]) -> Collection[Digest]:
-        usual_s = self._limits.usual_time_s(0)
-        return self._availability.tried(lambda: guarded(lambda: self._cache.missing(digests)), usual_s)
 
     def _send_blobs(self, sources: Mapping[Digest, ChunkSource]) -> None:
         """Upload blobs in one request, if it can have several; those that were not stored by it one by one."""
@@ -162,8 +169,14 @@ class Uploads:
         for digest in sent:
             self._end_blob(digest, is_sent=True)
         for digest, source in sources.items():
-            if digest not in sent:
-                self._end_blob(digest, is_sent=self._is_sent(digest, source))
+            if digest in sent:
+                continue
+            is_sent = False
+            # Its bytes may be gone from this machine.
+            with contextlib.suppress(Exception):
+                self._availability.tried(partial(put_from, self._cache, digest, partial(self._counted, source)))
+                is_sent = True
+            self._end_blob(digest, is_sent=is_sent)
 
     def _put_together(self, sources: Mapping[Digest, ChunkSource]) -> Collection[Digest]:
         """Upload blobs in one request; return those that were stored."""
@@ -172,19 +185,11 @@ class Uploads:
             # One whose bytes are gone from this machine is not sent alone either.
             with contextlib.suppress(Exception):
                 blobs[digest] = b"".join(verified(source(), digest))
-        usual_s = self._limits.usual_time_s(sum(digest.size_bytes for digest in blobs))
         try:
-            left = self._availability.tried(lambda: put_together(self._cache, blobs), usual_s)
+            left = self._availability.tried(lambda: put_together(self._cache, blobs))
         except CacheFault:
             return ()
         return blobs.keys() - set(left)
-
-    def _is_sent(self, digest: Digest, source: ChunkSource) -> bool:
-        try:
-            usual_s = self._limits.usual_time_s(digest.size_bytes)
-            return self._availability.tried(lambda: self._put(digest, source), usual_s)
-        except CacheFault:
-            return False
 
     def _end_blob(self, digest: Digest, *, is_sent: bool) -> None:
         """Note what became of a blob. The entries that have waited for it last are sent next."""
@@ -198,27 +203,19 @@ class Uploads:
                 upload.is_failed |= not is_sent
             ended = [upload for upload in waiting if not upload.left]
         if is_sent:
-            self._on_sent(digest.size_bytes)
+            self._confirm(digest.size_bytes)
         self._add_ready(ended)
 
-    def _put(self, digest: Digest, source: ChunkSource) -> bool:
-        """Upload a blob; return False if its bytes are gone from this machine: the cache works."""
-        failed_here = threading.Event()
+    def _confirm(self, size_bytes: int) -> None:
+        self._is_confirmed = True
+        self._availability.patience.moved(size_bytes, 1 / self._limits.uploads)
+        self._on_sent(size_bytes)
 
-        def chunks() -> Iterator[bytes]:
-            try:
-                yield from verified(source(), digest)
-            except Exception:
-                failed_here.set()
-                raise
-
-        try:
-            guarded(lambda: self._cache.put_blob(digest, chunks))
-        except CacheFault:
-            if failed_here.is_set():
-                return False
-            raise
-        return True
+    def _counted(self, source: ChunkSource) -> Iterator[bytes]:
+        for chunk in source():
+            yield chunk
+            if self._is_confirmed:  # else the system may only have kept it for a server that is dead
+                self._availability.patience.moved(len(chunk))
 
     def _add_ready(self, uploads: Sequence[_Upload]) -> None:
         for upload in uploads:
@@ -240,8 +237,8 @@ class Uploads:
 
         try:
             if not upload.is_failed:
-                self._availability.tried(put, self._limits.usual_time_s(len(upload.entry)))
-                self._on_sent(len(upload.entry))
+                self._availability.tried(put)
+                self._confirm(len(upload.entry))
         except CacheFault:
             upload.is_failed = True
         self._end(upload, is_sent=not upload.is_failed)

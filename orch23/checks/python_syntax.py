@@ -32,7 +32,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     if not paths and not wanted:
         found.append(
             Diagnostic(
-                code="E310",
+                code="W310",
                 message="there is no `.py` file among the outputs",
                 hint="remove the check, or add the output",
                 severity=Severity.WARNING,
@@ -47,7 +47,7 @@ PYTHON_SYNTAX = Check(
     1,
     _run,
     summary="Each `.py` output parses, and defines the required names.",
-    codes=("E311", "E312"),
+    codes=("E311", "E312", "W310"),
     options=_OPTIONS,
     example="""- check: python_syntax
   with: {defines: {src/app.py: [main, Config]}}

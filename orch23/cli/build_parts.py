@@ -177,7 +177,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                         sources,
                         pipeline.vars,
                         shared_systems(pipeline),
-                        is_live=request.live or request.watcher is not None,
+                        is_live=request.live or (request.watcher is not None and request.watcher.paints),
                     ),
                     conversations=conversations,
                     validate=partial(validate_by_schema, sources),

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 from msgspec.structs import replace
 
 from orch23.cache.bounds import guarded
 from orch23.cache.client_certificate import client_certificate, validity_fault
-from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.cache.daemon_threads import DaemonThreads
 from orch23.cache.registry import no_credentials, open_shared_cache, shown_url
 from orch23.cli.consent import Consent
 from orch23.cli.doctor_finding import DoctorFinding
@@ -176,16 +175,17 @@ def _access(
 
 def _fault(backend: SharedCache) -> str | None:
     """Return why a cache does not reply to one request within some seconds; None if it does."""
-    threads = DaemonThreads(1, "doctor-cache", monotonic)
-    task = threads.submit(Task(lambda: guarded(lambda: backend.entry(_NO_ENTRY)), _REPLY_S))
+    threads = DaemonThreads(1, "doctor-cache")
+    reply = threads.submit(lambda: guarded(lambda: backend.entry(_NO_ENTRY)))
     threads.stop()
-    if not task.finished.wait(_REPLY_S):
+    try:
+        reply.result(_REPLY_S)
+    except TimeoutError:
         return f"no reply within {_REPLY_S:g} s"
+    except CacheFault as fault:
+        backend.close()
+        return fault.message
     backend.close()
-    if isinstance(task.error, CacheFault):
-        return task.error.message
-    if task.error is not None:
-        raise task.error
     return None
 
 

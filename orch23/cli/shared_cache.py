@@ -115,20 +115,19 @@ def open_cache(
         _warn(events, f"the shared cache {shown_url(settings.url)} is not used because of `--offline`", of_steps=True)
     if is_refused or not settings.reads:
         return OpenedCache(None, events)
+    unsigned = ""
     try:
         signatures = signatures_of(settings, project.settings.root, project.settings.environ)
+        if settings.writes and not signatures.can_sign:
+            unsigned = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
     except ConfigurationError as error:
         problem = error.diagnostics[0]
         if problem.code != E_KEY:
             raise
         # No build fails because of its cache: it is read, as by those who have none of the keys.
-        text = f"[{E_KEY}] results are not stored in the shared cache: {problem.message}; {problem.hint}"
-        _warn(events, text, E_KEY, of_steps=True)
+        unsigned = f"results are not stored in the shared cache: {problem.message}; {problem.hint}"
         settings = replace(settings, mode="read")
         signatures = signatures_of(settings, project.settings.root, project.settings.environ)
-    if settings.writes and not signatures.can_sign:
-        text = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
-        _warn(events, text, of_steps=True)
     writes = settings.writes and signatures.can_sign
     try:
         backend = cache_opener(project.settings.root, project.settings.environ, settings.stranger)(settings.url)
@@ -156,6 +155,7 @@ def open_cache(
         verifies=settings.verify == "always",
         responses=responses,
         signatures=signatures,
+        unsigned=unsigned,
     )
     return OpenedCache(results, events)
 
@@ -253,9 +253,9 @@ def open_cache_for_plan(console: Console, project: Project, args: PipelineArgume
     return opened.results
 
 
-def _warn(observer: Observer, text: str, code: str = "", *, of_steps: bool = False) -> None:
+def _warn(observer: Observer, text: str, *, of_steps: bool = False) -> None:
     """Warn of the cache; with `of_steps` only in a build with something to do: others need no cache."""
-    observer.notice(Event(Warned(code=code, of_steps=of_steps), text, level="warning"))
+    observer.notice(Event(Warned(of_steps=of_steps), text, level="warning"))
 
 
 def finish_uploads(shared: SharedResults, observer: Observer) -> None:
@@ -264,7 +264,7 @@ def finish_uploads(shared: SharedResults, observer: Observer) -> None:
     unsent = shared.flush(_FLUSH_S)
     names = join_first(unsent, _MOST_NAMES)
     # A cache that was switched off has been reported, with the reason.
-    if unsent and not shared.is_off:
+    if unsent and shared.refusal is not None:
         why = f" ({shared.refusal})" if shared.refusal else ""
         _warn(observer, f"results are not stored in the shared cache, and stay on this machine: {names}{why}")
     used = shared.report(unsent)

@@ -372,7 +372,8 @@ class BatchCalls(Struct, kw_only=True):
     def _may_be_submitted(self, one: Submission, said: Diagnostic) -> bool:
         """Search for a batch whose submission failed with this error; return False if the vendor does not have it."""
         unknown = _unsent(said, is_sure=False)
-        self.setting.notice(Event(Warned(code=said.code), str(unknown), one.wait.stage, "warning"))
+        text = f"{unknown.message}; {unknown.hint}"
+        self.setting.notice(Event(Warned(code=codes.GOES_ON), text, one.wait.stage, "warning"))
         try:
             for delay_s in _SEARCH_DELAYS_S:
                 self.sleep(delay_s)
@@ -437,7 +438,7 @@ class BatchCalls(Struct, kw_only=True):
         except TransportError as fault:
             if fault.transient:
                 text = f"batch {batch.batch_id or batch.label} could not be looked at: {fault.diagnostic.message}"
-                self.setting.notice(Event(Warned(code=fault.diagnostic.code), text, level="warning"))
+                self.setting.notice(Event(Warned(code=codes.GOES_ON), text, level="warning"))
                 return frozenset()
             if fault.status != _GONE:
                 return self._fail(batch, fault.diagnostic)

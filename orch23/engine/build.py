@@ -46,7 +46,8 @@ from orch23.model.errors import (
     SafetyError,
     custom_exit_code,
 )
-from orch23.model.event import Observer, StageAwaiting, StagesAdded, Warned
+from orch23.model.event import Event, Observer, StageAwaiting, StagesAdded, Warned
+from orch23.model.event_data import EventLevel
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.plugins import plugin_error_of
@@ -530,7 +531,8 @@ class Build(Struct, kw_only=True, dict=True):
             self.ledger.close()
             # After the budget is closed: it refuses the requests that waited for a rate limit.
             self.stop_waiting()
-            self._events.warn(text, data=Warned(exit_code=int(code)))
+            level: EventLevel = "error" if diagnostics else "warning"
+            self.observer.notice(Event(Warned(exit_code=int(code)), text, level=level))
 
     def _result(self) -> BuildResult:
         """Close the build: end the remaining stages, write the lock file and choose the exit code."""

@@ -17,7 +17,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
-from orch23.providers.codes import NOT_RECORDED, OFFLINE, TIMED_OUT
+from orch23.providers.codes import GOES_ON, NOT_RECORDED, OFFLINE, TIMED_OUT
 from orch23.providers.outages import OUTAGES, FallbackSetting
 from orch23.resolve.prompt_inputs import AttemptContext
 from orch23.resolve.resolution import ResolvedStage
@@ -118,7 +118,7 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
     def _report(self, error: Diagnostic, candidate: Request) -> None:
         what = "the fallback " if candidate.fallback else ""
         text = f"{error.message}; calls {what}{candidate.provider} {candidate.model}"
-        self.setting.notice(Event(Warned(code=error.code), text, self.call.stage, "warning"))
+        self.setting.notice(Event(Warned(code=GOES_ON), text, self.call.stage, "warning"))
 
 
 def with_fallbacks(

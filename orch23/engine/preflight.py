@@ -186,7 +186,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
                 if one not in warned:
                     warned.add(one)
                     text = f"the fallback {step.provider} {step.model} cannot be called: {one.message}; {one.hint}"
-                    setting.notice(Event(Warned(code=one.code), text, stage.name, "warning"))
+                    setting.notice(Event(Warned(code=codes.GOES_ON), text, stage.name, "warning"))
 
     def _refuse_impossible(
         self,

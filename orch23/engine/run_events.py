@@ -156,6 +156,10 @@ class ArtifactStore(Protocol):
 class OutputWatcher(Protocol):
     """Shows what stages do while they run. It redacts by itself, and is called from several threads."""
 
+    @property
+    def paints(self) -> bool:
+        """Whether it shows what steps print and models write."""
+
     def step(self, stage: str, step: str) -> None:
         """Note that a stage runs a step."""
 
@@ -205,7 +209,7 @@ class StageReporter(Struct, frozen=True):
         if self.reporter.watcher is not None:
             self.reporter.watcher.step(self.stage, step)
         reported = self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
-        return self._heard(reported if self.reporter.live else None)
+        return self._heard(reported if self.reporter.live else None, step)
 
     def response_lines(self, attempt: int) -> LineSplitter:
         """Return a splitter for the parts of a response."""
@@ -217,17 +221,9 @@ class StageReporter(Struct, frozen=True):
         if self.reporter.watcher is not None:
             self.reporter.watcher.print(self.stage, (), line.rpartition(" ")[0])
 
-    def _heard(self, reported: LineListener | None) -> LineListener | None:
+    def _heard(self, reported: LineListener | None, step: str = "") -> LineListener | None:
         watcher = self.reporter.watcher
-        if watcher is None:
-            return reported
-
-        def listener(line: str, *, cut: bool = False) -> None:
-            watcher.print(self.stage, (line,), "")
-            if reported is not None:
-                reported(line, cut=cut)
-
-        return listener
+        return reported if watcher is None else _Watched(self.stage, step, watcher, reported)
 
     def _reported(self, event: Callable[[str, bool], EventData]) -> LineListener:
         count = 0
@@ -244,6 +240,29 @@ class StageReporter(Struct, frozen=True):
                 self.emit(event("", True), text, "debug")  # noqa: FBT003 - a fact of the event
 
         return listener
+
+
+class _Watched(Struct, frozen=True):
+    """Shows the lines of a step or of a response, and reports them if there is a `reported`."""
+
+    stage: str
+    step: str
+    watcher: OutputWatcher
+    reported: LineListener | None
+
+    def __call__(self, line: str, *, cut: bool = False) -> None:
+        """See `LineListener`."""
+        self.watcher.print(self.stage, (line,), "")
+        if self.reported is not None:
+            self.reported(line, cut=cut)
+
+    def __bool__(self) -> bool:
+        """Return whether lines have an effect: a process on this machine need not split its output otherwise."""
+        return self.watcher.paints or self.reported is not None
+
+    def know(self, text: str) -> None:
+        """Show what is known of a step elsewhere that prints nothing."""
+        self.watcher.step(self.stage, f"{self.step} ({text})" if text else self.step)
 
 
 def _ignore(line: str, *, cut: bool = False) -> None:

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from orch23.engine.ownership import may_write_outputs_of
 from orch23.engine.verification import missing_outputs
-from orch23.model.digest import Digest, FileEntry, canonical_json
+from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.environment import Tier
 from orch23.model.errors import SafetyError
 from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
@@ -56,16 +56,6 @@ class FoundResult(Struct, frozen=True):
     record: Record
     about: ResultOrigin
     tier: Tier = "none"
-
-    @property
-    def digests(self) -> set[Digest]:
-        """The digests of its outputs."""
-        return {entry.digest for entry in self.record.outputs.values()}
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of its outputs together."""
-        return sum(entry.digest.size_bytes for entry in self.record.outputs.values())
 
 
 class InvalidResultError(ValueError):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from orch23.cache.client import CacheClient
-from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.cache.daemon_threads import DaemonThreads
 from orch23.engine.shared_entries import (
     KIND,
     MAX_RECORD_BYTES,
@@ -110,7 +110,6 @@ class Lookups:
         downloads: bool,
         warn: Callable[[str, str, str], None],
         least_tier: Callable[[ResolvedStage], Tier],
-        clock: Callable[[], float],
     ) -> None:
         """Look up nothing yet."""
         self._client, self._contents, self._signatures = client, contents, signatures
@@ -120,8 +119,8 @@ class Lookups:
         self._is_closed = False
         self._remote: set[Digest] = set()
         # Files in threads of their own: the entries of the next stages do not wait for downloads.
-        self._entries = DaemonThreads(_AT_ONCE, "cache-entry", clock)
-        self._files = DaemonThreads(_AT_ONCE, "cache-files", clock)
+        self._entries = DaemonThreads(_AT_ONCE, "cache-entry")
+        self._files = DaemonThreads(_AT_ONCE, "cache-files")
 
     def of(self, key: str) -> Lookup | None:
         """Return the lookup of a key, if there is one."""
@@ -162,16 +161,18 @@ class Lookups:
             except BaseException as error:  # noqa: BLE001 - raised by the decision on the stage
                 lookup.finish(None, error)
 
-        threads.submit(Task(run, 0.0))
+        threads.submit(run)
 
     def _read_entry(self, lookup: Lookup, resolved: ResolvedStage, action: str) -> None:
         """Read and check the entry of a stage, then go on with its files."""
         digest = entry_digest(KIND, VERSION, action)
-        data = self._client.entry(digest)
+        data, stage = self._client.entry(digest), resolved.stage
         if data is None:
+            if why := self._client.fault_of(digest):
+                self._client.reject(digest)
+                self._warn(stage.name, "W698", why)
             lookup.finish(None)
             return
-        stage = resolved.stage
         try:
             text, files = self.signed(digest, data)
             outputs = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
@@ -217,7 +218,7 @@ class Lookups:
             lookup.finish(None)
             return
         if not is_complete:
-            wrong = [path for path, one in found.record.outputs.items() if self._client.is_damaged(one.digest)]
+            wrong = [path for path, one in found.record.outputs.items() if self._client.fault_of(one.digest)]
             self._client.reject(action, is_damaged=bool(wrong))
             if wrong:
                 self._warn(stage.name, "W698", f"the cache has wrong bytes for {join_first(wrong, _MOST_NAMES)}")
@@ -242,7 +243,7 @@ class Lookups:
         text = described.contents
         if text is None:
             text = self._client.get(described.entry.digest, MAX_RECORD_BYTES)
-        if text is None and self._client.is_damaged(described.entry.digest):
+        if text is None and self._client.fault_of(described.entry.digest):
             message = "the cache has wrong bytes for its record"
             raise _WrongRecordError(message)
         if text is None:

@@ -4,18 +4,15 @@ A response from the cache is used like a recorded one: it is parsed, checked and
 """
 
 import threading
-from functools import partial
 
 from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
 from orch23.decide.secrets import Secrets
-from orch23.engine.shared_signatures import Signatures
-from orch23.model.digest import Digest, digest_bytes
+from orch23.engine.shared_signatures import Signatures, small_blobs
 from orch23.model.llm import Exchange
-from orch23.model.ports import ChunkSource
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
-from orch23.reapi.entries import decode_result, encode_result, entry_blobs, entry_digest
+from orch23.reapi.entries import decode_result, encode_result, entry_digest
 from orch23.store.exchanges import exchange_text, parse_exchange
 from orch23.store.turns import PAUSE
 
@@ -78,20 +75,19 @@ class SharedResponses:
             with PAUSE:
                 self._look(fingerprint)
         files = self._signatures.signed(KIND, action, {_EXCHANGE: data})
-        own = {digest_bytes(one): one for one in files.values() if isinstance(one, bytes)}
-        small = {**entry_blobs(KIND, VERSION, fingerprint), **own}
-        blobs: dict[Digest, ChunkSource] = {digest: partial(_once, one) for digest, one in small.items()}
-        self._client.upload(action, encode_result(files), blobs)
+        self._client.upload(action, encode_result(files), small_blobs(KIND, VERSION, fingerprint, files))
 
     def _look(self, fingerprint: str) -> Exchange | None:
         action = entry_digest(KIND, VERSION, fingerprint)
         data = self._client.entry(action)
         if data is None:
+            self._client.warn_of(action)
             return None
         try:
             files = decode_result(data)
             file = files[_EXCHANGE]
             text = file.contents or self._client.get(file.entry.digest, _MAX_BYTES) or b""
+            self._client.warn_of(file.entry.digest)
             exchange = parse_exchange(text)
         except (ValueError, KeyError):
             self._client.reject(action)
@@ -108,7 +104,3 @@ def _is_useful(exchange: Exchange) -> bool:
     # After a truncated response, the next request has its own.
     is_good = exchange.outcome in ("accepted", "truncated") and not exchange.superseded
     return is_good and not exchange.files and exchange.provenance != SCRIPTED_PROVENANCE
-
-
-def _once(data: bytes) -> tuple[bytes]:
-    return (data,)

@@ -8,6 +8,7 @@ with an entry, is a miss: the stage is built.
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
-from orch23.cache.daemon_threads import DaemonThreads, Task
+from orch23.cache.daemon_threads import DaemonThreads
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import StageResult
 from orch23.engine.facts import has_process
@@ -30,11 +31,11 @@ from orch23.engine.shared_entries import (
     record_form,
 )
 from orch23.engine.shared_lookups import Lookup, Lookups, PendingLookupError
-from orch23.engine.shared_signatures import NO_SIGNATURES, Signatures
-from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
+from orch23.engine.shared_signatures import NO_SIGNATURES, Signatures, small_blobs
+from orch23.model.digest import Digest, FileEntry, digest_json
 from orch23.model.environment import TIERS, EnvironmentIdentity, Tier, tier_of
 from orch23.model.errors import MissingBytesError
-from orch23.model.event import Event, Observer, SharedCacheUsed, Warned
+from orch23.model.event import ORCH23_ROLE, Event, Observer, SharedCacheUsed, Warned
 from orch23.model.fields import parse_decimal
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ChunkSource, ContentStore
@@ -42,8 +43,9 @@ from orch23.model.record import Record, same_result
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
-from orch23.reapi.entries import encode_result, entry_blobs, entry_digest
+from orch23.reapi.entries import encode_result, entry_digest
 from orch23.resolve.resolution import ResolvedStage
+from orch23.signing.codes import W_NOT_STORED
 from orch23.store.turns import PAUSE
 
 if TYPE_CHECKING:
@@ -83,15 +85,17 @@ class SharedResults:
         verifies: bool = False,
         responses: "SharedResponses | None" = None,
         signatures: Signatures = NO_SIGNATURES,
+        unsigned: str = "",
     ) -> None:
         """Look up nothing yet. `on_disk` returns the file at a path. With `verifies`, results are verified again.
 
         `responses` are counted in the report. `signatures` has the keys whose signatures count. `least_tier` returns
-        the lowest tier of the sandbox whose results count for a stage with processes.
+        the lowest tier of the sandbox whose results count for a stage with processes. `unsigned` is why results are not
+        stored that should be: it is reported with the first one.
         """
         self._client, self._contents, self._observer = client, contents, observer
         self._identity_of, self._secrets, self._clock = identity_of, secrets, clock
-        self._reads, self._writes = True, writes
+        self._reads, self._writes, self._unsigned = True, writes, unsigned
         self.verifies, self._responses, self._signatures = verifies, responses, signatures
         self._lock = threading.Lock()
         self._lookups = Lookups(
@@ -102,15 +106,14 @@ class SharedResults:
             downloads=downloads,
             warn=self._warn_of_entry,
             least_tier=lambda one: least_tier(one.stage) if has_process(one.stage) else TIERS[0],
-            clock=clock,
         )
         # By key, whether the cache had the result.
         self._asked: dict[str, bool] = {}
         self._used: dict[str, FoundResult] = {}
         self._confirmed: set[str] = set()
-        self._checks = DaemonThreads(1, "cache-check", clock)
+        self._checks = DaemonThreads(1, "cache-check")
         self._shares: dict[Digest, str] = {}
-        self._checking: list[Task[None]] = []
+        self._checking: list[Future[None]] = []
         self._refused: list[str] = []
         self._lesser: dict[str, str] = {}
         self._contested: set[str] = set()
@@ -235,10 +238,11 @@ class SharedResults:
             if done.verified:
                 self.use(record)
             return
-        if not self._writes or record.failed or record.accepted or not resolved.stage.cache:
-            return
-        action = self._action(resolved)
-        if action is None:
+        action = self._action(resolved) if resolved.stage.cache and not record.failed and not record.accepted else None
+        if action is not None and self._unsigned:
+            self._warn(f"[{W_NOT_STORED}] {self._unsigned}", ORCH23_ROLE, W_NOT_STORED)
+            self._unsigned = ""
+        if action is None or not self._writes:
             return
         usage = done.usage
         cost = usage.cost + usage.saved
@@ -248,8 +252,8 @@ class SharedResults:
             tokens=usage.input_tokens + usage.output_tokens,
             cost="" if usage.unpriced else format(cost, "f"),
         )
-        check: Task[None] = Task(partial(self._share, record, action, about, tier_of(done.sandboxes)), 0.0)
-        self._checking.append(self._checks.submit(check))
+        share = partial(self._share, record, action, about, tier_of(done.sandboxes))
+        self._checking.append(self._checks.submit(share))
 
     def _share(self, record: Record, action: str, about: ResultOrigin, tier: Tier) -> None:
         digest = entry_digest(KIND, VERSION, action)
@@ -266,11 +270,9 @@ class SharedResults:
             why = f"[W699] not stored in the shared cache, since it has a secret: {join_first(named, _MOST_NAMES)}"
             self._warn(why, record.stage, "W699")
             return
-        own = [one for one in files.values() if isinstance(one, bytes)]
-        small = {**entry_blobs(KIND, VERSION, action), **{digest_bytes(one): one for one in own}}
         blobs: dict[Digest, ChunkSource] = {
             **{one.digest: partial(self._contents.get_chunks, one.digest) for one in record.outputs.values()},
-            **{one: partial(_once, data) for one, data in small.items()},
+            **small_blobs(KIND, VERSION, action, files),
         }
         self._shares[digest] = record.stage
         if self._found(record.key) is not None:
@@ -315,13 +317,10 @@ class SharedResults:
     def flush(self, deadline_s: float) -> Sequence[str]:
         """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
         began_s = self._clock()
-        until = began_s + deadline_s
-        for check in self._checking:
-            check.finished.wait(max(0.0, until - self._clock()))
-            if check.error is not None:
-                raise check.error
-        unsent = self._client.flush(max(0.0, until - self._clock()))
-        unchecked = sum(not check.finished.is_set() for check in self._checking)
+        for check in wait(self._checking, deadline_s).done:
+            check.result()
+        unsent = self._client.flush(max(0.0, began_s + deadline_s - self._clock()))
+        unchecked = sum(not check.done() for check in self._checking)
         self._waited_s += self._clock() - began_s
         names = sorted(self._shares[action] for action in unsent if action in self._shares)
         return (*names, *([f"{unchecked} more"] if unchecked else []))
@@ -337,18 +336,13 @@ class SharedResults:
         return f", {len(self._lesser)} of a lower tier: {names}"
 
     @property
-    def is_off(self) -> bool:
-        """Whether reading or writing was switched off because of a fault, which was reported."""
-        return bool(self._client.statistics.fault)
-
-    @property
-    def refusal(self) -> str:
-        """Why a result was not stored, though the cache works; an empty text if that is not known."""
-        return self._client.refusal
+    def refusal(self) -> str | None:
+        """Why a result was not stored, though the cache works, as far as it is known; None if it was switched off."""
+        return None if self._client.fault else self._client.refusal
 
     def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
         """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
-        known, used = self._client.statistics, [*self._used.values()]
+        known, used = self._client, [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
         missing = sum(not is_there for is_there in self._asked.values())
         responses = 0 if self._responses is None else self._responses.used
@@ -375,7 +369,3 @@ class SharedResults:
         self._client.close()
         self._lookups.close()
         self._checks.stop()
-
-
-def _once(data: bytes) -> tuple[bytes]:
-    return (data,)

@@ -1,12 +1,14 @@
 """Sign the entries that a build stores in a shared cache, and verify those that it reads (`cache.signed_by`)."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.reapi.entries import EntryFile, encode_result
+from orch23.model.ports import ChunkSource
+from orch23.reapi.entries import EntryFile, encode_result, entry_blobs
 from orch23.signing.entries import SignedEntry, sign_entry, signature_fault
 from orch23.signing.keys import KeyPair, PublicKey
 
@@ -53,6 +55,12 @@ class Signatures(Struct, frozen=True):
             path: file.entry for path, file in files.items() if path not in (SIGNATURE, name)
         }
         return signature_fault(signature, _signed_entry(kind, action, {**others, name: text}), self.signed_by)
+
+
+def small_blobs(kind: str, version: int, key: str, files: Mapping[str, FileEntry | bytes]) -> dict[Digest, ChunkSource]:
+    """Return the blobs of an entry that are bytes: those of its action, and its own files."""
+    own = {digest_bytes(one): one for one in files.values() if isinstance(one, bytes)}
+    return {digest: partial(tuple, (data,)) for digest, data in {**entry_blobs(kind, version, key), **own}.items()}
 
 
 NO_SIGNATURES = Signatures()

@@ -20,7 +20,7 @@ from orch23.engine.session import Session, missing_input_errors
 from orch23.engine.stage_view import ObsoleteFiles, StageView
 from orch23.engine.verification import Verifier
 from orch23.execute.interpreters import find_interpreter
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.llm import Exchange
@@ -445,7 +445,7 @@ def _text_of(tree: StageView, path: str, entry: FileEntry) -> str:
 
 def _shared_failure(failure: Failure) -> Diagnostic:
     message = f"the result of the shared cache does not pass: {failure.summary}"
-    return Diagnostic("W697", message, hint="it is ignored, and the stage runs")
+    return Diagnostic("W697", message, None, "it is ignored, and the stage runs", Severity.WARNING)
 
 
 def _verified(record: Record) -> StageResult:

@@ -138,7 +138,7 @@ class LocalExecutor:
             self._slots.acquire()
         try:
             with TURN:
-                return self._run(action, hear)
+                return self._run(action, hear or None)
         finally:
             self._slots.release()
 

@@ -97,6 +97,17 @@ class LineSplitter:
             self._hear(line)
 
 
+MAX_REASON: Final = 2_000
+"""The maximum length of a reason that another program gives."""
+
+
+def one_line(text: str) -> str:
+    """Return what another program says, in one line without control characters; the beginning of a long text."""
+    # Blanks and line breaks become one blank.
+    shown = "".join(one if one.isprintable() else "?" for one in " ".join(text[: 2 * MAX_REASON].split()))
+    return shown if len(shown) <= MAX_REASON else f"{shown[:MAX_REASON]}{_DOTS}"
+
+
 def displayable_part(line: str, redact: Callable[[str], str], *, cut: bool) -> tuple[str, bool]:
     """Return the characters of a line that are shown, and whether there are more; with `cut` the line was cut before.
 

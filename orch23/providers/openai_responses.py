@@ -181,7 +181,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         became = text_at(reply, "status") or "gone"
         if became != "cancelled":  # the interrupted run cancelled it: no warning
             text = f"the response {response_id}, submitted by an earlier run, is {became}; sending the request again"
-            data = Warned(code=codes.NOT_COLLECTED, response_id=response_id)
+            data = Warned(code=codes.GOES_ON, response_id=response_id)
             self.emit(Event(data, text, self.stage, "warning"))
         self.submitted.lost.add(response_id)
         raise NotCollectedError(reported_usage(token_usage(json_at(reply, "usage"), "input", "output")))

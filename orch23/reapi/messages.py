@@ -199,7 +199,6 @@ class FindMissingBlobsRequest(Message, frozen=True, kw_only=True):
 
     instance_name: Annotated[str, 1] = ""
     blob_digests: Annotated[tuple[DigestProto, ...], 2] = ()
-    digest_function: Annotated[int, 3, INT32] = 0
 
 
 class FindMissingBlobsResponse(Message, frozen=True, kw_only=True):
@@ -221,7 +220,6 @@ class BatchUpdateBlobsRequest(Message, frozen=True, kw_only=True):
 
     instance_name: Annotated[str, 1] = ""
     requests: Annotated[tuple[BlobUpdate, ...], 2] = ()
-    digest_function: Annotated[int, 5, INT32] = 0
 
 
 class BlobUpdated(Message, frozen=True, kw_only=True):
@@ -243,7 +241,6 @@ class BatchReadBlobsRequest(Message, frozen=True, kw_only=True):
     instance_name: Annotated[str, 1] = ""
     digests: Annotated[tuple[DigestProto, ...], 2] = ()
     acceptable_compressors: Annotated[tuple[int, ...], 3, INT32] = ()
-    digest_function: Annotated[int, 4, INT32] = 0
 
 
 class BlobRead(Message, frozen=True, kw_only=True):
@@ -266,10 +263,6 @@ class GetActionResultRequest(Message, frozen=True, kw_only=True):
 
     instance_name: Annotated[str, 1] = ""
     action_digest: Annotated[DigestProto | None, 2] = None
-    inline_stdout: Annotated[bool, 3] = False
-    inline_stderr: Annotated[bool, 4] = False
-    inline_output_files: Annotated[tuple[str, ...], 5] = ()
-    digest_function: Annotated[int, 6, INT32] = 0
 
 
 class UpdateActionResultRequest(Message, frozen=True, kw_only=True):
@@ -278,7 +271,6 @@ class UpdateActionResultRequest(Message, frozen=True, kw_only=True):
     instance_name: Annotated[str, 1] = ""
     action_digest: Annotated[DigestProto | None, 2] = None
     action_result: Annotated[ActionResultProto | None, 3] = None
-    digest_function: Annotated[int, 5, INT32] = 0
 
 
 class GetCapabilitiesRequest(Message, frozen=True, kw_only=True):
@@ -325,14 +317,8 @@ class ExecuteRequest(Message, frozen=True, kw_only=True):
     digest_function: Annotated[int, 9, INT32] = 0
 
 
-class WaitExecutionRequest(Message, frozen=True, kw_only=True):
-    """Asks for the further Operations of an execution, by its name."""
-
-    name: Annotated[str, 1] = ""
-
-
-class CancelOperationRequest(Message, frozen=True, kw_only=True):
-    """google.longrunning: asks for the end of an operation."""
+class OperationRequest(Message, frozen=True, kw_only=True):
+    """WaitExecutionRequest and CancelOperationRequest: asks for the further states of an operation, or for its end."""
 
     name: Annotated[str, 1] = ""
 
@@ -342,7 +328,6 @@ class ExecuteResponse(Message, frozen=True, kw_only=True):
 
     result: Annotated[ActionResultProto | None, 1] = None
     status: Annotated[RpcStatus | None, 3] = None
-    message: Annotated[str, 5] = ""
 
 
 class ExecuteOperationMetadata(Message, frozen=True, kw_only=True):
@@ -367,7 +352,6 @@ class ReadRequest(Message, frozen=True, kw_only=True):
 
     resource_name: Annotated[str, 1] = ""
     read_offset: Annotated[int, 2] = 0
-    read_limit: Annotated[int, 3] = 0
 
 
 class ReadResponse(Message, frozen=True, kw_only=True):
@@ -385,20 +369,14 @@ class WriteRequest(Message, frozen=True, kw_only=True):
     data: Annotated[bytes, 10] = b""
 
 
-class WriteResponse(Message, frozen=True, kw_only=True):
-    """How many bytes were written."""
-
-    committed_size: Annotated[int, 1] = 0
-
-
 class QueryWriteStatusRequest(Message, frozen=True, kw_only=True):
     """Asks how far a write has come."""
 
     resource_name: Annotated[str, 1] = ""
 
 
-class QueryWriteStatusResponse(Message, frozen=True, kw_only=True):
-    """How far a write has come."""
+class WriteStatus(Message, frozen=True, kw_only=True):
+    """WriteResponse and QueryWriteStatusResponse: how far a write has come. The first has only the size."""
 
     committed_size: Annotated[int, 1] = 0
     complete: Annotated[bool, 2] = False

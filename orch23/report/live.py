@@ -1,7 +1,7 @@
 """Show what runs while nothing ends: at the bottom of a terminal, and as a line now and then elsewhere."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -30,7 +30,7 @@ class LiveScreen(Struct, kw_only=True):
     view: View
     screen: TextScreen
     _running: "RunningStages | None" = None
-    _early: list[tuple[Event, float]] = field(default_factory=list)
+    _early: "list[Callable[[RunningStages], None]]" = field(default_factory=list)
     _since: float = 0.0
     _is_watched: bool = False
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -50,10 +50,8 @@ class LiveScreen(Struct, kw_only=True):
     def notice(self, event: Event) -> None:
         """Show one event."""
         with self._lock:
-            if self._running is None:
-                self._early.append((event, self.view.clock()))
-            else:
-                self._running.notice(event, self.view.clock())
+            now = self.view.clock()
+            self._follow(lambda running: running.notice(event, now))
             if isinstance(event.data, RunFinished):
                 self.close()
             self.screen.notice(event)
@@ -66,11 +64,18 @@ class LiveScreen(Struct, kw_only=True):
     def step(self, stage: str, step: str) -> None:
         """Note that a stage runs a step."""
         with self._lock:
-            if self._running is not None:
-                self._running.step(stage, step)
+            self._follow(lambda running: running.step(stage, step))
+
+    def _follow(self, change: "Callable[[RunningStages], None]") -> None:
+        if self._running is None:
+            self._early.append(change)
+        else:
+            change(self._running)
 
     def print(self, stage: str, lines: Iterable[str], line: str) -> None:
         """Note the complete lines that a step printed or a model wrote, and the beginning of the next one."""
+        if not self.paints:
+            return
         with self._lock:
             if self._running is not None:
                 self._running.print(stage, lines, line)
@@ -88,8 +93,8 @@ class LiveScreen(Struct, kw_only=True):
 
         with self._lock:
             running = RunningStages()
-            for event, at in self._early:
-                running.notice(event, at)
+            for change in self._early:
+                change(running)
             self._early.clear()
             self._running = running
             return running

@@ -319,7 +319,8 @@ class TextScreen(Struct, kw_only=True):
             return
         self._open()
         role = "" if event.role == ORCH23_ROLE else f"{visible(event.role)}: "
-        self.write(f"{self.style.paint('warning', 'notice')}: {role}{visible(event.message)}\n")
+        word = self.style.paint("error", "error") if event.level == "error" else self.style.paint("warning", "notice")
+        self.write(f"{word}: {role}{visible(event.message)}\n")
 
     def _open(self) -> None:
         """Write the first line and the pending ones, if this is the first thing that happens."""

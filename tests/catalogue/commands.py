@@ -93,7 +93,7 @@ def cache_at_no_address(_project: Project) -> set[str]:
     return raised(lambda: cache_settings({}, {"ORCH23_CACHE_URL": "cache"}))
 
 
-@TRIGGERS.of("E731")
+@TRIGGERS.of("W731")
 def result_without_a_signature(_project: Project) -> set[str]:
     """Verify a result that no one signed."""
     found = signature_fault(None, SignedEntry("action", "", digest_bytes(b"")), ())
@@ -117,6 +117,14 @@ def credential_helper_that_is_missing(project: Project) -> set[str]:
 def spans_by_grpc(project: Project) -> set[str]:
     """Ask for spans by a protocol that is not supported."""
     return shown(project.write(ONE).run("build", "--otel", env={"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}))
+
+
+@TRIGGERS.of("W669")
+def plan_without_a_key(project: Project) -> set[str]:
+    """Plan a call for which there is no key."""
+    step = {"provider": "openai", "model": "m", "prompt": "p.j2", "returns": "text"}
+    stages = {"a": {"outputs": ["a.txt"], "llm": step}}
+    return shown(project.write({**scripted(stages, {}, defaults={}), "p.j2": "write"}).run("plan"))
 
 
 @TRIGGERS.of("W689")

@@ -237,6 +237,15 @@ def answer_that_breaks_off(project: Project) -> set[str]:
         return asked(project, server.url)
 
 
+@TRIGGERS.of("W425")
+def fallback_without_a_key(project: Project) -> set[str]:
+    """Name a fallback that cannot be called."""
+    command = [sys.executable, "-SEc", "raise SystemExit(1)"]
+    fallback = [{"provider": "openai", "model": "m"}]
+    project.write(pipeline(provider="command", model="m", command=command, fallback=fallback)).build()
+    return {event["data"].get("code", "") for event in project.events_of("warning")}
+
+
 @TRIGGERS.of("E425")
 def submitted_answer_that_is_gone(project: Project) -> set[str]:
     """Submit a request to a server that knows nothing of it afterwards."""

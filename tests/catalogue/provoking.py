@@ -12,6 +12,7 @@ Trigger: TypeAlias = Callable[[Project], Iterable[str]]
 
 Register: TypeAlias = Callable[[Trigger], Trigger]
 
+_DISAGREES = re.compile(r"(warning|note)(: [^\[]*)?\[E\d|error(: [^\[]*)?\[W\d")
 _SHOWN = re.compile(r"\[([EW]\d{3})\]|^  = ([EW]\d{3}): ", re.MULTILINE)
 
 
@@ -31,6 +32,9 @@ class Triggers(dict[str, Trigger]):
 
 def shown(*outcomes: Outcome) -> set[str]:
     """Return the codes on the screens of some runs: where a error begins, never where one is only mentioned."""
+    # An error has E, a warning or a note W.
+    wrong = [line for outcome in outcomes for line in outcome.err.splitlines() if _DISAGREES.match(line)]
+    assert wrong == []
     return {"".join(found) for outcome in outcomes for found in _SHOWN.findall(outcome.out + outcome.err)}
 
 

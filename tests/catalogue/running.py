@@ -299,6 +299,7 @@ CHANGED: Mapping[str, Mapping[str, Any]] = {
 # code -> the output, its content, the check, its inputs
 CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
     "E310": ("a.txt", "text\n", OF_SCHEMA, SCHEMA),
+    "W310": ("a.txt", "text\n", {"check": "python_syntax"}, {}),
     "E311": ("a.py", "def f(:\n", {"check": "python_syntax"}, {}),
     "E312": ("a.py", "x = 1\n", {"check": "python_syntax", "with": {"defines": {"a.py": ["f"]}}}, {}),
     "E313": ("a.json", "{,}\n", OF_SCHEMA, SCHEMA),

@@ -1,6 +1,7 @@
 """Shared caches with a wrong address, and with results that cannot be used or must not be stored."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from orch23.cache.client_certificate import ClientCertificate
 from orch23.cache.registry import open_shared_cache
@@ -20,7 +21,7 @@ def built(
     verify: str = "",
     lock: str = "",
     shell: str = "cp in.txt out.txt",
-    **more: str,
+    **more: Any,
 ) -> Outcome:
     """Build one stage in a checkout of its own, with a cache that all checkouts share."""
     verified = {"verify": [{"shell": verify}]} if verify else {}
@@ -60,6 +61,14 @@ def lock_file_that_names_another_result(project: Project) -> set[str]:
     (project.root / "cache-of-one").rename(cache)
     lock = (project.root / "other/pipeline.lock").read_text()
     return shown(built(project, "two", lock=lock, shell=f"cat {project.root}/said > out.txt"))
+
+
+@TRIGGERS.of("W732")
+def result_that_cannot_be_signed(project: Project) -> set[str]:
+    """Build with the public key of someone else."""
+    env = {"XDG_CONFIG_HOME": str(project.root / "of someone else")}
+    line = Project(project.root / "theirs").run("cache", "key", "new", "ci", env=env).out.strip()
+    return shown(built(project, "one", signed_by=[line]))
 
 
 @TRIGGERS.of("W697")

@@ -1,13 +1,16 @@
 """Each code of the catalogue is provoked from outside, so none is unreachable and none is without a way out."""
 
 import ast
+import importlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orch23.cli.catalogue import diagnostic_codes
+from orch23.model.diagnostic import Severity
 from tests.catalogue import commands, pipeline, proposals, providers, running, shared_cache, store, templates
 from tests.catalogue.provoking import Triggers
 from tests.project import Project
@@ -20,7 +23,7 @@ SOURCE = Path(__file__).parents[2] / "orch23"
 SLOW = frozenset({"E411", *(f"E67{number}" for number in (0, 3, 4, 5, 8, 9))})
 _LEAST = 60
 _NEEDS_NO_HINT = frozenset({"E301"})  # the test that failed says what is wrong
-_POSITION_OF_HINT = 3
+_POSITION_OF_HINT, _POSITION_OF_SEVERITY = 3, 4
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,56 @@ def problems() -> Iterator[tuple[str, ast.Call]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Diagnostic":
                 yield f"{path.relative_to(SOURCE.parent)}:{node.lineno}", node
+
+
+def value_of(place: str, node: ast.expr | None) -> object:
+    """Return the value of an expression in a module, if it is a constant there; None otherwise."""
+    module = importlib.import_module(place.partition(":")[0].removesuffix(".py").replace("/", "."))
+    try:
+        return None if node is None else eval(ast.unparse(node), dict(vars(module)))
+    except NameError:
+        return None
+
+
+def test_an_error_has_a_code_with_e_and_a_warning_or_a_note_one_with_w() -> None:
+    wrong, found = [], Counter[str]()
+    for place, call in problems():
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        code = value_of(place, call.args[0] if call.args else keywords.get("code"))
+        positional = dict(enumerate(call.args))
+        node = keywords.get("severity") or positional.get(_POSITION_OF_SEVERITY)
+        severity = Severity.ERROR if node is None else value_of(place, node)
+        if isinstance(code, str) and isinstance(severity, Severity):
+            found[severity] += 1
+            wrong += [] if (code[0] == "E") == (severity is Severity.ERROR) else [f"{place}: {code}, {severity}"]
+    assert wrong == []
+    assert (found[Severity.ERROR] > 200, found[Severity.WARNING] > 10, found[Severity.NOTE] > 3) == (True, True, True)
+
+
+def test_no_event_is_a_warning_with_the_code_of_an_error() -> None:
+    codes = []
+    for path in sorted(SOURCE.parent.glob("orch23*/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Warned":
+                given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+                place = f"{path.relative_to(SOURCE.parent)}:{node.lineno}"
+                codes += [(place, ast.unparse(one), value_of(place, one)) for one in given]
+    # Those that are not constants are the codes of warnings: of a check, of a stage, of a file.
+    variables = {text for _, text, value in codes if value is None}
+    assert variables == {"code", "one.code", "warning.code"}
+    assert [one for one in codes if isinstance(one[2], str) and not one[2].startswith("W")] == []
+    assert len(codes) > 8
+
+
+def test_no_page_and_no_golden_file_shows_a_warning_with_the_code_of_an_error() -> None:
+    root = SOURCE.parent
+    files = [*root.glob("docs/**/*.md"), *root.glob("tests/golden/**/*"), root / "README.md"]
+    texts = [path.read_text(errors="replace") for path in files if path.is_file()]
+    assert [found for text in texts for found in re.findall(r"(?:warning|note)\[E\d+|error\[W\d+", text)] == []
+
+
+def test_help_of_a_code_that_was_renamed_shows_the_new_one(project: Project) -> None:
+    assert project.run("help", "e731").out.startswith("W731: ")
 
 
 def test_every_error_is_made_with_a_way_out() -> None:

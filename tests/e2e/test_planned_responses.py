@@ -18,11 +18,11 @@ def test_a_plan_warns_in_the_words_of_the_build(project: Project) -> None:
     edited(project, requests=[OTHER])
     planned = project.run("plan")
     assert planned.code == 0, planned.err
-    assert "warning[E404]" in planned.err
+    assert "warning[W669]" in planned.err
     said = "the scripted responses were written for other requests"
     hint = planned.err[planned.err.index('requests: ["') :][:30]
     (warning,) = project.run("plan", "--json").json()["warnings"]
-    assert (warning["code"], said in warning["message"]) == ("E404", True)
+    assert (warning["code"], said in warning["message"]) == ("W669", True)
     validated = project.run("validate")
     assert validated.code == 0
     assert validated.err == planned.err

@@ -161,7 +161,7 @@ def test_the_wall_time_of_the_run_ends_a_wait(project: Project) -> None:
         outcome = project.build("-j8")
         assert outcome.code == ExitCode.LIMIT
         assert len(server.asked) <= 6
-    assert "warning: [E504] the run exceeded max_wall, which is 1.0s (" in outcome.err
+    assert "error: [E504] the run exceeded max_wall, which is 1.0s (" in outcome.err
 
 
 def test_a_wait_longer_than_the_wall_time_of_the_run_is_not_begun(project: Project) -> None:

@@ -1,12 +1,15 @@
 """What is damaged in a shared cache costs the stage that needs it, is reported, and is repaired."""
 
+from collections.abc import MutableMapping
 from pathlib import Path
 
 import pytest
 
 from orch23.model.digest import digest_bytes
+from tests.cache_server import CacheServer, serving_cache
 from tests.e2e.pipelines import green, shell
 from tests.project import Project
+from tests.reapi_server import serving_reapi
 
 pytestmark = pytest.mark.slow
 
@@ -94,3 +97,53 @@ def test_a_cache_whose_blobs_are_all_wrong_is_repaired_by_one_build(tmp_path: Pa
     three = checkout(tmp_path / "three")
     green(three.build("--cache", str(cache)))
     assert three.ran() == []
+
+
+def shorten(blobs: MutableMapping[str, bytes], data: bytes) -> None:
+    blobs[digest_bytes(data).sha256] = data[:-5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [(kind, case) for kind in ("http", "grpc") for case in ("short file", "large entry", "cut entry")]
+    + [("http", "cut file")],
+)
+@pytest.mark.parametrize("size", [6, 3 << 20], ids=["small", "large"])
+def test_what_a_server_has_and_does_not_return_whole_is_reported_once_with_its_stage(
+    tmp_path: Path, kind: str, case: str, size: int
+) -> None:
+    stages = "  copy: {inputs: [in.txt], outputs: [out.txt, b.txt], shell: 'cp in.txt out.txt; echo b > b.txt'}\n"
+    text = "x" * size
+    one, two, three = (
+        Project(tmp_path / name).write(shell(stages, {"in.txt": text}, head=HEAD)) for name in ("one", "two", "three")
+    )
+    with serving_cache() if kind == "http" else serving_reapi() as server:
+        if isinstance(server, CacheServer):
+            server.validate = lambda _entry: ()
+        options = ("--cache", server.url, "--cache-write")
+        green(one.build(*options))
+        place = digest_bytes(text.encode()).sha256
+        if case == "short file":
+            shorten(server.blobs, text.encode())
+        elif case == "large entry":
+            for name in server.entries:
+                server.entries[name] = bytes(30 << 20)
+        elif isinstance(server, CacheServer):
+            part = place if case == "cut file" else "/ac/"
+            server.fault = lambda method, path: "truncate" if method == "GET" and part in path else ""
+        else:
+            # A stream that ends too early is that of a short file.
+            server.replaced = lambda method, reply: reply[:-3] if method == "GetActionResult" else reply
+        done = two.build(*options)
+        green(done)
+        (warning,) = (line for line in done.err.splitlines() if line.startswith("warning"))
+        assert warning.startswith(
+            "warning: copy: [W698] a result in the shared cache is ignored, and the stage is built: "
+        )
+        assert {"short file": "out.txt", "cut file": "out.txt", "large entry": "16 MiB", "cut entry": ""}[
+            case
+        ] in warning
+        assert (two.ran(), two.read("out.txt")) == (["copy"], text)
+        if case in {"short file", "large entry"}:
+            green(three.build(*options))
+            assert three.ran() == [], "it was repaired"

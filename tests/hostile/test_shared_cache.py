@@ -81,7 +81,10 @@ def named(cache: Cache, path: str) -> OutputFile:
 
 
 def replaced(cache: Cache, make: Callable[[Path], object]) -> None:
-    place = cache.blob(digest_bytes(b"right\n"))
+    in_place_of(cache.blob(digest_bytes(b"right\n")), make)
+
+
+def in_place_of(place: Path, make: Callable[[Path], object]) -> None:
     place.unlink()
     make(place)
 
@@ -124,6 +127,13 @@ DAMAGE: Mapping[str, Callable[[Cache], object]] = {
         **{OUT: huge((1 << 63) - 1), "outputs/more/b": huge(1 << 62)}
     ),
     "a blob has other bytes": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"wrong\n"),
+    "a blob is cut": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"right"),
+    "a blob is empty": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b""),
+    "a blob is longer": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"right\n" * 1000),
+    "a blob is a link": lambda cache: replaced(cache, lambda place: place.symlink_to("/etc/passwd")),
+    "a blob is a folder": lambda cache: replaced(cache, Path.mkdir),
+    "an entry of 30 MB": lambda cache: os.truncate(cache.entry, 30 << 20),
+    "an entry is a folder": lambda cache: in_place_of(cache.entry, Path.mkdir),
     "a digest that is a path": lambda cache: raw(
         cache, OutputFile(path=OUT, digest=digest_proto(Digest("../../../../etc/passwd", 1)))
     ),
@@ -132,11 +142,7 @@ DAMAGE: Mapping[str, Callable[[Cache], object]] = {
 
 MISSING: Mapping[str, Callable[[Cache], object]] = {
     "a blob is gone": lambda cache: cache.blob(digest_bytes(b"right\n")).unlink(),
-    "a blob is cut": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"right"),
-    "a blob is longer": lambda cache: write(cache.blob(digest_bytes(b"right\n")), b"right\n" * 1000),
     "a blob that no one has": lambda cache: cache.change(**{OUT: huge(6)}),
-    "a blob is a link": lambda cache: replaced(cache, lambda place: place.symlink_to("/etc/passwd")),
-    "a blob is a folder": lambda cache: replaced(cache, Path.mkdir),
 }
 """Entries without their bytes: misses, without a warning about the entry."""
 

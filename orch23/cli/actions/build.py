@@ -223,9 +223,9 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
         request = replace(request, holds=holds, replay=holds, budget=watched.budget.given, shared_budget=shared)
     view = build_view(console, project, verbose=verbose)
     screen: Observer = form.make(view)
-    if isinstance(screen, LiveScreen) and screen.paints:
+    if isinstance(screen, LiveScreen):
         # The frame shows what runs, and is painted over the line of progress.
-        console.progress.is_quiet = True
+        console.progress.is_quiet |= screen.paints
         request = replace(request, watcher=screen)
     guarded = Guarded(screen) if of_plugin else None
     screen = guarded or screen

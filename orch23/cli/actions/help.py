@@ -43,6 +43,8 @@ def show_help(console: Console, *, topic: str | None) -> None:
 
 def _explain(console: Console, topic: str) -> None:
     known, code, plugin = diagnostic_codes(), topic.upper(), ""
+    renamed = (one for one, (_, text) in known.items() if text.endswith(f" Its code was {code}."))
+    code = code if code in known else next(renamed, code)
     if code in known:
         title, text = known[code]
     else:

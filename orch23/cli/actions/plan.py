@@ -27,7 +27,7 @@ from orch23.engine.dry_run import Preview, preview
 from orch23.engine.estimate import EstimateBasis, estimate
 from orch23.engine.stage_errors import lasting_errors
 from orch23.engine.stage_warnings import stage_warnings
-from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
@@ -375,7 +375,7 @@ def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
             continue
         place = project.pipeline.locate_written(f"stages/{stage.family}/llm/provider")
         for one in lacking:
-            found[one.message] = replace(one, severity=Severity.WARNING, location=place, subject=stage.name)
+            found[one.message] = replace(_foreseen(one, place), subject=stage.name)
     return tuple(found.values())
 
 
@@ -403,8 +403,14 @@ def _refused_response(project: Project, seen: Preview, decided: DecidedStage) ->
         ScriptedProvider(answers, stage.name, 1).complete(request, 0, lambda _text: None)
     except Orch23Error as refused:
         place = project.pipeline.locate("stages", stage.family)
-        return tuple(replace(one, severity=Severity.WARNING, location=place) for one in refused.diagnostics)
+        return tuple(_foreseen(one, place) for one in refused.diagnostics)
     return ()
+
+
+def _foreseen(error: Diagnostic, place: Location | None) -> Diagnostic:
+    """Return the warning about an error that a build will have."""
+    message = f"{error.message} ({error.code})"
+    return replace(error, code="W669", message=message, severity=Severity.WARNING, location=place)
 
 
 def _waiting(project: Project) -> tuple[BatchWaiting, ...]:

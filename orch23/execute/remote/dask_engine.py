@@ -31,13 +31,15 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
 from orch23.model.ports import Surroundings
 from orch23.model.running_actions import NOTHING_RUNS, RunningActions
-from orch23.model.text import LineListener
+from orch23.model.text import LineListener, format_duration
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _CONNECT_S = 10
 _LOOK_EACH_S = 2.0
+_SILENT_S = 10.0
+"""A worker has a heartbeat each half second or so: a longer silence is shown."""
 _CANCEL_WITHIN_S = 5.0
 
 
@@ -251,6 +253,13 @@ class DaskEngine:
     def lacking(self, resources: Mapping[str, float]) -> str:
         """See the port. Resources in use count: an action waits for them."""
         return lacking_text(resources, self._look().declared.values())
+
+    def known(self, submission: Submission) -> str:
+        """See the port."""
+        assert isinstance(submission, DaskSubmission | FoundSubmission)
+        silent_s = self._watch.silent_s(submission.worker)
+        silent = f"no word from its worker for {format_duration(silent_s)}" if silent_s > _SILENT_S else ""
+        return silent if submission.worker else "waiting for a worker"
 
     def _look(self) -> "_Workers":
         """Return what the scheduler says of its workers. It is asked every two seconds at most."""

@@ -30,6 +30,11 @@ class WorkerWatch:
         self._looked_s = clock()
         self._seen: dict[str, _Seen] = {}
 
+    def silent_s(self, address: str) -> float:
+        """Return for how long nothing was heard of a worker, as far as it was looked at."""
+        seen = self._seen.get(address)
+        return 0.0 if seen is None else seen.silent_s
+
     def frozen(self, heartbeats_s: Mapping[str, float]) -> tuple[str, ...]:
         """Return the addresses of workers that are frozen, from the time of the last heartbeat by address."""
         now_s = self._clock()

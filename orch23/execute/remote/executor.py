@@ -36,7 +36,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
 from orch23.model.ports import ContentStore, SharedCache
-from orch23.model.text import LineListener
+from orch23.model.text import LineListener, one_line
 from orch23.store.turns import PAUSE
 
 _E_REMOTE = "E487"
@@ -123,7 +123,7 @@ class RemoteExecutor:
         try:
             self._engine.connect()
         except EngineFault as fault:
-            raise ConfigurationError(Diagnostic(_E_REMOTE, fault.reason, hint=_NO_WORKER)) from fault
+            raise ConfigurationError(Diagnostic(_E_REMOTE, one_line(fault.reason), hint=_NO_WORKER)) from fault
 
     def slots(self) -> int:
         """Return how many actions the workers can run at once: 1 until that is known.
@@ -236,6 +236,7 @@ class RemoteExecutor:
             with suppress(TimeoutError):
                 return submission.result(self._limits.look_each_s)
             lines.pass_on()
+            lines.know(self._engine.known(submission))
             lacking = self._engine.lacking(resources) if resources else ""
             if self._engine.slots() and not lacking:
                 seen_s = monotonic()
@@ -320,6 +321,7 @@ class RemoteExecutor:
                 self._failed[place] += 1
                 if self._failed[place] == _MOST_FAILED:
                     self._avoided.add(place)
+        reason = one_line(reason)
         count = faults.note(kind, reason)
         if count > getattr(self._limits, kind):
             raise GivenUpError(reason)
@@ -365,5 +367,5 @@ def _paths_of(action: Action, sha256: str) -> tuple[str, ...]:
 
 
 def _unavailable(reason: str, hint: str = _NO_WORKER) -> EngineUnavailable:
-    message = f"the action could not be run on another machine: {reason}"
+    message = f"the action could not be run on another machine: {one_line(reason)}"
     return EngineUnavailable(message, diagnostic=Diagnostic(_E_REMOTE, message, hint=hint))

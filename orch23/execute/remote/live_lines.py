@@ -8,7 +8,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import Protocol, TextIO, TypeAlias
+from typing import Protocol, TextIO, TypeAlias, runtime_checkable
 
 from orch23.model.text import MAX_LINE_LENGTH, LineListener, LineSplitter
 
@@ -25,6 +25,14 @@ _LONGEST_LINE = 2 * MAX_LINE_LENGTH
 _KEY_CHARACTERS = 1000
 _LINE_COST = 50
 """What a short line costs in memory beside its characters: they are kept, to be counted."""
+
+
+@runtime_checkable
+class StepListener(LineListener, Protocol):
+    """Receives also what is known of a process that prints nothing, such as that its machine cannot be reached."""
+
+    def know(self, text: str) -> None:
+        """Receive it each time that it changes; an empty text if nothing is special."""
 
 
 class LineSender(Protocol):
@@ -125,6 +133,7 @@ class HeardLines:
         self._waiting: deque[Line] = deque()
         self._heard: Counter[str] = Counter()
         self._characters = self._starts = 0
+        self._known = ""
 
     def new_start(self) -> LineListener | None:
         """Return the listener for a start of the action, which never waits; None if no one listens.
@@ -148,6 +157,12 @@ class HeardLines:
                     self._waiting.append((line, cut))
 
         return add
+
+    def know(self, text: str) -> None:
+        """Pass on what the engine knows of the action, if that has changed."""
+        if text != self._known and isinstance(self._hear, StepListener):
+            self._known = text
+            self._hear.know(text)
 
     def pass_on(self) -> None:
         """Let the listener hear the lines that have arrived."""

@@ -28,16 +28,15 @@ from orch23.model.errors import CacheFault
 from orch23.model.plugins import exception_text
 from orch23.model.ports import ContentStore, SharedCache, Surroundings
 from orch23.model.running_actions import NOTHING_RUNS, RunningActions
-from orch23.model.text import LineListener
+from orch23.model.text import MAX_REASON, LineListener, one_line
 from orch23.reapi.messages import (
     SHA256,
     ActionResultProto,
-    CancelOperationRequest,
     ExecuteRequest,
     GetCapabilitiesRequest,
     Operation,
+    OperationRequest,
     ServerCapabilities,
-    WaitExecutionRequest,
     digest_of,
     digest_proto,
 )
@@ -192,6 +191,10 @@ class ReapiEngine:
         """See the port. A server does not say what its workers have: one that knows that it has none refuses."""
         return ""
 
+    def known(self, submission: Submission) -> str:  # noqa: ARG002 - of the port
+        """See the port. A server does not say what its workers do."""
+        return "no word from the server" if self._is_down else ""
+
     def close(self) -> None:
         """See the port."""
         until_s = monotonic() + _CLOSE_WITHIN_S
@@ -280,7 +283,7 @@ class ReapiEngine:
             failures += 1
         if execution.name:
             with suppress(AbsentError, CacheFault):
-                self._unary(_CANCEL, CancelOperationRequest(name=execution.name), Message)
+                self._unary(_CANCEL, OperationRequest(name=execution.name), Message)
         return None
 
     def _name(self, execution: Execution, name: str) -> None:
@@ -303,7 +306,7 @@ class ReapiEngine:
 
     def _operations(self, execution: Execution) -> Iterator[Operation]:
         """Execute the action; or, if that was begun already, wait for it."""
-        request: Message = WaitExecutionRequest(name=execution.name)
+        request: Message = OperationRequest(name=execution.name)
         method = _WAIT
         if not execution.name:
             method = _EXECUTE
@@ -360,9 +363,8 @@ class ReapiEngine:
         text = result.stderr_raw or b""
         if not text and result.stderr_digest is not None and digest_of(result.stderr_digest).size_bytes:
             text = self._read(digest_of(result.stderr_digest)) or b""
-        lines = text.decode("utf-8", "replace").strip().splitlines() or ["no message"]
-        line = "".join(one if one.isprintable() else "?" for one in lines[-1])
-        return f"exited with status {result.exit_code}: {line[:200]}"
+        shown = one_line(text[-MAX_REASON:].decode("utf-8", "replace")) or "no message"
+        return f"exited with status {result.exit_code}: {shown}"
 
     def _read(self, digest: Digest) -> bytes | None:
         """Return the bytes of a small blob; None if it is missing or damaged."""

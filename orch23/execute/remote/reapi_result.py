@@ -5,36 +5,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from orch23.cache.grpc_calls import StatusFault
+from orch23.cache.grpc_calls import StatusFault, status_name
 from orch23.execute.remote.engine import EngineFault, UnreachableEngineError, WorkerLost
 from orch23.model.digest import Digest
+from orch23.model.text import one_line
 from orch23.reapi.messages import ActionResultProto, ExecuteResponse, Operation, PreconditionFailure, RpcStatus
 from orch23.reapi.wire import DecodeError, decode
 
-_NAMES: Final = {
-    0: "OK",
-    1: "CANCELLED",
-    2: "UNKNOWN",
-    3: "INVALID_ARGUMENT",
-    4: "DEADLINE_EXCEEDED",
-    5: "NOT_FOUND",
-    6: "ALREADY_EXISTS",
-    7: "PERMISSION_DENIED",
-    8: "RESOURCE_EXHAUSTED",
-    9: "FAILED_PRECONDITION",
-    10: "ABORTED",
-    11: "OUT_OF_RANGE",
-    12: "UNIMPLEMENTED",
-    13: "INTERNAL",
-    14: "UNAVAILABLE",
-    15: "DATA_LOSS",
-    16: "UNAUTHENTICATED",
-}
-_NUMBERS: Final = {name: code for code, name in _NAMES.items()}
 _LOST: Final = frozenset({"CANCELLED", "ABORTED"})
 _LASTING: Final = frozenset({"INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"})
 _BLOB: Final = re.compile(r"(?:.*/)?blobs/([0-9a-f]{64})/(\d{1,18})")
-_TEXT_CHARACTERS = 200
 
 
 class Finished(Struct, frozen=True):
@@ -67,12 +47,12 @@ class Finished(Struct, frozen=True):
             sent = decode(RpcStatus, fault.details)
         except DecodeError:
             sent = RpcStatus()
-        return cls(RpcStatus(code=_NUMBERS.get(fault.name, 2), message=fault.message, details=sent.details))
+        return cls(RpcStatus(code=fault.number, message=fault.message, details=sent.details))
 
     @property
     def name(self) -> str:
         """Return the name of the status."""
-        return _NAMES.get(self.status.code, f"status {self.status.code}")
+        return status_name(self.status.code)
 
     @property
     def missing(self) -> frozenset[Digest] | None:
@@ -97,8 +77,7 @@ class Finished(Struct, frozen=True):
         """Return the fault that the status is; None if it is a success."""
         if self.name == "OK":
             return None
-        line = self.status.message.partition("\n")[0][:_TEXT_CHARACTERS]
-        text = "".join(one if one.isprintable() else "?" for one in line)
+        text = one_line(self.status.message)
         reason = f"the server ended the execution with {self.name}" + (f": {text}" if text else "")
         kind = WorkerLost if self.name in _LOST else UnreachableEngineError if self.name in _LASTING else EngineFault
         return kind(reason)

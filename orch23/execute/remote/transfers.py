@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from orch23.cache.batches import batches_of, put_together, read_each
+from orch23.cache.batches import batches_of, put_from, put_together, read_each
 from orch23.cache.bounds import WrongBytesError, guarded, is_valid, reading, verified
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, MissingBytesError
@@ -53,7 +53,11 @@ class Transfers:
 
         """
         for group in batches_of(self._cache, sorted(digests)):
-            for digest in self._sent_together(group):
+            left: Iterable[Digest] = group
+            if len(group) > 1:
+                blobs = {digest: self._contents.get(digest) for digest in group}
+                left = self._tried(partial(put_together, self._cache, blobs))
+            for digest in left:
                 self._send(digest)
 
     def fetch(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
@@ -92,38 +96,12 @@ class Transfers:
                 return False
         return True
 
-    def _sent_together(self, group: Sequence[Digest]) -> Iterable[Digest]:
-        """Upload blobs in one request, if it can have several; return those that have to be sent alone.
-
-        Raises:
-            CacheFault, MissingBytesError: as for `upload`.
-
-        """
-        if len(group) <= 1:
-            return group
-        blobs = {digest: self._contents.get(digest) for digest in group}
-        return self._tried(partial(put_together, self._cache, blobs))
-
     def _send(self, digest: Digest) -> None:
         """Upload a blob. An error of the content store is raised as it is, since the cache works."""
-        errors: list[Exception] = []
-
-        def chunks() -> Iterator[bytes]:
-            try:
-                yield from verified(self._contents.get_chunks(digest), digest)
-            except WrongBytesError as error:
-                errors.append(MissingBytesError(str(error)))
-                raise
-            except Exception as error:
-                errors.append(error)
-                raise
-
         try:
-            self._tried(partial(guarded, partial(self._cache.put_blob, digest, chunks)))
-        except CacheFault:
-            if errors:
-                raise errors[-1] from None
-            raise
+            self._tried(partial(put_from, self._cache, digest, partial(self._contents.get_chunks, digest)))
+        except WrongBytesError as error:
+            raise MissingBytesError(str(error)) from None
 
     def _tried(self, call: Callable[[], _Result]) -> _Result:
         for pause_s in _PAUSES_S:

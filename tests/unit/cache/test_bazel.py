@@ -78,7 +78,7 @@ def read_all(place: Place) -> Content:
                 blobs[digest] = client.get(digest, LIMIT)
                 if f"ac/{sha256}" in files:
                     entries[digest] = client.entry(digest)
-        assert client.statistics.damaged == 0
+        assert client.damaged == 0
     found = {f"cas/{digest.sha256}": data for digest, data in blobs.items()}
     assert found | {f"ac/{action.sha256}": data for action, data in entries.items()} == files
     return Content(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cache.bounds import MAX_ENTRY_BYTES, FileFault
+from orch23.cache.bounds import MAX_ENTRY_BYTES, BlobFault, FileFault
 from orch23.cache.client import CacheClient
 from orch23.cache.disk import DiskCache
 from orch23.model.digest import Digest, digest_bytes
@@ -105,7 +105,7 @@ def test_a_file_of_another_size_is_replaced(cache: DiskCache, root: Path) -> Non
     for damage in (b"", DATA[:-1], DATA + b"more"):
         replace_blob(root, DIGEST, damage)
         assert list(cache.missing([DIGEST])) == [DIGEST]
-        assert cache.blob(DIGEST) is None
+        assert read(cache, DIGEST) == damage[: len(DATA) + 1]
         put(cache, DATA)
         assert path_of(root, "cas", DIGEST).read_bytes() == DATA
 
@@ -152,11 +152,11 @@ def test_what_is_no_file_of_the_cache_is_a_miss(
     path = path_of(root, kind, digest)
     path.parent.mkdir(parents=True)
     make(path, tmp_path / "elsewhere")
-    if kind == "ac":
-        assert cache.entry(ACTION) is None
-    else:
-        assert cache.blob(DIGEST) is None
-        assert list(cache.missing([DIGEST])) == [DIGEST]
+    client = CacheClient(cache, pytest.fail)
+    assert (client.entry(ACTION) if kind == "ac" else client.get(DIGEST, 1000)) is None
+    assert client.fault_of(digest)
+    client.close()
+    assert list(cache.missing([DIGEST])) == [DIGEST]
     put(cache, DATA) if kind == "cas" else cache.put_entry(ACTION, DATA)
     assert (read(cache, DIGEST) if kind == "cas" else cache.entry(ACTION)) == DATA
     assert not (tmp_path / "elsewhere").exists() or (tmp_path / "elsewhere").read_bytes() == DATA
@@ -202,7 +202,8 @@ def test_an_entry_that_is_too_large_is_replaced(cache: DiskCache, root: Path) ->
     cache.put_entry(ACTION, b"entry")
     with path_of(root, "ac", ACTION).open("r+b") as stream:
         stream.truncate(MAX_ENTRY_BYTES + 1)
-    assert cache.entry(ACTION) is None
+    with pytest.raises(BlobFault, match="16 MiB"):
+        cache.entry(ACTION)
     cache.put_entry(ACTION, b"small")
     assert cache.entry(ACTION) == b"small"
 
@@ -215,7 +216,7 @@ def test_a_file_that_shrinks_or_grows_while_it_is_read_ends_there(cache: DiskCac
         assert chunks is not None
         found = len(next(chunks))
         os.truncate(path_of(root, "cas", digest), size)
-        assert found + sum(map(len, chunks)) == min(size, len(data))
+        assert found + sum(map(len, chunks)) == min(size, len(data) + 1)
         os.truncate(path_of(root, "cas", digest), len(data))
 
 
@@ -404,5 +405,6 @@ def test_a_directory_of_others_that_cannot_be_read_hides_only_its_files(
     upload_each(shared, 5)
     (shared / "cas" / digest_bytes(b"of stage 0").sha256[:2]).chmod(0)
     as_nobody()
-    assert DiskCache(shared).blob(digest_bytes(b"of stage 0")) is None
+    with pytest.raises(FileFault, match="Permission denied"):
+        DiskCache(shared).blob(digest_bytes(b"of stage 0"))
     assert upload_each(shared, 20)[0] == (digest_bytes(b"stage 0"),)

@@ -110,8 +110,8 @@ def test_small_blobs_are_one_message_in_both_directions(server: ReapiServer, rig
     assert {digest: rig.contents.get(digest) for digest in blobs} == blobs
     assert sorted(server.calls) == ["BatchReadBlobs", "Read", "Read"]
     sizes = sum(digest.size_bytes for digest in blobs)
-    assert rig.client.statistics.down_bytes == sizes
-    assert rig.client.statistics.up_bytes > sizes
+    assert rig.client.down_bytes == sizes
+    assert rig.client.up_bytes > sizes
     assert rig.warnings == []
 
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from orch23.cache import grpc_cache, grpc_calls
-from orch23.cache.bounds import MAX_ENTRY_BYTES
+from orch23.cache.bounds import MAX_ENTRY_BYTES, BlobFault
 from orch23.cache.client import CacheClient
 from orch23.cache.registry import open_shared_cache
 from orch23.model.digest import Digest, FileEntry, digest_bytes
@@ -436,7 +436,7 @@ def test_a_status_is_a_fault(server: ReapiServer, cache: SharedCache, method: st
         if name == "UNIMPLEMENTED" and method.startswith("Batch"):
             continue
         server.fault = lambda one, name=name: name if one == method else ""  # type: ignore[misc]
-        with pytest.raises(CacheFault, match=rf"^{method} failed: {name}, a {name}\?\[31m$") as raised:
+        with pytest.raises(CacheFault, match=rf"^{method} failed: {name}, a {name}\?\[31m more$") as raised:
             CALLS[method](cache)
         assert raised.value.transient is transient
     for name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
@@ -480,7 +480,7 @@ OTHER = proto(digest_bytes(b"other"))
         ("BatchReadBlobs", "BatchReadBlobsResponse", {"responses": [{"digest": proto(DIGEST), "compressor": 1}]}),
         ("BatchUpdateBlobs", "BatchUpdateBlobsResponse", {}),
         ("BatchUpdateBlobs", "BatchUpdateBlobsResponse", {"responses": [{"digest": OTHER}]}),
-        ("Write", "WriteResponse", {"committed_size": 3}),
+        ("Write", "WriteStatus", {"committed_size": 3}),
     ],
 )
 def test_a_reply_to_another_question_is_a_fault(
@@ -515,10 +515,11 @@ def test_a_part_of_a_blob_that_is_too_large_is_a_fault(server: ReapiServer, cach
         read(cache, digest_bytes(data))
 
 
-def test_an_entry_that_is_too_large_is_a_miss(server: ReapiServer, cache: SharedCache) -> None:
+def test_an_entry_that_is_too_large_is_a_fault_of_it(server: ReapiServer, cache: SharedCache) -> None:
     for size in (MAX_ENTRY_BYTES + 1, MAX_ENTRY_BYTES + 2 * MIB):
         server.entries[ACTION.sha256] = bytes(size)
-        assert cache.entry(ACTION) is None
+        with pytest.raises(BlobFault, match="16 MiB"):
+            cache.entry(ACTION)
     server.entries[ACTION.sha256] = bytes(MAX_ENTRY_BYTES)
     assert len(cache.entry(ACTION) or b"") == MAX_ENTRY_BYTES
 

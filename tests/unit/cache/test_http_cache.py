@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orch23.cache import http_cache, recent_misses
-from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES
+from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault
 from orch23.cache.client import CacheClient
 from orch23.cache.registry import open_shared_cache
 from orch23.model.digest import digest_bytes
@@ -242,9 +242,10 @@ def test_an_unreachable_server_is_a_transient_fault() -> None:
     assert raised.value.transient
 
 
-def test_an_entry_that_is_too_large_is_a_miss(server: CacheServer, cache: SharedCache) -> None:
+def test_an_entry_that_is_too_large_is_a_fault_of_it(server: CacheServer, cache: SharedCache) -> None:
     server.entries[ACTION.sha256] = bytes(MAX_ENTRY_BYTES + 1)
-    assert cache.entry(ACTION) is None
+    with pytest.raises(BlobFault, match="16 MiB"):
+        cache.entry(ACTION)
     server.entries[ACTION.sha256] = bytes(MAX_ENTRY_BYTES)
     assert len(cache.entry(ACTION) or b"") == MAX_ENTRY_BYTES
 

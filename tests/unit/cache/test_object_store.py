@@ -12,7 +12,7 @@ from moto.server import ThreadedMotoServer
 from obstore.store import ObjectStore, S3Store
 
 from orch23.cache import recent_misses
-from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES
+from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault
 from orch23.cache.client import CacheClient
 from orch23.cache.object_store import ObjectStoreCache
 from orch23.cache.registry import open_shared_cache
@@ -156,9 +156,10 @@ def test_moto_creates_only(cache: ObjectStoreCache, bucket: ObjectStore) -> None
     assert cache._can_create_only()
 
 
-def test_an_entry_that_is_too_large_is_a_miss(cache: ObjectStoreCache, bucket: ObjectStore) -> None:
+def test_an_entry_that_is_too_large_is_a_fault_of_it(cache: ObjectStoreCache, bucket: ObjectStore) -> None:
     _put(bucket, f"ac/{ACTION.sha256}", bytes(MAX_ENTRY_BYTES + 1))
-    assert cache.entry(ACTION) is None
+    with pytest.raises(BlobFault, match="16 MiB"):
+        cache.entry(ACTION)
 
 
 def test_a_bucket_that_does_not_exist_is_a_fault_of_uploads(url: str) -> None:

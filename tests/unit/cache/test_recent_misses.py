@@ -20,16 +20,11 @@ def test_a_miss_counts_for_some_seconds_and_once() -> None:
     assert misses.take(TWO), "it was asked for again"
 
 
-def test_old_and_too_many_misses_are_forgotten() -> None:
-    now_s = [0.0]
-    misses = RecentMisses(lambda: now_s[0])
+def test_too_many_misses_are_forgotten() -> None:
+    misses = RecentMisses(lambda: 0.0)
     digests = [digest_bytes(b"%d" % number) for number in range(10_005)]
     for digest in digests:
         misses.note(digest)
-    assert len(misses._noted_s) == 10_000
+        assert len(misses._noted_s) <= 10_000
     assert not misses.take(digests[0])
     assert misses.take(digests[-1])
-    now_s[0] = RECENT_S + 0.1
-    for _ in range(1000):
-        misses.note(ONE)
-    assert list(misses._noted_s) == [ONE]

@@ -141,7 +141,7 @@ def test_a_wrong_option_is_reported(options: dict[str, Json], said: str) -> None
 
 def test_no_python_at_all_is_worth_a_warning() -> None:
     (only,) = _check({"a.html": "<p>"})
-    assert (only.code, only.severity) == ("E310", Severity.WARNING)
+    assert (only.code, only.severity) == ("W310", Severity.WARNING)
 
 
 @given(st.one_of(st.binary(max_size=60), st.text("()[]{}:='\"\\\n\t \x00defclassif#", max_size=60).map(str.encode)))

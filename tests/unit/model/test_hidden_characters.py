@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model import text as text_module
-from orch23.model.text import escape_hidden, replace_hidden
+from orch23.model.text import MAX_REASON, escape_hidden, one_line, replace_hidden
 
 HIDDEN_CHARACTERS = re.compile(text_module.HIDDEN_CHARACTERS)
 
@@ -35,3 +35,10 @@ def test_no_printable_character_of_ascii_is_hidden() -> None:
 @given(st.text() | st.text("\x00\x07\t\n\x1b\x7f\x9b\xad\u202e az"))
 def test_each_hidden_character_and_no_other_is_replaced(text: str) -> None:
     assert replace_hidden(text, lambda _found: "?") == HIDDEN_CHARACTERS.sub("?", text)
+
+
+def test_what_another_program_says_is_one_line_that_is_whole_but_bounded() -> None:
+    assert one_line(" no space\r\nleft on\t\x1b[31mdevice \n\nsdb1\u202e\n") == "no space left on ?[31mdevice sdb1?"
+    assert one_line("x" * MAX_REASON) == "x" * MAX_REASON
+    assert one_line("y " * 10**6) == f"{'y ' * (MAX_REASON // 2)}"[:MAX_REASON] + "..."
+    assert one_line("\n\t ") == ""

@@ -1,7 +1,11 @@
 """What a log says about stages that run for long."""
 
-from orch23.model.event import AttemptStarted, Event, LlmRequest
+from types import SimpleNamespace
+from typing import Any
+
+from orch23.model.event import AttemptStarted, Event, LlmRequest, StageStarted
 from orch23.report.heartbeat import Heartbeat
+from orch23.report.live import LiveScreen
 from orch23.report.running import RunningStage, RunningStages
 
 
@@ -54,4 +58,18 @@ def test_the_time_of_the_attempt_and_the_received_characters_are_shown() -> None
     running.print("a", ["x" * 999, "", "y" * 99], "def")
     assert Heartbeat().lines(running, 10.0, counts=False) == [
         "still running: a (10.0s, attempt 2 for 3.0s: receiving from openai m, 1,104 characters)"
+    ]
+
+
+def test_a_step_that_began_before_anything_is_shown_is_not_shown_as_starting() -> None:
+    view: Any = SimpleNamespace(area=None, clock=lambda: 0.0)
+    screen: Any = SimpleNamespace(notice=lambda _event: None)
+    live = LiveScreen(view=view, screen=screen, _is_watched=True)
+    for name in ("a", "b"):
+        live.notice(Event(StageStarted(), "", name))
+    live.step("a", "make all")
+    running = live._catch_up()
+    live.step("b", "sleep 1 (no word from its worker for 45s)")
+    assert Heartbeat().lines(running, 45.0, counts=False) == [
+        "still running: a (45.0s: make all), b (45.0s: sleep 1 (no word from its worker for 45s))"
     ]

@@ -30,7 +30,7 @@ def fault(data: bytes | None, entry: SignedEntry = ENTRY, *keys: PublicKey) -> s
     found = signature_fault(data, entry, keys or (CI.public,))
     if found is None:
         return ""
-    assert found.code == "E731"
+    assert found.code == "W731"
     assert found.hint is not None
     return found.message
 

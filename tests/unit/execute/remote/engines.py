@@ -87,6 +87,9 @@ class FakeEngine:
     def lacking(self, resources: Mapping[str, float]) -> str:
         return lacking_text(resources, [self.resources])
 
+    def known(self, _submission: Any) -> str:
+        return ""
+
     def close(self) -> None:
         self.threads.shutdown()
 

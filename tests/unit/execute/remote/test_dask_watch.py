@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orch23.execute.remote.dask_engine import DaskEngine
+from orch23.execute.remote.dask_submission import FoundSubmission, Place
 from orch23.execute.remote.dask_watch import FROZEN_S, WorkerWatch
 from orch23.model.action import Action, Completed
 from orch23.store.running_actions import RunningActions
@@ -43,6 +44,24 @@ def test_a_worker_without_heartbeats_is_frozen_after_a_minute_by_the_clock_of_th
     assert looks(watch, clock, 10, w1=7e9 + 1, w2=2.0) == (), "it goes on"
     assert looks(watch, clock, FROZEN_S - 15, w1=7e9 + 2, w2=2.0) == ()
     assert looks(watch, clock, 10, w1=7e9 + 3, w2=2.0) == ("w2",)
+
+
+def test_how_long_nothing_was_heard_of_a_worker_is_known() -> None:
+    clock = Clock()
+    watch = WorkerWatch(clock=clock)
+    assert watch.silent_s("w1") == 0
+    looks(watch, clock, 50, w1=7.0)
+    assert watch.silent_s("w1") == 45
+    looks(watch, clock, 5, w1=8.0)
+    assert watch.silent_s("w1") == 0
+    engine = DaskEngine("tcp://nowhere", watch=watch)
+    found = FoundSubmission(Place("w1", "key"), threading.Event().wait, lambda: pytest.fail("submitted"))  # type: ignore[arg-type]
+    assert engine.known(found) == ""
+    looks(watch, clock, 45, w1=8.0)
+    assert engine.known(found) == "no word from its worker for 45.0s"
+    found.worker = ""
+    assert engine.known(found) == "waiting for a worker"
+    found.is_unwanted.set()
 
 
 def test_time_without_looks_is_not_that_of_a_worker() -> None:

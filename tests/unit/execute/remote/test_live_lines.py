@@ -31,6 +31,10 @@ class Listener:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.cut: list[str] = []
+        self.known: list[str] = []
+
+    def know(self, text: str) -> None:
+        self.known.append(text)
 
     def __call__(self, line: str, *, cut: bool = False) -> None:
         (self.cut if cut else self.lines).append(line)
@@ -284,3 +288,16 @@ def test_printed_lines_are_limited_and_a_closed_stream_is_no_error() -> None:
     assert len(stream.getvalue()) <= MAX_CHARACTERS
     stream.close()
     PrintedLines(stream)("three")
+
+
+def test_what_is_known_of_a_step_is_reported_when_it_changes(tmp_path: Path) -> None:
+    listener = Listener()
+    lines = HeardLines(listener)
+    for text in ("", "no word from its worker for 11s", "no word from its worker for 11s", "", ""):
+        lines.know(text)
+    assert listener.known == ["no word from its worker for 11s", ""]
+    HeardLines(lambda _line, *, cut=False: None).know("no listener for it")
+    with fake_rig(tmp_path, worker={"allowed": True}) as rig:
+        rig.engine.known = lambda _submission: "waiting for a worker"
+        rig.executor.run(Action(argv=("sleep", "1"), inputs={}, sandbox=False), listener)
+    assert listener.known[2:] == ["waiting for a worker"]
