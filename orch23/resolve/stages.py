@@ -29,6 +29,7 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
     WriteScope,
+    source_path,
 )
 from orch23.model.step import Step
 from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument
@@ -135,6 +136,7 @@ def make_stage(
         stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
         # A single llm stage is a chain of one: it has a base, as an item of a chain has (ADR 19).
         chain=ChainLink(chain=name, index=0) if chain is None and usable.asks_model else chain,
+        moved=at.moved,
     )
     holds = at.condition("if", document.if_)
     if not wrong:
@@ -155,7 +157,7 @@ def _check_together(
     at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
     _check_outputs(document, stage, step, at, open_nodes)
     _check_metrics(document, stage, at, open_nodes)
-    _check_own_inputs(document, stage, at)
+    _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
 
 
@@ -228,7 +230,7 @@ def _render_item(
     conflict = on_failure_conflict(group_label(stage.foreach, stage.promote), body.get("on_failure"), at)
     refused = [*_refused_values(stage, body, rendered), *filter(None, (conflict,))]
     if not (refused or built.problems or rendered.errors):
-        return BuiltStage(built.stage)
+        return BuiltStage(built.stage and placed_stage(built.stage, rendered.moved, stage.moved))
     # A refused value may be invalid as well: a second error about the same node would only repeat the first.
     others = NodeSet.at(problem.path for problem in refused).unaffected(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
@@ -253,15 +255,11 @@ def at_source(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[P
     return tuple(problems)
 
 
-def source_path(path: str, moved: Mapping[str, str]) -> str:
-    """Return the path at which a node is written that rendering may have moved."""
-    head, tail = path, ""
-    while head:
-        if head in moved:
-            return moved[head] + tail
-        head, _, last = head.rpartition("/")
-        tail = f"/{last}{tail}"
-    return path
+def placed_stage(stage: Stage, *moved: Mapping[str, str]) -> Stage:
+    """Return a stage that knows where its values are written, before each rendering moved them."""
+    for each in filter(None, moved):
+        stage = replace(stage, moved={**each, **{at: source_path(path, each) for at, path in stage.moved.items()}})
+    return stage
 
 
 # ---- outputs and the write scope --------------------------------------------------------------
@@ -362,15 +360,16 @@ def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
                 at.add(f"{key}/{number}", "E852", message, "let the stage write elsewhere")
 
 
-def _check_own_inputs(document: StageDocument, stage: Stage, at: Problems) -> None:
+def _check_own_inputs(stage: Stage, at: Problems) -> None:
     """Report a stage that reads what it writes. An llm stage may: its inputs are the versions before it."""
     if stage.step.asks_model:
         return
     # Each run would change an input, and so make the next run necessary.
-    literal = [one.path for one in stage.inputs if isinstance(one, PathInput | OrderInput | SliceInput)]
-    for path in (path for path in literal for output in stage.outputs if match(output, path)):
+    literal = {one: n for n, one in enumerate(stage.inputs) if isinstance(one, PathInput | OrderInput | SliceInput)}
+    for one, number in ((one, n) for one, n in literal.items() if match_any(stage.outputs, one.path)):
         hint = "write the result to another file, or remove the input"
-        at.add(_index_of(document, path), "E854", f"the input `{path}` is also an output of this stage", hint)
+        written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
+        at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)
 
 
 def _check_own_commands(stage: Stage, at: Problems) -> None:
@@ -381,15 +380,6 @@ def _check_own_commands(stage: Stage, at: Problems) -> None:
             if match_any((*stage.outputs, *stage.fence.write), path):
                 hint = "let another stage make the list"
                 at.add("verify", "E854", f"the commands come from `{path}`, an output of this stage", hint)
-
-
-def _index_of(document: StageDocument, path: str) -> str:
-    """Return the path of the entry of `inputs` that names a file."""
-    for number, entry in enumerate(document.inputs):
-        text = entry if isinstance(entry, str) else given(entry.path, "")
-        if normalize_path(text.partition("#")[0]) == path:
-            return f"inputs/{number}"
-    return "inputs"
 
 
 # ---- the rest ---------------------------------------------------------------------------------
