@@ -167,7 +167,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     def skipped(self, plan: Plan) -> tuple[str, ...]:
         """Return the skipped stages to report, and empty lists: all of them, or those that are named."""
         named = {*self.targets, *self.only, *self.downstream}
-        return tuple(n for n, one in plan.skipped.items() if self.selects_all or n in named or one.family in named)
+        return tuple(n for n, one in plan.idle.items() if self.selects_all or n in named or one.family in named)
 
 
 ALL_STAGES = Selection()

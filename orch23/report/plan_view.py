@@ -215,7 +215,7 @@ def plan_view(
     ]
     lines += [
         PlanLine(stage=name, kind=one.kind, decision=Skipped(one.condition), place=pipeline.locate("stages", name))
-        for name, one in ((name, plan.skipped[name]) for name in skipped)
+        for name, one in ((name, plan.idle[name]) for name in skipped)
     ]
     return PlanView(
         name=pipeline.name,
@@ -345,8 +345,8 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
             return (f"blocked by {_list(by)}",) if by else ()
         case Edited(descriptions=clauses):
             return tuple(map(visible, clauses))
-        case Skipped(condition=condition):
-            return (f"`if` is false: {visible(condition)}",)
+        case Skipped():
+            return (visible(str(decision)),)
         case _ as never:
             assert_never(never)
 
