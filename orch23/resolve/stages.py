@@ -1,5 +1,6 @@
 """Build stages from rendered mappings, and report all of their problems."""
 
+import posixpath
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from types import MappingProxyType
@@ -32,7 +33,7 @@ from orch23.model.pipeline import (
     source_path,
 )
 from orch23.model.step import Step
-from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument
+from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, VerifyDocument
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
 from orch23.resolve.expressions import RenderedTree, render_watched
 from orch23.resolve.pipeline_document import kinds_in_stage, stage_form
@@ -159,6 +160,7 @@ def _check_together(
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
+    _check_programs(document, stage, at)
 
 
 def render_foreach(
@@ -380,6 +382,27 @@ def _check_own_commands(stage: Stage, at: Problems) -> None:
             if match_any((*stage.outputs, *stage.fence.write), path):
                 hint = "let another stage make the list"
                 at.add("verify", "E854", f"the commands come from `{path}`, an output of this stage", hint)
+
+
+def _check_programs(document: StageDocument, stage: Stage, at: Problems) -> None:
+    """Report a list whose program has a blank: it is a command line, or a list of them. A file of the stage may."""
+    inside = "/steps" if isinstance(document.verify, VerifyDocument) else ""
+    files = (*(one.pattern for one in (*stage.inputs, *stage.verify.inputs)), *stage.outputs, *stage.fence.write)
+    placed = ((source_path(f"{at.path}/verify{inside}/{n}", at.moved), one) for n, one in enumerate(stage.verify.steps))
+    steps = {at.path: stage.step, **dict(placed)}
+    for place, step in steps.items():
+        key = {"shell": "shell", "llm": "llm/command"}.get(getattr(step, "kind", ""), "")
+        words: str | tuple[str, ...] = getattr(step, "command", ()) if key else ()
+        if isinstance(words, str) or not any(map(str.isspace, "".join(words[:1]))):
+            continue
+        path = normalize_path(posixpath.join(stage.cwd, words[0])) if "/" in words[0] else ""
+        # A program that a model calls need not be an input.
+        if not path or not (stage.step.asks_model or match_any(files, path)):
+            shown = words[:1] if UNKNOWN_MARK in "".join(words) else words
+            hint = f"write each word as an item: `[{', '.join((*words[0].split(), *shown[1:]))}]`"
+            hint += f"; or write commands as one text: `shell: {' && '.join(shown)}`" if key == "shell" else ""
+            message = f"no program is named `{words[0]}`: a list is one program and its arguments"
+            at.found.append(Problem(f"{place}/{key}/0", "E812", message, hint))
 
 
 # ---- the rest ---------------------------------------------------------------------------------
