@@ -93,13 +93,10 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     """
     # With an absolute -C the working directory does not matter, even if it was removed.
     started = Path("/") if Path(directory).is_absolute() else working_directory()
-    if started is None:
-        hint = "change to a folder that exists, or name one with `-C`"
-        raise NotFoundError(Diagnostic("E667", "the working directory was removed", hint=hint))
-    here = started / directory
-    if not here.is_dir():
-        message = f"directory {directory} does not exist"
-        raise click.BadParameter(message, ctx=context, param_hint="-C")
+    here = None if started is None else started / directory
+    if here is None or not here.is_dir():
+        why = "the working directory was removed" if here is None else f"`{directory}` is not an existing directory"
+        raise NotFoundError(Diagnostic("E667", why, hint="change to a folder that exists, or name one with `-C`"))
     line: CommandLine = context.obj or CommandLine()
     console = Console(here=here, color=color, argv=line.argv, stale_snapshot=line.stale_snapshot)
     line.consoles.append(console)

@@ -49,7 +49,7 @@ from orch23.model.errors import (
 from orch23.model.event import Event, Observer, StageAwaiting, StagesAdded, Warned
 from orch23.model.event_data import EventLevel
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
@@ -384,11 +384,11 @@ class Build(Struct, kw_only=True, dict=True):
         return not self.options.keep_going and limit is not None and self._results.failed >= limit
 
     def _skip(self) -> None:
-        """Report the stages and items that are switched off; no stage waits for them."""
+        """Report the stages and items that are switched off, and empty lists; no stage waits for them."""
         plan = self.session.state.plan
         for name in self.options.selection.skipped(plan):
             if name not in self._results.outcomes:
-                text = f"`if` is false: {plan.skipped[name].condition}"
+                text = str(Skipped(plan.idle[name].condition))
                 self._results.end(name, StageOutcome(status=StageStatus.SKIPPED, text=text))
 
     def _restore(self, name: str, resolved: ResolvedStage, record: Record) -> None:

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from orch23.engine.plan_walk import expand_each
+from orch23.engine.plan_walk import expand_each, first_plan
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
-from orch23.model.plan import Plan
-from orch23.plan.planner import build_plan
 from orch23.resolve.slices import YamlReader
 
 
@@ -15,24 +13,18 @@ def declared_metrics(
 ) -> Mapping[str, str]:
     """Return the stage of each metrics file, by path, in the order of the pipeline. `read` returns a file's bytes.
 
-    A foreach whose list does not exist, or has errors, has no metrics files.
+    A foreach whose list is a file that does not exist, or has errors, has no metrics files.
 
     Raises:
-        InvalidInputError: the graph has errors.
+        InvalidInputError: the graph has errors, or a list in the pipeline.
 
     """
-
-    def text_of(_plan: Plan, node: ForeachStage) -> str | None:
-        source = node.foreach.source
-        data = b"" if source is None else read(source)
-        return None if data is None else data.decode("utf-8", errors="replace")
-
     if not any(_may_have_metrics(stage) for stage in pipeline.stages):
         return {}
-    plan, problems = build_plan(pipeline)
-    if plan is None:
+    plan, problems = first_plan(pipeline, read_yaml)
+    if plan is None or problems:
         raise InvalidInputError(*problems)
-    for one in expand_each(plan, text_of, read_yaml):
+    for one in expand_each(plan, lambda _plan, _node, source: read(source), read_yaml):
         plan = one.plan
     place = {stage.name: number for number, stage in enumerate(pipeline.stages)}
     nodes = (plan.nodes[name] for name in sorted(plan.order, key=lambda name: place[family_of(name)]))

@@ -14,12 +14,12 @@ from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import match, match_any, may_overlap
-from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, family_of
-from orch23.model.plan import Edited, Fresh, Plan, Restore, VerifyOnly
+from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, family_of, source_path
+from orch23.model.plan import CompileCache, Edited, Fresh, Plan, Restore, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Record
-from orch23.plan.nodes import reads_of, writes_of
-from orch23.plan.planner import Selection, extend_plan
+from orch23.plan.nodes import Node, reads_of, writes_of
+from orch23.plan.planner import Selection, extend_plan, unordered_plan
 from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 _NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
 
 
-def unknown_check_error(pipeline: Pipeline, stage: str, place: tuple[str | int, ...], name: str) -> Diagnostic:
+def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic:
     """Return the error that a step of `verify` names a check that does not exist."""
     known = available_checks(pipeline.plugins)
     close = nearest_names(name, list(known))
     hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(known))}"
-    where = pipeline.locate_written("/".join(("stages", family_of(stage), *map(str, place), "check")))
+    path = source_path("/".join(("stages", family_of(node.name), *map(str, place))), node.moved)
+    where = pipeline.locate_written(f"{path}/check")
     return Diagnostic("E828", f"no check is named `{name}`", where, hint)
 
 
@@ -54,17 +55,32 @@ def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
     return found
 
 
-TextOf: TypeAlias = Callable[[Plan, ForeachStage], str | None]
-"""Return the text of the file with the list of a foreach, or None if that is not known; a static list has no text."""
+ReadList: TypeAlias = Callable[[Plan, ForeachStage, str], bytes | None]
+"""Return the bytes of the file with the list of a foreach, or None if they are not known."""
 
 
 FormerItems: TypeAlias = Callable[[ForeachStage], Mapping[str, Stage]]
 """Return items that were built earlier for the same foreach and the same vars, by name."""
 
 
-def _no_items(node: ForeachStage) -> Mapping[str, Stage]:
+def no_items(node: ForeachStage) -> Mapping[str, Stage]:
+    """Return that no items are known."""
     del node
     return _NO_STAGES
+
+
+def first_plan(
+    pipeline: Pipeline, read_yaml: YamlReader, former: FormerItems = no_items, cache: CompileCache | None = None
+) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
+    """Return the plan of a pipeline with the items of the lists that are written in it, or what is wrong with it.
+
+    Its edges are those of the items. A list with errors stays as it is; its errors replace those of the graph.
+    """
+    plan = unordered_plan(pipeline, cache)
+    static = (node for node in plan.unexpanded if node.foreach.source is None)
+    found = {node.name: items_of(plan, node, None, read_yaml, former(node)) for node in static}
+    ordered, wrong = plan_with_items(plan, {name: one for name, one in found.items() if not one.problems})
+    return ordered, tuple(problem for one in found.values() for problem in one.problems) or wrong
 
 
 class Expanded(Struct, frozen=True):
@@ -77,17 +93,17 @@ class Expanded(Struct, frozen=True):
 
 
 def expand_each(
-    plan: Plan, text_of: TextOf, read_yaml: YamlReader, former: FormerItems = _no_items
+    plan: Plan, read: ReadList, read_yaml: YamlReader, former: FormerItems = no_items
 ) -> Iterator[Expanded]:
-    """Expand the foreach stages of a plan one after the other, each in the plan of the one before it.
+    """Expand the foreach stages with a list in a file one after the other, each in the plan of the one before it.
 
     One whose list is not known stays as it is and is not yielded.
     """
     for node in plan.unexpanded:
-        text = text_of(plan, node)
-        if text is None:
+        data = None if node.foreach.source is None else read(plan, node, node.foreach.source)
+        if data is None:
             continue
-        found = items_of(plan, node, text, read_yaml, former(node))
+        found = items_of(plan, node, data.decode("utf-8", errors="replace"), read_yaml, former(node))
         more, problems = plan_with_items(plan, {node.name: found})
         plan = plan if more is None else more
         yield Expanded(node, plan, found.stages if more is not None else (), problems)
@@ -152,14 +168,14 @@ def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) ->
     """Return an error for each unknown check, once: the name may come from an item."""
     known = available_checks(plan.pipeline.plugins)
     inside = ("steps",) if isinstance(node.body.get("verify"), Mapping) else ()
-    names: dict[str, int] = {}
+    names: dict[str, tuple[Stage, int]] = {}
     for item in items:
-        for position, step in zip(item.verify.places, item.verify.steps, strict=True):
+        for position, step in enumerate(item.verify.steps):
             if isinstance(step, CheckStep) and step.name not in known:
-                names.setdefault(step.name, position)
+                names.setdefault(step.name, (item, position))
     return tuple(
-        unknown_check_error(plan.pipeline, node.name, ("verify", *inside, position), name)
-        for name, position in names.items()
+        unknown_check_error(plan.pipeline, item, ("verify", *inside, position), name)
+        for name, (item, position) in names.items()
     )
 
 
@@ -172,7 +188,7 @@ def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...])
         Diagnostic(
             "E858",
             f"the item names `{path}`: it is the pipeline itself",
-            plan.pipeline.locate_written(f"stages/{node.name}/{_where_named(item, path)}"),
+            plan.pipeline.locate_written(source_path(f"stages/{node.name}/{_where_named(item, path)}", item.moved)),
             "correct the item",
             subject=item.name,
         )

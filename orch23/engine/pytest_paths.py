@@ -35,7 +35,7 @@ def _pytest_steps(stage: Stage) -> Iterator[tuple[tuple[str | int, ...], PytestS
     """Yield each pytest step of a stage with its place below the stage."""
     if isinstance(stage.step, PytestStep):
         yield ("pytest",), stage.step
-    for number, step in zip(stage.verify.places, stage.verify.steps, strict=False):
+    for number, step in enumerate(stage.verify.steps):
         if isinstance(step, PytestStep):
             yield ("verify", "steps", number, "pytest"), step
 
@@ -87,7 +87,7 @@ def _missing_folders(
         if path.startswith("/") or folder == "." or folder.startswith(".."):
             continue
         if not workspace.is_folder(folder) and not writers.writers_of(f"{folder}/**"):
-            place = pipeline.locate("stages", stage.family, *where, "pythonpath", number)
+            place = pipeline.place_in(stage, *where, "pythonpath", number)
             message = (
                 f"`pythonpath` of stage `{stage.family}` has `{path}`, which does not exist, and no stage makes it"
             )

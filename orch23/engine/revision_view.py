@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.freshness import change_reasons
-from orch23.engine.plan_walk import expand_each
+from orch23.engine.plan_walk import expand_each, first_plan
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
 from orch23.model.paths import match, match_any, may_overlap, normalize_pattern
@@ -16,7 +16,6 @@ from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage, fam
 from orch23.model.plan import AffectedStage, Plan
 from orch23.model.record import Facts, LockFile, Manifest, same_result
 from orch23.plan.nodes import Node, declared_node, may_read, reads_of, writes_of
-from orch23.plan.planner import build_plan
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import resolve_stage
 from orch23.resolve.slices import YamlReader
@@ -238,16 +237,10 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
 
     def _expanded(self, pipeline: Pipeline, view_of: ViewOf) -> Plan:
         """Return the plan with the items of each list that exists. Errors in lists that a stage made are ignored."""
-
-        def text_of(plan: Plan, node: ForeachStage) -> str | None:
-            source = node.foreach.source
-            data = b"" if source is None else view_of(plan).read(source)
-            return None if data is None else data.decode("utf-8", errors="replace")
-
-        plan, problems = build_plan(pipeline)
-        if plan is None:
+        plan, problems = first_plan(pipeline, self.read_yaml)
+        if plan is None or problems:
             raise InvalidInputError(*problems)
-        for one in expand_each(plan, text_of, self.read_yaml):
+        for one in expand_each(plan, lambda plan, _node, source: view_of(plan).read(source), self.read_yaml):
             if one.problems and one.node.foreach.source not in view_of(one.plan).artifacts.paths:
                 raise InvalidInputError(*one.problems)
             plan = one.plan

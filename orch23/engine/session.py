@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,7 +16,9 @@ from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.ownership import GitFiles, NoGitFiles, OtherPipelines, with_lost_records, without_impossible_records
 from orch23.engine.plan_walk import (
     expand_foreach,
+    first_plan,
     list_producers,
+    no_items,
     plan_with_items,
     unknown_check_error,
     unknown_executor_errors,
@@ -29,7 +32,7 @@ from orch23.model.pipeline import CheckStep, ForeachStage, ModelChoice, Pipeline
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
-from orch23.plan.planner import build_plan, unknown_needs_errors
+from orch23.plan.planner import unknown_needs_errors
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
@@ -51,7 +54,6 @@ from orch23.store.safe_files import read_regular
 
 if TYPE_CHECKING:
     from orch23.engine.shared_results import SharedResults
-    from orch23.resolve.expand import Expansion
     from orch23.steps.llm.spec import LLMStep
 
 LAST_LOCK = "lock "
@@ -260,7 +262,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
 def check_plan(
     pipeline: Pipeline, store: ProjectStore, tools: PlanningTools, earlier: EarlierBuild | None = None
 ) -> Plan:
-    """Return the plan of a pipeline before any expansion, or raise all of its errors at once.
+    """Return the plan of a pipeline before the lists in files are read, or raise all of its errors at once.
 
     Inputs that the `earlier` build found, and that have not changed since, are not looked up.
 
@@ -269,9 +271,10 @@ def check_plan(
 
     """
     problems = _without_plan(pipeline, tools, store)
-    plan, found = build_plan(pipeline, cache=store.plans)
-    problems += found
+    former = no_items if earlier is None else partial(earlier.items_of, variables=pipeline.vars)
+    plan, found = first_plan(pipeline, tools.read_yaml, former, store.plans)
     if plan is None:
+        problems += found
         problems += unmade_inputs_errors(
             pipeline,
             lambda path: store.workspace.input_entry(path) is not None,
@@ -279,7 +282,8 @@ def check_plan(
             _similar_paths(store),
         )
     else:
-        problems += missing_input_errors(plan, store, () if earlier is None else earlier.untouched(plan))
+        known = {item.name for items in plan.expansions.values() for item in items}
+        problems += missing_input_errors(plan, store, known if earlier is None else known | earlier.untouched(plan))
     if problems or plan is None:
         raise InvalidInputError(*problems)
     return plan
@@ -351,7 +355,7 @@ def _similar_paths(store: ProjectStore) -> Callable[[str], list[str]]:
 
 
 def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
-    """Expand every foreach over a static list or an existing file, so that its errors are reported at once.
+    """Expand every foreach over an existing file, so that its errors are reported at once, and those of other lists.
 
     They are expanded together, since each expansion orders the whole plan. The loop repeats: once the items of one are
     known, the list of another may turn out to be a source file.
@@ -359,8 +363,8 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
     # Not `expand_each`: with 100 lists that would order the whole plan 100 times. Not a
     # `PlanWalk`: nothing is decided yet, and errors in lists downstream of stages that must run are reported too.
     state = decider.state
-    problems: list[Diagnostic] = []
-    seen: set[str] = set()
+    problems = [*_item_providers(state.plan, state.plan.expansions, check)]
+    seen = set(state.plan.expansions)
     while found := {
         node.name: expansion
         for node in state.plan.unexpanded
@@ -372,7 +376,7 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
         sound = {name: expansion for name, expansion in found.items() if not expansion.problems}
         plan, wrong = plan_with_items(state.plan, sound)
         problems += wrong
-        problems += _item_providers(state.plan, sound, check)
+        problems += _item_providers(state.plan, {name: one.stages for name, one in sound.items()}, check)
         if plan is not None:
             state.extend(plan)
     # A file that no stage makes any more will be removed, so it does not count as an existing input.
@@ -386,12 +390,11 @@ def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
         raise InvalidInputError(*problems)
 
 
-def _item_providers(plan: Plan, found: Mapping[str, "Expansion"], check: CheckProvider) -> Iterator[Diagnostic]:
+def _item_providers(plan: Plan, found: Mapping[str, Sequence[Stage]], check: CheckProvider) -> Iterator[Diagnostic]:
     """Yield the errors of llm steps of the items of foreach stages, where these steps differ."""
-    for node in plan.unexpanded:
+    for node in plan.pipeline.stages:
         # A step that all items share was checked with the foreach.
-        items = found[node.name].stages if node.name in found and _declared(node)[0] is None else ()
-        for item in items:
+        for item in found.get(node.name, ()) if isinstance(node, ForeachStage) and _declared(node)[0] is None else ():
             if is_llm(item.step):
                 found_wrong = _provider(plan.pipeline, item.name, item.step, item.retry.usable, check)
                 yield from (replace(one, subject=item.name) for one in found_wrong)
@@ -411,7 +414,7 @@ def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
     known = available_checks(pipeline.plugins)
     found = [
-        unknown_check_error(pipeline, stage.name, (*_place_of_steps(pipeline, stage), position), name)
+        unknown_check_error(pipeline, stage, (*_place_of_steps(pipeline, stage), position), name)
         for stage in pipeline.stages
         for position, name in _named_checks(stage)
         if name not in known
@@ -422,8 +425,7 @@ def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
 def _named_checks(node: Stage | ForeachStage) -> Iterator[tuple[int, str]]:
     """Yield each check that a stage names, with its position in `verify`; of a foreach those that all items share."""
     if isinstance(node, Stage):
-        steps = zip(node.verify.places, node.verify.steps, strict=True)
-        yield from ((position, step.name) for position, step in steps if isinstance(step, CheckStep))
+        yield from ((n, step.name) for n, step in enumerate(node.verify.steps) if isinstance(step, CheckStep))
         return
     verify = node.body.get("verify")
     listed = verify.get("steps") if isinstance(verify, Mapping) else verify

@@ -16,6 +16,7 @@ from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.pipeline import Pipeline, SliceInput, Stage, definition_paths, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import Facts
+from orch23.plan.nodes import Where, placed_inputs
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.steps.registry import is_llm
@@ -108,22 +109,19 @@ def _undefined(sources: AuthorTexts, path: str) -> tuple[Diagnostic, ...]:
     return () if text is None else tuple(undefined_names(path, text, PROMPT_NAMES))
 
 
-def _slice_of(stage: Stage, problem: Diagnostic) -> tuple[tuple[str | int, ...], SliceInput] | None:
+def _slice_of(stage: Stage, problem: Diagnostic) -> tuple[Where, SliceInput] | None:
     """Return the slice that an error is about, with its path in the stage; None if it is about something else."""
     if problem.code != _MISSING_SLICE:
         return None
-    for where, inputs in ((("inputs",), stage.inputs), (("verify", "inputs"), stage.verify.inputs)):
-        for number, one in enumerate(inputs):
-            if isinstance(one, SliceInput) and problem.message.startswith(f"`{one.text}`: "):
-                return (*where, number), one
-    return None
+    slices = ((where, one) for where, one in placed_inputs(stage) if isinstance(one, SliceInput))
+    return next(((where, one) for where, one in slices if problem.message.startswith(f"`{one.text}`: ")), None)
 
 
 def _located(plan: Plan, stage: Stage, problem: Diagnostic) -> Diagnostic:
     if problem.location is not None:
         return problem
     missing = _slice_of(stage, problem)
-    place = plan.pipeline.locate("stages", stage.family, *(missing[0] if missing else ()))
+    place = plan.pipeline.place_in(stage, *(missing[0] if missing else ()))
     # What the error is about, such as a file, comes before the stage, which the location shows.
     return replace(problem, location=place, subject=None if missing else problem.subject or stage.name)
 

@@ -52,7 +52,7 @@ def _problem(
     pipeline: Pipeline, one: ResolvedStage, where: tuple[str | int, ...], pattern: GlobInput, workspace: Workspace
 ) -> Diagnostic:
     stage = one.stage
-    place = pipeline.locate("stages", stage.family, *where)
+    place = pipeline.place_in(stage, *where)
     near = _similar(pattern, workspace)
     if near is not None and is_llm(stage.step) and not one.given:
         message = f"input `{pattern.text}` of stage `{stage.family}` matches no file, so the prompt would have no input"

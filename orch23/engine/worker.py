@@ -382,15 +382,14 @@ class Worker(Struct, frozen=True, kw_only=True):
         """Expand every foreach over one of these files, without changing the plan; return the errors of its items."""
         state, decider = self.session.state, self.session.decider
 
-        def text_of(plan: Plan, node: ForeachStage) -> str | None:
+        def read(plan: Plan, node: ForeachStage, source: str) -> bytes | None:
             # With a second producer the final list is not known yet.
-            source = node.foreach.source
-            if source is None or source not in files or any(up != stage.name for up in list_producers(plan, node)):
+            if source not in files or any(up != stage.name for up in list_producers(plan, node)):
                 return None
-            return state.read(source, files[source]).decode("utf-8", "replace")
+            return state.read(source, files[source])
 
         problems: list[Diagnostic] = []
-        for one in expand_each(state.plan, text_of, decider.read_yaml, decider.former_items):
+        for one in expand_each(state.plan, read, decider.read_yaml, decider.former_items):
             decider.keep_items(one.node, one.items)
             problems += one.problems
             problems += self._item_inputs(one.plan, one.items, stage.name, files) if one.items else ()

@@ -13,7 +13,7 @@ from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import language_of
 from orch23.model.parsing import json_at
-from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, definition_paths
+from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, definition_paths, source_path
 from orch23.model.step import Step
 from orch23.resolve.document import CommonDocument, ForeachDocument
 from orch23.resolve.expression_syntax import UNKNOWN, ExpressionValue
@@ -34,7 +34,7 @@ from orch23.resolve.stage_fields import (
     read_group,
     read_item_group,
 )
-from orch23.resolve.stages import make_stage, render_foreach, source_path
+from orch23.resolve.stages import make_stage, placed_stage, render_foreach
 from orch23.steps.registry import kinds_of
 
 NOTHING_MOVED: Final[Mapping[str, str]] = {}
@@ -161,7 +161,7 @@ def read_stage(
     if built.skipped is not None:
         return replace(built.skipped, condition=_as_written(raw))
     context.collect_pools(f"stages/{name}", rendered)
-    return built.stage
+    return built.stage and placed_stage(built.stage, rendered.moved)
 
 
 def _as_written(raw: Mapping[str, Json]) -> str:

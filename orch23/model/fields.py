@@ -45,10 +45,11 @@ class Problem(Struct, frozen=True):
 
 
 class Problems(Struct, eq=False):
-    """The problems of one node of a document and of all nodes below it. `path` is the path of the node."""
+    """The problems of the node of a document at `path`, and below. `moved` maps paths to those where it is written."""
 
     path: str
     found: list[Problem] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
 
     def add(
         self, key: str, code: str, message: str, hint: str | None = None, severity: Severity = Severity.ERROR
@@ -58,7 +59,7 @@ class Problems(Struct, eq=False):
 
     def below(self, key: str | int) -> "Problems":
         """Return the same list of problems for the node at a key or position."""
-        return Problems(self._at(str(key)), self.found)
+        return Problems(self._at(str(key)), self.found, self.moved)
 
     def _at(self, key: str) -> str:
         return f"{self.path}/{key}" if self.path and key else self.path or key

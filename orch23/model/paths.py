@@ -167,6 +167,15 @@ def static_prefix(pattern: str) -> str:
     return literal[: literal.rfind("/") + 1]
 
 
+def patterns_between(head: str, tail: str) -> tuple[str, ...]:
+    """Return the patterns of the paths that begin with `head` and end with `tail`, with any text between them."""
+    head, tail = head.partition("[")[0], tail.rpartition("]")[2]  # the text may be a part of a set
+    if not tail and (not head or head.endswith("/")):
+        return (f"{head}**",)
+    end = tail if tail.startswith("/") else f"/*{tail}"  # the text between them may have directories
+    return (f"{head}**{end}",) if not head or head.endswith("/") else (f"{head}*{tail}", f"{head}*/**{end}")
+
+
 def unentered_names(pattern: str) -> frozenset[str]:
     """Return the names that no wildcard of a pattern enters."""
     return IGNORED_NAMES.difference(pattern.split("/")) | OWN_FOLDERS

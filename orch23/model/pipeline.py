@@ -182,27 +182,11 @@ class CommandsStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True
 
 
 class Verify(Struct, frozen=True, omit_defaults=True):
-    """The verification of a result. `inputs` are staged for these steps only; no model sees them.
-
-    `places` are the positions at which the steps are written: steps that their `if` switches off are left out.
-    """
+    """The verification of a result. `inputs` are staged for these steps only; no model sees them."""
 
     steps: tuple[VerifyStep, ...] = ()
     inputs: tuple[Input, ...] = ()
     run_all: bool = False
-    # Stored pipelines contain the names of fields: one that is renamed would be read as its default.
-    places: tuple[int, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether it verifies the same; `places` are not compared."""
-        return self._compared() == other._compared() if isinstance(other, Verify) else NotImplemented
-
-    def __hash__(self) -> int:
-        """Return a hash of what is compared."""
-        return hash(self._compared())
-
-    def _compared(self) -> tuple[object, ...]:
-        return self.steps, self.inputs, self.run_all
 
 
 class WriteScope(Struct, frozen=True, omit_defaults=True):
@@ -301,7 +285,8 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
 
     `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
     `own_inputs` are the positions of the inputs that some other item of its foreach does not have. `metrics` are the
-    outputs whose values are compared; they change no result, so they are not part of the key.
+    outputs whose values are compared; they change no result, so they are not part of the key. `moved` maps the paths of
+    its values in the document to those at which they are written, if exclusions, lists of vars or an `if` move them.
     """
 
     name: str
@@ -337,6 +322,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     promote: str | None = None
     own_inputs: tuple[int, ...] = ()
     metrics: tuple[str, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def runs_pytest(self) -> bool:
@@ -433,6 +419,17 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return family_of(self.name)
 
 
+def source_path(path: str, moved: Mapping[str, str]) -> str:
+    """Return the path at which a node is written that rendering may have moved."""
+    head, tail = path, ""
+    while head:
+        if head in moved:
+            return moved[head] + tail
+        head, _, last = head.rpartition("/")
+        tail = f"/{last}{tail}"
+    return path
+
+
 def family_of(name: str) -> str:
     """Return the name of the declared stage that a node belongs to: `code` for `code@T1`."""
     return name.partition("@")[0]
@@ -492,6 +489,11 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
                 return found
             parts.pop()
         return None
+
+    def place_in(self, node: Stage | ForeachStage, *path: str | int) -> Location | None:
+        """Return the location of a value below a stage, or of its nearest ancestor that has one."""
+        written = source_path("/".join(("stages", family_of(node.name), *map(str, path))), node.moved)
+        return self.locate(*written.split("/"))
 
     def locate_written(self, path: str) -> Location | None:
         """Return the location of a node that may be written under `defaults`, or of its nearest ancestor."""

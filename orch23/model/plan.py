@@ -69,6 +69,14 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(node for node in self.nodes.values() if isinstance(node, ForeachStage))
 
     @cached_property
+    def idle(self) -> Mapping[str, SkippedStage]:
+        """Return the skipped stages and items, and each foreach with an empty list."""
+        families = {one.family for one in self.skipped.values()}
+        empty = (one for one in self.pipeline.stages if self.expansions.get(one.name) == ())
+        found = {one.name: SkippedStage(name=one.name, kind=one.kind) for one in empty if one.name not in families}
+        return {**self.skipped, **found}
+
+    @cached_property
     def _group_of(self) -> Mapping[str, str]:
         return {name: group for group, names in self.groups.items() for name in names}
 
@@ -208,10 +216,14 @@ class Blocked(Struct, frozen=True):
 
 
 class Skipped(Struct, frozen=True):
-    """The `if` of the stage, given as it is written, switches it off."""
+    """The `if` of the stage, given as it is written, switches it off; without one, the list of a foreach is empty."""
 
     condition: str
     label: ClassVar[Literal["skipped"]] = "skipped"
+
+    def __str__(self) -> str:
+        """Return why it is skipped."""
+        return f"`if` is false: {self.condition}" if self.condition else "0 items: its list is empty"
 
 
 Decision: TypeAlias = Fresh | Restore | VerifyOnly | Run | Maybe | Expand | Blocked | Edited | Skipped

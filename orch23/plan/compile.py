@@ -7,7 +7,7 @@ before the chain (version 0).
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 
 from msgspec import Struct
@@ -80,7 +80,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     if len(order) < len(nodes):
         problems += _cycle_errors(pipeline, nodes, graph)
     if problems:
-        return None, tuple(problems)
+        return None, tuple(dict.fromkeys(problems))
     edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in sorted(graph.edges))
     # Its cached views refer to it: without this, its nodes and edges would stay in memory for the whole build.
     graph.clear()
@@ -117,11 +117,12 @@ def _need_edges(facts: PlanNodes) -> tuple[list[Edge], list[Diagnostic]]:
             if producers is None:
                 from orch23.plan.unknown_stages import unknown_need_error  # noqa: PLC0415 - only for this error
 
-                problems.append(unknown_need_error(pipeline, name, position, need, known))
+                problems.append(unknown_need_error(pipeline, node, position, need, known))
             elif name in producers:
-                place = pipeline.locate("stages", name, "needs", position)
-                hint = f"`{name}` needs itself; remove `{need}` from its `needs`"
-                problems.append(Diagnostic("E820", f"cycle: {name} -> {name}", place, hint))
+                place = pipeline.place_in(node, "needs", position)
+                one = name if "@" in need else family_of(name)  # of a foreach, one error for all items
+                hint = f"`{one}` needs itself; remove `{need}` from its `needs`"
+                problems.append(Diagnostic("E820", f"cycle: {one} -> {one}", place, hint))
             else:
                 edges += [Edge(producer, name, f"needs {need}") for producer in producers]
     return edges, problems
@@ -272,7 +273,7 @@ def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
     """Return what to do about two stages that write one path."""
     items = "make both items of one `foreach` with `order: sequential`"
     chain = f", or {items}" if "@" in one.name or "@" in other.name else ""
-    if path not in _outputs_of(one) or path not in _outputs_of(other):
+    if any(path not in getattr(node, "outputs", ()) for node in (one, other)):
         for node in (other, one):
             wide = output_of(pipeline, node, path)
             if wide is not None and isinstance(node, Stage) and wide not in node.outputs:
@@ -289,10 +290,6 @@ def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
     return f"give `{other.name}` another output{example}{change}{chain}"
 
 
-def _outputs_of(node: Node) -> Sequence[str]:
-    return node.outputs if isinstance(node, Stage) else ()
-
-
 def _may_share(one: Node, other: Node) -> bool:
     """Return whether two nodes may write the same path: of one chain, or not known before a foreach is expanded."""
     if isinstance(one, ForeachStage) or isinstance(other, ForeachStage):
@@ -301,6 +298,7 @@ def _may_share(one: Node, other: Node) -> bool:
 
 
 def _cycle_errors(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
-    """Return an error for one cycle of each strongly connected component, with its edges."""
-    cycles = (tuple(Edge(*edge) for edge in edges) for edges in find_cycles(graph))
-    return sorted((cycle_error(pipeline, nodes, edges) for edges in cycles), key=lambda d: d.message)
+    """Return an error for one cycle of each strongly connected component, with its edges; of items, the first alone."""
+    cycles = sorted((tuple(Edge(*edge) for edge in edges) for edges in find_cycles(graph)), reverse=True, key=str)
+    found = {tuple(family_of(edge.producer) for edge in edges): edges for edges in cycles}
+    return sorted((cycle_error(pipeline, nodes, edges) for edges in found.values()), key=lambda d: d.message)

@@ -112,7 +112,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
                 message = (
                     f"input `{name}` of stage `{stage.name}` does not match the file of this name: `[...]` is a set"
                 )
-                place = self.plan.pipeline.locate("stages", stage.name, *where)
+                place = self.plan.pipeline.place_in(stage, *where)
                 yield Diagnostic("E822", message, place, f"for this file, write `{escape_pattern(name)}`")
 
     def _error(self, stage: Stage, where: Where, one: Input) -> Diagnostic | None:
@@ -128,7 +128,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         if self._is_made(stage, path, makers):
             return None
         if not path.endswith("/") and self.is_folder(path):
-            return _folder_error(self.plan.pipeline, stage.name, where, one)
+            return _folder_error(self.plan.pipeline, stage, where, one)
         if not _is_required(one) or not set(makers).isdisjoint(self.plan.earlier_items(stage.name)):
             return None
         return self._missing(stage, where, one, makers)
@@ -159,7 +159,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 
     def _missing(self, stage: Stage, where: Where, one: Input, makers: tuple[str, ...]) -> Diagnostic:
         name, path = stage.name, _path(one)
-        place, fix = self.plan.pipeline.locate("stages", name, *where), None
+        place, fix = self.plan.pipeline.place_in(stage, *where), None
         items = self.plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
         later = next((item for item in items if item in makers), None)
         if later is None and (cycle := self._cycle(name, path, makers)) is not None:
@@ -196,13 +196,13 @@ def unmade_inputs_errors(
         return there or bool(writers.writers_of(path))
 
     def error(stage: Stage, where: Where, one: Input) -> Diagnostic | None:
-        name, path = stage.name, _path(one)
+        path = _path(one)
         if is_folder(path):
-            return _folder_error(pipeline, name, where, one)
+            return _folder_error(pipeline, stage, where, one)
         if not _is_required(one):
             return None
         message, hint, fix = _missing_text(pipeline, stage, path, known, neighbours, exists_or_is_made)
-        return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint, fix=fix)
+        return Diagnostic("E822", message, pipeline.place_in(stage, *where), hint, fix=fix)
 
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
     unmade = (
@@ -257,20 +257,20 @@ def _joined_output(pipeline: Pipeline, path: str) -> str | None:
         for position, output in enumerate(stage.outputs if isinstance(stage, Stage) else ()):
             words = [word.removesuffix(",") for word in output.split()]
             if len(words) > 1 and path in words:
-                place = pipeline.locate("stages", stage.name, "outputs", position)
+                place = pipeline.place_in(stage, "outputs", position)
                 line = f" (line {place.line})" if place else ""
                 listed = ", ".join(words)
                 return f"the output `{output}` of `{stage.name}`{line} is one name with spaces: write `{listed}` there"
     return None
 
 
-def _folder_error(pipeline: Pipeline, name: str, where: Where, one: Input) -> Diagnostic:
+def _folder_error(pipeline: Pipeline, stage: Stage, where: Where, one: Input) -> Diagnostic:
     path = _path(one)
     hint = f"write `{path}/` for all files below it, or name a file"
     if isinstance(one, SliceInput):
         hint = f"a slice is a part of one file: name a file below `{path}/`"
-    message = f"input `{path}` of stage `{name}` is a folder"
-    return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint)
+    message = f"input `{path}` of stage `{stage.name}` is a folder"
+    return Diagnostic("E822", message, pipeline.place_in(stage, *where), hint)
 
 
 def _path(one: Input) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
 from orch23.model.fields import leaves
-from orch23.model.paths import may_overlap, normalize_pattern
+from orch23.model.paths import may_overlap, normalize_pattern, patterns_between
 from orch23.model.pipeline import ForeachStage, Pipeline
 from orch23.model.plan import Edge, Plan
 from orch23.plan.nodes import Node, declared_node, placed_inputs
@@ -33,7 +33,7 @@ def explain_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> 
     if why.startswith(_NEEDS):
         need = why.removeprefix(_NEEDS)
         position = reader.needs.index(need) if need in reader.needs else 0
-        return Related(f"{after}: it needs `{need}`", pipeline.locate("stages", b, "needs", position))
+        return Related(f"{after}: it needs `{need}`", pipeline.place_in(reader, "needs", position))
     read = _read(pipeline, reader, why)
     if read is None:
         return Related(f"{after} by {why}", pipeline.locate("stages", b))
@@ -48,15 +48,12 @@ def explain_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> 
 
 def removal_of_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
     """Return what to remove in the reader so that it does not come after the producer; empty if that is not known."""
-    if why.startswith(_NEEDS):
-        need, key = why.removeprefix(_NEEDS), "needs"
-        found = explain_edge(pipeline, producer, reader, why).location
-    else:
-        read = _read(pipeline, reader, why)
-        need, key, found = ("", "", None) if read is None else (read.text, "inputs", read.place)
-    if found is None or isinstance(reader, ForeachStage):
+    read, found = _read(pipeline, reader, why), explain_edge(pipeline, producer, reader, why).location
+    key = "needs" if why.startswith(_NEEDS) else "inputs"
+    text = why.removeprefix(_NEEDS) if key == "needs" else read.text if read else ""
+    if found is None or not text or isinstance(reader, ForeachStage):
         return ""
-    return f"`{need}` from `{key}` of `{reader.name}` (line {found.line})"
+    return f"`{text}` from `{key}` of `{reader.name}` (line {found.line})"
 
 
 def place_of_output(pipeline: Pipeline, node: Node, path: str) -> Location | None:
@@ -71,15 +68,22 @@ def output_of(pipeline: Pipeline, node: Node, path: str) -> str | None:
     return None if written is None else written.text
 
 
-def unbounded_output(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
-    """Return the output, as it is written, by which an item may write any path; empty if the edge has none."""
-    read = _read(pipeline, reader, why)
-    written = None if read is None else _output(pipeline, producer, read.pattern)
-    return written.text if written is not None and written.pattern == "**" and _EXPRESSION in written.text else ""
+def _movable(pipeline: Pipeline, steps: Sequence[tuple[Node, Node, str]]) -> str:
+    """Return an input, else an output, as it is written, that a new folder in front takes out of an edge, if any."""
+    found: list[tuple[int, str]] = []
+    for producer, reader, why in steps:
+        read = _read(pipeline, reader, why)
+        written = _output(pipeline, producer, read.pattern) if read else None
+        for rank, (one, other) in enumerate(((read, written), (written, read)) if read and written else ()):
+            may_move = not may_overlap(f"\ue000/{one.pattern}", other.pattern)  # a folder that no project has
+            if may_move and one.text != other.text and _EXPRESSION in one.text:
+                found.append((rank, one.text))
+    return min(found, default=(0, ""))[1]
 
 
 def _read(pipeline: Pipeline, reader: Node, why: str) -> _Written | None:
-    return next((one for one in _reads(pipeline, reader) if one.pattern == normalize_pattern(why)), None)
+    found = [one for one in _reads(pipeline, reader) if may_overlap(one.pattern, why)]
+    return min(found, key=lambda one: one.pattern != normalize_pattern(why), default=None)
 
 
 def _output(pipeline: Pipeline, producer: Node, pattern: str) -> _Written | None:
@@ -89,11 +93,11 @@ def _output(pipeline: Pipeline, producer: Node, pattern: str) -> _Written | None
 def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
     """Yield what a node reads: its inputs first, then the list of its foreach, or all other texts of a foreach."""
     if isinstance(node, ForeachStage):
-        yield from _texts(pipeline, node.name, ("inputs",), node.body.get("inputs"))
-        yield from _texts(pipeline, node.name, (), node.body)
+        yield from _texts(pipeline, node, ("inputs",), node.body.get("inputs"))
+        yield from _texts(pipeline, node, (), node.body)
     else:
         for where, one in placed_inputs(node):
-            yield _Written(one.text, normalize_pattern(one.pattern), pipeline.locate("stages", node.name, *where))
+            yield _Written(one.text, normalize_pattern(one.pattern), pipeline.place_in(node, *where))
     family = declared_node(pipeline, node.name)
     if isinstance(family, ForeachStage) and family.foreach.source is not None:
         source = family.foreach.source
@@ -102,23 +106,24 @@ def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
 
 def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
     if isinstance(node, ForeachStage):
-        yield from _texts(pipeline, node.name, ("outputs",), node.body.get("outputs"))
-        yield from _texts(pipeline, node.name, ("allowed_paths",), node.body.get("allowed_paths"))
+        yield from _texts(pipeline, node, ("outputs",), node.body.get("outputs"))
+        yield from _texts(pipeline, node, ("allowed_paths",), node.body.get("allowed_paths"))
         return
     for position, path in enumerate(node.outputs):
-        yield _Written(path, normalize_pattern(path), pipeline.locate("stages", node.name, "outputs", position))
+        yield _Written(path, normalize_pattern(path), pipeline.place_in(node, "outputs", position))
     for position, path in enumerate(node.fence.write):
-        place = pipeline.locate("stages", node.name, "allowed_paths", "write", position)
+        place = pipeline.place_in(node, "allowed_paths", "write", position)
         yield _Written(path, normalize_pattern(path), place)
 
 
-def _texts(pipeline: Pipeline, stage: str, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:
-    """Yield all texts below a node of a foreach; from the segment with an expression on, any path is possible."""
+def _texts(pipeline: Pipeline, stage: ForeachStage, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:
+    """Yield all texts below a node of a foreach, each with the patterns of the paths that it may be."""
     for path, text in leaves(value, at):
         head, unknown, _ = text.partition(_EXPRESSION) if isinstance(text, str) else ("", "", "")
-        pattern = head[: head.rfind("/") + 1] + "**" if unknown else head.partition("#")[0]
-        if pattern:
-            yield _Written(str(text), normalize_pattern(pattern), pipeline.locate("stages", stage, *path))
+        tail = str(text).rpartition("}}")[2].partition("#")[0]
+        for pattern in patterns_between(head, tail) if unknown else (head.partition("#")[0],):
+            if pattern:
+                yield _Written(str(text), normalize_pattern(pattern), pipeline.place_in(stage, *path))
 
 
 # ---- cycles -----------------------------------------------------------------------------------
@@ -130,9 +135,8 @@ def cycle_error(pipeline: Pipeline, nodes: Mapping[str, Node], edges: Sequence[E
     steps = [(nodes[e.producer], nodes[e.reader], e.why) for e in (*edges[start:], *edges[:start])]
     path = [producer.name for producer, _, _ in steps]
     hint = _removals(pipeline, steps)
-    # For an output whose path an item decides, a folder in front of it often removes the edge.
-    if unbounded := next((text for step in steps if (text := unbounded_output(pipeline, *step))), ""):
-        hint = f"`{unbounded}` may be any path: put a folder in front of it, or remove one of these"
+    if text := _movable(pipeline, steps):
+        hint = f"`{text}` may be many paths: put a folder of its own in front of it, or remove one of these"
     return Diagnostic(
         "E820",
         "cycle: " + " -> ".join([*path, path[0]]),

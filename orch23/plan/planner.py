@@ -12,6 +12,13 @@ from orch23.model.plan import CompileCache, Plan
 from orch23.plan.nodes import CompiledGraph, PlanNodes, chains_of, graph_facts_of, groups_of, nodes_of
 
 
+def unordered_plan(pipeline: Pipeline, cache: CompileCache | None = None) -> Plan:
+    """Return the declared stages as a plan without edges and order, in which names are looked up."""
+    nodes = {stage.name: stage for stage in pipeline.stages}
+    skipped = {one.name: one for one in pipeline.skipped}
+    return Plan(pipeline=pipeline, nodes=nodes, order=(), upstream={}, downstream={}, skipped=skipped, cache=cache)
+
+
 def build_plan(
     pipeline: Pipeline,
     expansions: Mapping[str, tuple[Stage, ...]] | None = None,
@@ -103,7 +110,7 @@ def _plan(facts: PlanNodes, graph: CompiledGraph, cache: CompileCache | None) ->
 def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnostic, ...]:
     """Return an error for each entry of `needs` that is not one of these names. It needs no plan."""
     unknown = [
-        (stage.name, position, need)
+        (stage, position, need)
         for stage in pipeline.stages
         for position, need in enumerate(stage.needs)
         if family_of(need.removesuffix("[*]")) not in names
@@ -158,9 +165,9 @@ class Selection(Struct, frozen=True, kw_only=True):
         return frozenset(wanted | _named(plan, self.only))
 
     def skipped(self, plan: Plan) -> tuple[str, ...]:
-        """Return the skipped stages to report: all of them, or those that are named."""
+        """Return the skipped stages to report, and empty lists: all of them, or those that are named."""
         named = {*self.targets, *self.only, *self.downstream}
-        return tuple(n for n, one in plan.skipped.items() if self.selects_all or n in named or one.family in named)
+        return tuple(n for n, one in plan.idle.items() if self.selects_all or n in named or one.family in named)
 
 
 ALL_STAGES = Selection()

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from orch23.model.diagnostic import Diagnostic, Suggestions, nearest_names, quoted_names
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.plan import Plan
+from orch23.plan.nodes import Node
 
 _MOST_LISTED = 12
 _LIKE_A_PATH = re.compile(r"[./]")
 
 
-def unknown_need_error(pipeline: Pipeline, name: str, position: int, need: str, known: Suggestions) -> Diagnostic:
+def unknown_need_error(pipeline: Pipeline, node: Node, position: int, need: str, known: Suggestions) -> Diagnostic:
     """Return the error about an entry of `needs` that is not the name of a stage."""
-    wanted = need.removesuffix("[*]")
+    name, wanted = node.name, need.removesuffix("[*]")
     stages = [one for one in pipeline.stages if isinstance(one, Stage)] if _LIKE_A_PATH.search(wanted) else []
     maker = next((one.name for one in stages if wanted.removeprefix("./") in one.outputs), None)
     near = [maker] if maker else known.nearest(wanted)
@@ -21,7 +22,7 @@ def unknown_need_error(pipeline: Pipeline, name: str, position: int, need: str, 
     return Diagnostic(
         "E827" if "@" in wanted else "E823",
         f"stage `{name}` needs `{wanted}`, which is not a stage of this pipeline",
-        pipeline.locate("stages", name, "needs", position),
+        pipeline.place_in(node, "needs", position),
         f"`{wanted}` is made by `{maker}`: write `{maker}`" if maker else hint,
         fix=(wanted, near[0]) if near else None,
     )

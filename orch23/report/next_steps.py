@@ -7,7 +7,7 @@ from orch23.model.diagnostic import Location
 from orch23.model.event import StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
-from orch23.model.pipeline import Pipeline, Stage, Verify
+from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.step import ProcessStep
 from orch23.report.cause_text import is_possible
 from orch23.report.diagnostics import visible
@@ -59,12 +59,12 @@ def trace_hint(command: str, place: str) -> str:
 
 def place_of_verification(pipeline: Pipeline, name: str, command: str) -> Location | None:
     """Return where the step of a stage's verification with this command is written, or None."""
-    verify = next((one.verify for one in pipeline.stages if isinstance(one, Stage) and one.name == name), Verify())
-    for at, step in zip(verify.places or range(len(verify.steps)), verify.steps, strict=True):
+    stages = [one for one in pipeline.stages if isinstance(one, Stage) and one.name == name]
+    for at, step in enumerate(stages[0].verify.steps if stages else ()):
         words = step.words if isinstance(step, ProcessStep) else None
         if words == typed_command(command) or (isinstance(words, list) and shlex.join(map(str, words)) == command):
             # A list is the steps themselves, a mapping has them under `steps`.
-            found = [pipeline.locate("stages", name, "verify", *way, at) for way in ((), ("steps",))]
+            found = [pipeline.place_in(stages[0], "verify", *way, at) for way in ((), ("steps",))]
             return max(filter(None, found), key=lambda place: (place.line, place.column), default=None)
     return None
 

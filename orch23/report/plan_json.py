@@ -50,6 +50,7 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
         # Not every kind of decision has reasons.
         "reasons": [reason_document(one) for one in getattr(decision, "reasons", ())],
         "waiting_on": list(decision.waiting_on) if isinstance(decision, Maybe | Expand) else [],
+        **line.files,
         "would_write": list(line.outputs),
         "network": line.network,
         "sandbox": "on" if line.sandbox else "off",

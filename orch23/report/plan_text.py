@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from orch23.model.event import waiting_text
-from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, VerifyOnly
+from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
@@ -149,7 +149,8 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
     head = _head(view, style)
     if view.is_up_to_date:
         return _joined([head, *_skipped(view, style), *_waiting(view)])
-    shown = view.lines if verbose or view.stage_count <= MAX_IDLE_LINES else view.stale
+    empty = tuple(line for line in view.skipped if line.decision == Skipped(""))
+    shown = view.lines if verbose or view.stage_count <= MAX_IDLE_LINES else (*view.stale, *empty)
     width, action_width = _width(shown), _action_width(shown)
     columns = f"   {'stage':<{width}}  {'action':<{action_width}} why"
     lines = [text for line in shown for text in _line(line, width, style, verbose=verbose, action_width=action_width)]

@@ -17,7 +17,7 @@ from orch23.model.event_data import EventReason
 from orch23.model.parsing import as_mapping, json_at
 from orch23.model.paths import is_glob
 from orch23.model.patterns import lazy_pattern
-from orch23.model.pipeline import DEFAULT_PIPELINE, ForeachStage, Stage
+from orch23.model.pipeline import DEFAULT_PIPELINE, ForeachStage, ListInput, Stage
 from orch23.model.plan import (
     EMPTY_ESTIMATE,
     Blocked,
@@ -83,6 +83,8 @@ _WITH_VALUES = frozenset({"command_changed", "params_changed", "model_changed", 
 class PlanLine(Struct, frozen=True, kw_only=True):
     """One stage of a plan. `outputs` are the paths it would write, as far as they are known.
 
+    `files` are the inputs and outputs that it declares.
+
     `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. Of a foreach
     without items, both describe the least confined item that is possible.
     """
@@ -92,6 +94,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     decision: Decision
     estimate: Estimate = EMPTY_ESTIMATE
     outputs: tuple[str, ...] = ()
+    files: Mapping[str, Json] = field(default_factory=lambda: {"inputs": [], "outputs": []})
     key: str = ""
     place: Location | None = None
     network: bool = False
@@ -202,6 +205,7 @@ def plan_view(
             decision=decision,
             estimate=(estimates or {}).get(name, EMPTY_ESTIMATE),
             outputs=_would_write(plan.nodes[name], decision),
+            files=declared_files(plan.nodes[name]),
             key=(keys or {}).get(name, ""),
             place=pipeline.locate("stages", name),
             network=_may_reach_network(plan.nodes[name]),
@@ -211,7 +215,7 @@ def plan_view(
     ]
     lines += [
         PlanLine(stage=name, kind=one.kind, decision=Skipped(one.condition), place=pipeline.locate("stages", name))
-        for name, one in ((name, plan.skipped[name]) for name in skipped)
+        for name, one in ((name, plan.idle[name]) for name in skipped)
     ]
     return PlanView(
         name=pipeline.name,
@@ -271,6 +275,20 @@ def _is_confined(node: Stage | ForeachStage) -> bool:
     return node.sandbox if isinstance(node, Stage) else node.body.get("sandbox") in (None, "on", NAMESPACES_TIER)
 
 
+def declared_files(node: Stage | ForeachStage) -> dict[str, Json]:
+    """Return the inputs of a node and of its verification, as a pipeline has them, and its outputs; for JSON.
+
+    Of a foreach that is not expanded yet, they are the patterns that its items may read and write.
+    """
+    if isinstance(node, ForeachStage):
+        return {"inputs": list(node.reads), "outputs": list(node.writes)}
+    found: list[Json] = []
+    for one in (*node.inputs, *node.verify.inputs):
+        found.append({"list": one.text} if isinstance(one, ListInput) else one.text)
+        found += [f"!{pattern}" for pattern in getattr(one, "exclude", ())]
+    return {"inputs": found, "outputs": list(node.outputs)}
+
+
 def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, ...]:
     match decision:
         case Restore(record=record):
@@ -327,8 +345,8 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
             return (f"blocked by {_list(by)}",) if by else ()
         case Edited(descriptions=clauses):
             return tuple(map(visible, clauses))
-        case Skipped(condition=condition):
-            return (f"`if` is false: {visible(condition)}",)
+        case Skipped():
+            return (visible(str(decision)),)
         case _ as never:
             assert_never(never)
 

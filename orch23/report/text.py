@@ -38,7 +38,7 @@ from orch23.model.event import (
     Warned,
 )
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
-from orch23.model.plan import Restore
+from orch23.model.plan import Restore, Skipped
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
@@ -143,6 +143,7 @@ class TextScreen(Struct, kw_only=True):
     _total: int = 0
     _idle: Counter[str] = field(default_factory=Counter)
     _folded: dict[str, _Sums] = field(default_factory=dict)
+    _empty: list[FinishedStage] = field(default_factory=list)
     _attempts: dict[str, list[tuple[float, Event]]] = field(default_factory=dict)
     _order: Iterable[str] = ()
 
@@ -261,7 +262,9 @@ class TextScreen(Struct, kw_only=True):
         self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
         is_idle = ended.status.is_idle and not self.verbose
         # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
-        if is_idle and (self.folds or self._total > MAX_IDLE_LINES):
+        if ended.message == str(Skipped("")):
+            self._empty.append(ended)
+        elif is_idle and (self.folds or self._total > MAX_IDLE_LINES):
             return
         if (folded := self._folded.get(ended.name.partition("@")[0])) is not None and not ended.status.is_failure:
             folded.add(ended.data)
@@ -352,6 +355,8 @@ class TextScreen(Struct, kw_only=True):
             skipped = f", {skips} skipped" if skips else ""
             stages = pluralize(statuses.total() - skips, "stage")
             self._line(f"{visible(self.pipeline.name)}: up to date ({stages}{skipped})")
+            for ended in self._empty:
+                self._stage(ended)
             return
         self._open()
         self._fold()

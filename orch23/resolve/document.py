@@ -53,7 +53,7 @@ class InputDocument(OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True
         Text | UnsetType,
         Meta(
             description="A pattern. The input is the sorted list of matching paths, without their contents and without "
-            "files that this pipeline made."
+            "files that this pipeline made. A program reads it from `.orch23/listings/1`, `2`, …"
         ),
     ] = UNSET
 

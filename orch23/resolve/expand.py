@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
+from orch23.model.fields import describe_value
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
 from orch23.resolve.slices import SliceError, YamlReader, load_data, resolve_pointer
@@ -98,7 +99,7 @@ def _items(foreach: Foreach, text: str | None, read_yaml: YamlReader) -> Sequenc
         return foreach.values
     value = resolve_pointer(load_data(text or "", foreach.source, read_yaml), foreach.pointer)
     if isinstance(value, str) or not isinstance(value, Sequence):
-        message = f"`{foreach.source}#{foreach.pointer}` is {_kind(value)}, not a list"
+        message = f"`{foreach.source}#{foreach.pointer}` is {describe_value(value)}, not a list"
         raise SliceError(message, "make it a list of items")
     return value
 
@@ -159,17 +160,3 @@ def _needs(foreach: ForeachStage, item: Json) -> tuple[str, ...]:
 def _problem(code: str, foreach: ForeachStage, message: str, locate: _Locate, hint: str) -> Diagnostic:
     """Return an error about the list itself."""
     return Diagnostic(code, message, locate(f"stages/{foreach.name}/foreach"), hint, subject=foreach.name)
-
-
-def _kind(value: Json) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case _:
-            return "a mapping"

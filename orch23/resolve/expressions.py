@@ -11,8 +11,10 @@ from msgspec import Struct, field
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, path_below
 from orch23.model.parsing import strings_in
+from orch23.model.paths import patterns_between
 from orch23.resolve.expression_syntax import (
     E_EXPRESSION,
+    UNKNOWN,
     UNKNOWN_MARK,
     EvaluationError,
     ExpressionSource,
@@ -104,8 +106,8 @@ def node_at(tree: Json, path: str) -> Json:
 def possible_patterns(values: Iterable[Json]) -> tuple[str, ...]:
     """Return the path patterns that outputs or inputs may have once their unknown values are known.
 
-    From the segment with an unknown value on, any path is possible: `workspace/**`. Listings and exclusions give no
-    pattern, since they read no file.
+    An unknown value may be any text, also with directories. Listings and exclusions give no pattern, since they read no
+    file.
     """
     found: dict[str, None] = {}
     for value in values:
@@ -113,10 +115,8 @@ def possible_patterns(values: Iterable[Json]) -> tuple[str, ...]:
         if not isinstance(text, str) or not text or text.startswith("!"):
             continue
         path = text.partition("#")[0]
-        if UNKNOWN_MARK in path:
-            head = path[: path.index(UNKNOWN_MARK)]
-            path = head[: head.rfind("/") + 1] + "**"
-        found[path] = None
+        head, unknown, _ = path.partition(UNKNOWN_MARK)
+        found |= dict.fromkeys(patterns_between(head, path.rpartition(UNKNOWN_MARK)[2]) if unknown else (path,))
     return tuple(found)
 
 
@@ -235,7 +235,15 @@ def _problem(at: str, error: EvaluationError) -> Problem:
 def _evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     from orch23.resolve.evaluation import evaluate  # noqa: PLC0415 - jinja2, for pipelines with expressions
 
-    return evaluate(source, names)
+    value = evaluate(source, names)
+    return _open_ended(value) if UNKNOWN in names.values() else value
+
+
+def _open_ended(value: Json) -> Json:
+    """Return a value whose texts end with the mark if they have it: a method may shorten what comes after it."""
+    if isinstance(value, str):
+        return f"{value}{UNKNOWN_MARK}" if UNKNOWN_MARK in value else value
+    return [_open_ended(one) for one in value] if isinstance(value, Sequence) else value
 
 
 def _uses_of(source: str) -> Mapping[str, frozenset[str]]:

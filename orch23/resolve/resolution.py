@@ -3,6 +3,7 @@
 Pure: files are read through `VisibleFiles`, facts about the machine come as values.
 """
 
+import json
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias, assert_never
@@ -66,8 +67,8 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
 
     By path: `files` are its inputs, `unkeyed` the inputs for order only, which only its step gets, `base` the versions
     that it starts from, `verify_files` the further inputs of its verification. `parts` and `verify_parts` are the files
-    of which its step and its verification get only slices; `composed` are the bytes of these files, which are not on
-    the disk. `given` are the inputs of a prompt or template, in declared order. `listings` are the paths of each
+    of which its step and its verification get only slices, and those of listings; `composed` are their bytes, which are
+    not on the disk. `given` are the inputs of a prompt or template, in declared order. `listings` are the paths of each
     listing by its pattern, for the verification. `texts` is the digest of everything that the prompt is rendered from,
     except the contents of its inputs. `unmatched` are the patterns that match no file, though they are not optional,
     each with its path in the stage. `earlier_key` is the key of earlier versions, without the program: if no record
@@ -149,6 +150,8 @@ def resolve_stage(
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     both = _joined(inputs.slices, verify.slices) if _is_verified_on_files(stage) else {}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
+    parts |= _listing_files(inputs.lists if step.starts_processes else ())
+    verify_parts |= _listing_files((*inputs.lists, *verify.lists) if _is_verified_on_files(stage) else ())
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
     # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
     # it stale, and two machines would never agree (ADR 3).
@@ -299,6 +302,7 @@ class _Inputs(Struct):
     given: list[PromptInput] = field(default_factory=list)
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lists: list[tuple[str, ...]] = field(default_factory=list)
     broken: list[Diagnostic] = field(default_factory=list)
     unmatched: list[tuple[int, GlobInput]] = field(default_factory=list)
     is_own: bool = False
@@ -356,6 +360,7 @@ class _Inputs(Struct):
         paths = tuple(path for path in listed if not match_any(one.exclude, path))
         self.aspects[f"{self.prefix}list:{one.pattern}"] = list(paths)
         self.listings[one.pattern] = paths
+        self.lists.append(paths)
         text = "".join(f"{path}\n" for path in paths)
         digest = digest_bytes(text.encode()).sha256
         self.given.append(PromptInput(one.pattern, "list", digest, lambda: text, own=self.is_own))
@@ -400,6 +405,12 @@ def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict
     named = ((f"{prefix}keys:{path}#{one.selector}", one) for path, ones in given.items() for one in ones)
     keys: dict[str, Json] = {aspect: list(one.keys) for aspect, one in named if one.keys}
     return {path: compose_slices(ones) for path, ones in given.items()}, keys
+
+
+def _listing_files(lists: Sequence[tuple[str, ...]]) -> dict[str, bytes]:
+    """Return the files of listings, one path a line; a JSON string if it has a line break or begins with a quote."""
+    lines = ((json.dumps(p) if p.splitlines() != [p] or p[0] == '"' else p for p in paths) for paths in lists)
+    return {f".orch23/listings/{n}": "".join(f"{line}\n" for line in some).encode() for n, some in enumerate(lines, 1)}
 
 
 def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:

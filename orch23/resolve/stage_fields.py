@@ -69,13 +69,18 @@ def read_inputs(entries: Sequence[str | InputDocument], at: Problems) -> tuple[I
     An entry `!PATTERN` removes files from the patterns and listings before it; entries after it may add them again.
     """
     found: list[Input] = []
+    numbers: list[int] = []
     for number, entry in enumerate(entries):
         if isinstance(entry, str) and entry.startswith("!"):
             unknown = any(_is_unknown(one) for one in entries[:number])  # an item may give a pattern
             found = _without(at, str(number), entry, found, unknown=unknown)
         elif (value := _read(at, str(number), entry)) is not None:
             found.append(value)
-    return tuple(dict.fromkeys(found))
+            numbers.append(number)
+    written = dict(zip(reversed(found), reversed(numbers), strict=True))  # of two equal inputs, the first is kept
+    kept = tuple(dict.fromkeys(found))
+    at.moved.update((f"{at.path}/{n}", f"{at.path}/{written[one]}") for n, one in enumerate(kept) if written[one] != n)
+    return kept
 
 
 def _is_unknown(entry: str | InputDocument) -> bool:
@@ -398,11 +403,11 @@ def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], a
     A file with a list of commands is one of its inputs.
     """
     if not isinstance(value, VerifyDocument):
-        steps, places = _verify_steps(value, plugins, at)
-        return Verify(steps, _sources(steps), places=places)
-    steps, places = _verify_steps(value.steps, plugins, at.below("steps"))
+        steps = _verify_steps(value, plugins, at)
+        return Verify(steps, _sources(steps))
+    steps = _verify_steps(value.steps, plugins, at.below("steps"))
     inputs = tuple(dict.fromkeys((*read_inputs(value.inputs, at.below("inputs")), *_sources(steps))))
-    return Verify(steps, inputs, value.all, places)
+    return Verify(steps, inputs, value.all)
 
 
 def _sources(steps: Sequence[VerifyStep]) -> tuple[Input, ...]:
@@ -411,15 +416,16 @@ def _sources(steps: Sequence[VerifyStep]) -> tuple[Input, ...]:
 
 def _verify_steps(
     documents: Sequence[VerifyStepDocument], plugins: tuple[str, ...], at: Problems
-) -> tuple[tuple[VerifyStep, ...], tuple[int, ...]]:
-    """Return the steps that `if` does not switch off, and the positions at which they are written."""
-    found: dict[int, VerifyStep] = {}
+) -> tuple[VerifyStep, ...]:
+    """Return the steps that `if` does not switch off."""
+    found: list[VerifyStep] = []
     for number, document in enumerate(documents):
         below = at.below(number)
         step, holds = _verify_step(document, plugins, below), below.condition("if", document.if_)
         if step is not None and holds:
-            found[number] = step
-    return tuple(found.values()), tuple(found)
+            at.moved |= {f"{at.path}/{len(found)}": below.path} if len(found) != number else {}
+            found.append(step)
+    return tuple(found)
 
 
 def _verify_step(document: VerifyStepDocument, plugins: tuple[str, ...], at: Problems) -> VerifyStep | None:

@@ -1,5 +1,6 @@
 """Build stages from rendered mappings, and report all of their problems."""
 
+import posixpath
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from types import MappingProxyType
@@ -29,9 +30,10 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
     WriteScope,
+    source_path,
 )
 from orch23.model.step import Step
-from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument
+from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, VerifyDocument
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
 from orch23.resolve.expressions import RenderedTree, render_watched
 from orch23.resolve.pipeline_document import kinds_in_stage, stage_form
@@ -135,6 +137,7 @@ def make_stage(
         stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
         # A single llm stage is a chain of one: it has a base, as an item of a chain has (ADR 19).
         chain=ChainLink(chain=name, index=0) if chain is None and usable.asks_model else chain,
+        moved=at.moved,
     )
     holds = at.condition("if", document.if_)
     if not wrong:
@@ -155,8 +158,9 @@ def _check_together(
     at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
     _check_outputs(document, stage, step, at, open_nodes)
     _check_metrics(document, stage, at, open_nodes)
-    _check_own_inputs(document, stage, at)
+    _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
+    _check_programs(document, stage, at)
 
 
 def render_foreach(
@@ -228,7 +232,7 @@ def _render_item(
     conflict = on_failure_conflict(group_label(stage.foreach, stage.promote), body.get("on_failure"), at)
     refused = [*_refused_values(stage, body, rendered), *filter(None, (conflict,))]
     if not (refused or built.problems or rendered.errors):
-        return BuiltStage(built.stage)
+        return BuiltStage(built.stage and placed_stage(built.stage, rendered.moved, stage.moved))
     # A refused value may be invalid as well: a second error about the same node would only repeat the first.
     others = NodeSet.at(problem.path for problem in refused).unaffected(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
@@ -253,15 +257,11 @@ def at_source(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[P
     return tuple(problems)
 
 
-def source_path(path: str, moved: Mapping[str, str]) -> str:
-    """Return the path at which a node is written that rendering may have moved."""
-    head, tail = path, ""
-    while head:
-        if head in moved:
-            return moved[head] + tail
-        head, _, last = head.rpartition("/")
-        tail = f"/{last}{tail}"
-    return path
+def placed_stage(stage: Stage, *moved: Mapping[str, str]) -> Stage:
+    """Return a stage that knows where its values are written, before each rendering moved them."""
+    for each in filter(None, moved):
+        stage = replace(stage, moved={**each, **{at: source_path(path, each) for at, path in stage.moved.items()}})
+    return stage
 
 
 # ---- outputs and the write scope --------------------------------------------------------------
@@ -362,15 +362,16 @@ def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
                 at.add(f"{key}/{number}", "E852", message, "let the stage write elsewhere")
 
 
-def _check_own_inputs(document: StageDocument, stage: Stage, at: Problems) -> None:
+def _check_own_inputs(stage: Stage, at: Problems) -> None:
     """Report a stage that reads what it writes. An llm stage may: its inputs are the versions before it."""
     if stage.step.asks_model:
         return
     # Each run would change an input, and so make the next run necessary.
-    literal = [one.path for one in stage.inputs if isinstance(one, PathInput | OrderInput | SliceInput)]
-    for path in (path for path in literal for output in stage.outputs if match(output, path)):
+    literal = {one: n for n, one in enumerate(stage.inputs) if isinstance(one, PathInput | OrderInput | SliceInput)}
+    for one, number in ((one, n) for one, n in literal.items() if match_any(stage.outputs, one.path)):
         hint = "write the result to another file, or remove the input"
-        at.add(_index_of(document, path), "E854", f"the input `{path}` is also an output of this stage", hint)
+        written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
+        at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)
 
 
 def _check_own_commands(stage: Stage, at: Problems) -> None:
@@ -383,13 +384,25 @@ def _check_own_commands(stage: Stage, at: Problems) -> None:
                 at.add("verify", "E854", f"the commands come from `{path}`, an output of this stage", hint)
 
 
-def _index_of(document: StageDocument, path: str) -> str:
-    """Return the path of the entry of `inputs` that names a file."""
-    for number, entry in enumerate(document.inputs):
-        text = entry if isinstance(entry, str) else given(entry.path, "")
-        if normalize_path(text.partition("#")[0]) == path:
-            return f"inputs/{number}"
-    return "inputs"
+def _check_programs(document: StageDocument, stage: Stage, at: Problems) -> None:
+    """Report a list whose program has a blank: it is a command line, or a list of them. A file of the stage may."""
+    inside = "/steps" if isinstance(document.verify, VerifyDocument) else ""
+    files = (*(one.pattern for one in (*stage.inputs, *stage.verify.inputs)), *stage.outputs, *stage.fence.write)
+    placed = ((source_path(f"{at.path}/verify{inside}/{n}", at.moved), one) for n, one in enumerate(stage.verify.steps))
+    steps = {at.path: stage.step, **dict(placed)}
+    for place, step in steps.items():
+        key = {"shell": "shell", "llm": "llm/command"}.get(getattr(step, "kind", ""), "")
+        words: str | tuple[str, ...] = getattr(step, "command", ()) if key else ()
+        if isinstance(words, str) or not any(map(str.isspace, "".join(words[:1]))):
+            continue
+        path = normalize_path(posixpath.join(stage.cwd, words[0])) if "/" in words[0] else ""
+        # A program that a model calls need not be an input.
+        if not path or not (stage.step.asks_model or match_any(files, path)):
+            shown = words[:1] if UNKNOWN_MARK in "".join(words) else words
+            hint = f"write each word as an item: `[{', '.join((*words[0].split(), *shown[1:]))}]`"
+            hint += f"; or write commands as one text: `shell: {' && '.join(shown)}`" if key == "shell" else ""
+            message = f"no program is named `{words[0]}`: a list is one program and its arguments"
+            at.found.append(Problem(f"{place}/{key}/0", "E812", message, hint))
 
 
 # ---- the rest ---------------------------------------------------------------------------------

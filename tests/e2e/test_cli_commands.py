@@ -123,6 +123,8 @@ def test_a_list_that_is_no_yaml_is_reported_with_its_place_and_no_code_within_th
         (("build", "other.yaml"), 66, "other.yaml"),
         (("build", "pipelin.yaml", "copy"), 66, " build pipeline.yaml copy`?"),
         (("-C", ".", "plan", "pipeline.yml"), 66, " -C . plan pipeline.yaml`?"),
+        (("-C", "nowhere", "build"), 66, "`nowhere` is not an existing directory"),
+        (("-C", "pipeline.yaml", "build"), 66, "`pipeline.yaml` is not an existing directory"),
         (("build", "--set", "x"), 64, "--set NAME=VALUE"),
         (("build", "--set", "x=1"), 65, "E843"),
         (("log",), 66, "there are no runs"),
@@ -135,6 +137,22 @@ def test_what_makes_no_sense_is_said(two: Project, argv: tuple[str, ...], code: 
     outcome = two.run(*argv)
     assert (outcome.code, outcome.out) == (code, "")
     assert said in outcome.err
+
+
+def test_inputs_and_outputs_are_in_the_json_of_graph_plan_and_status(project: Project) -> None:
+    inputs = ["src/**", "!src/v", {"list": "d/*"}, "n.md#A", {"path": "o", "optional": True}]
+    verify = {"inputs": ["t"], "steps": [{"shell": "true"}]}
+    each = {"foreach": {"from": "y"}, "inputs": ["${{ item }}.c"], "outputs": ["o/${{ item }}"], "shell": "true"}
+    first = {"inputs": inputs, "verify": verify, "outputs": ["y", "z/"], "shell": "true"}
+    off = {"if": False, "outputs": ["q"], "shell": "true"}
+    text = json.dumps({"version": 1, "stages": {"a": first, "each": each, "off": off}})
+    project.write({"pipeline.yaml": text, "src/a": "", "n.md": "# A\n", "t": ""})
+    known = ["src/**", "!src/v", "!src/v/**", {"list": "d/*"}, "n.md#A", "o", "t"]
+    wanted = {"a": (known, ["y", "z/"]), "each": (["**/*.c"], ["o/**"])}
+    for argv, key in ((("graph", "--json"), "nodes"), (("plan", "--json"), "stages"), (("status", "--json"), "stages")):
+        rows = json.loads(project.run(*argv).out)[key]
+        found = {row["stage"]: (row["inputs"], row["outputs"]) for row in rows}
+        assert found == wanted | ({"off": ([], [])} if key == "stages" else {})
 
 
 def test_jsonl_is_the_journal_itself(two: Project) -> None:

@@ -33,7 +33,7 @@ from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, NO_CACHE
-from orch23.plan.planner import Selection, build_plan
+from orch23.plan.planner import unordered_plan
 from orch23.report.formats import Format, View
 from orch23.report.live import LiveScreen
 from orch23.report.observers import Guarded
@@ -145,7 +145,9 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     form = builtin or format_of(output, project.pipeline.plugins)
     console.progress.is_quiet = form.is_alone
     selection = selection_of(args, stages)
-    _check_names(project, selection, (*forced, *resample))
+    names = unordered_plan(project.pipeline)
+    check_forced(names, (*forced, *resample))
+    selection.nodes(names)
     request = replace(request, selection=selection)
     run = partial(
         _run,
@@ -161,14 +163,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         return run(project)
     except OutdatedIndexError:
         return run(replace(project, earlier=None))
-
-
-def _check_names(project: Project, selection: Selection, forced: tuple[str, ...]) -> None:
-    """Check that all stages exist that the command line names. The plan for this is not kept while the build runs."""
-    plan, _ = build_plan(project.pipeline, cache=project.store.plans)
-    if plan is not None:
-        check_forced(plan, forced)
-        selection.nodes(plan)
 
 
 def _build_part(

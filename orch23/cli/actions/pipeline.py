@@ -33,6 +33,7 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visible
 from orch23.report.plan_json import place_document
+from orch23.report.plan_view import declared_files
 from orch23.report.values import json_document, pluralize
 from orch23.resolve.schema import published_schema
 from orch23.snapshot.store_registry import is_unproven
@@ -215,6 +216,7 @@ def graph_json(plan: Plan) -> str:
             "expanded": not isinstance(plan.nodes[name], ForeachStage),
             "promote": plan.group_of(name),
             "needs": list(plan.upstream.get(name, ())),
+            **declared_files(plan.nodes[name]),
             "location": place_document(plan.pipeline.locate("stages", name)),
         }
         for name in plan.order

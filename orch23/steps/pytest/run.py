@@ -19,6 +19,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.event_data import LikelyCause
 from orch23.model.paths import match_any
+from orch23.model.pipeline import source_path
 from orch23.model.ports import ContentStore
 from orch23.model.step import ProcessStep
 from orch23.resolve.commands import EMPTY_PYTEST_CONFIG, REPORTER_MODULE
@@ -183,8 +184,9 @@ def _unfixable(
     missing = tests.missing_import(failures, fixed, stage.cwd)
     if missing is None or _is_written_elsewhere(runner, missing.module.partition(".")[0]):
         return error, None
-    verify = zip(stage.verify.places, stage.verify.steps, strict=False)
-    keys = [f"verify/steps/{number}/pytest/pythonpath" for number, one in verify if one is step]
+    at = f"stages/{stage.family}/"
+    steps = (f"{at}verify/steps/{n}" for n, one in enumerate(stage.verify.steps) if one is step)
+    keys = [f"{source_path(one, stage.moved).removeprefix(at)}/pytest/pythonpath" for one in steps]
     return error, module_cause(missing, stage, fixed.values(), step.pythonpath, keys[0] if keys else "")
 
 

@@ -75,7 +75,6 @@ def test_a_closed_pipe_is_not_an_error(failing, capsys, monkeypatch) -> None:
         ["--nope"],
         ["buidl"],
         ["build", "--jobs", "0"],
-        ["-C", "/nowhere/at/all", "build"],
         ["--color", "red", "runs"],
         ["model"],
         ["model", "install"],

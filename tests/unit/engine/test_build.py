@@ -376,7 +376,7 @@ def test_an_empty_list_blocks_neither_its_group_nor_its_downstream() -> None:
     )
     project.programs["list"] = lambda _files: {"l.json": "[]"}
     assert project.build().exit_code is ExitCode.OK
-    assert project.statuses() == {"list": "built", "z": "built"}
+    assert project.statuses() == {"list": "built", "e": "skipped", "z": "built"}
     assert project.disk["l.json"] == "[]", "the group has no other members"
 
 

@@ -36,14 +36,15 @@ def test_a_static_list_needs_no_text_and_a_list_in_a_file_is_read() -> None:
 
 
 def test_each_list_is_expanded_in_the_plan_that_the_one_before_gave() -> None:
-    plan = plan_of(each("s", "a"), each("f", source="l.json"), each("later", source="m.json"), stage("z", "s/a"))
+    lists = (each("s", source="k.json"), each("f", source="l.json"), each("later", source="m.json"))
+    plan = plan_of(*lists, stage("z", "s/a"))
     seen: list[list[str]] = []
 
-    def text_of(plan: Plan, one: ForeachStage) -> str | None:
+    def read(plan: Plan, _node: ForeachStage, source: str) -> bytes | None:
         seen.append(sorted(plan.expansions))
-        return {"s": "", "f": '["x"]'}.get(one.name)
+        return {"k.json": b'["a"]', "l.json": b'["x"]'}.get(source)
 
-    found = list(expand_each(plan, text_of, no_yaml))
+    found = list(expand_each(plan, read, no_yaml))
     assert [(one.node.name, names(one.items)) for one in found] == [("s", ["s@a"]), ("f", ["f@x"])]
     assert seen == [[], ["s"], ["f", "s"]]
     assert set(found[-1].plan.nodes) == {"s@a", "f@x", "later", "z"}, "one whose list is not known stays"
@@ -51,17 +52,17 @@ def test_each_list_is_expanded_in_the_plan_that_the_one_before_gave() -> None:
 
 
 def test_a_list_that_cannot_be_used_leaves_the_plan_and_others_go_on() -> None:
-    plan = plan_of(each("one", source="l.json"), each("two", "a"))
-    texts = {"one": "{}", "two": ""}
-    bad, good = expand_each(plan, lambda _plan, one: texts[one.name], no_yaml)
+    plan = plan_of(each("one", source="l.json"), each("two", source="m.json"))
+    texts = {"l.json": b"{}", "m.json": b'["a"]'}
+    bad, good = expand_each(plan, lambda _plan, _node, source: texts[source], no_yaml)
     assert ([problem.code for problem in bad.problems], bad.items, bad.plan) == (["E824"], (), plan)
     assert (good.problems, set(good.plan.nodes)) == ((), {"one", "two@a"})
 
 
 def test_items_that_do_not_fit_into_the_plan_are_an_error_of_their_list() -> None:
     body = {"outputs": ["same"], "shell": ["make", "e", "same"]}
-    plan = plan_of(each("e", "a", "b", body=body))
-    (one,) = expand_each(plan, lambda *_: "", no_yaml)
+    plan = plan_of(each("e", source="l.json", body=body))
+    (one,) = expand_each(plan, lambda *_: b'["a", "b"]', no_yaml)
     assert one.problems
     assert (one.items, one.plan) == ((), plan)
 

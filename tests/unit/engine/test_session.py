@@ -22,7 +22,7 @@ def refused(project: Project) -> list[str]:
 
 
 def checked(name: str) -> Verify:
-    return Verify((CheckStep(name),), places=(0,))
+    return Verify((CheckStep(name),))
 
 
 # ---- what is wrong ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from orch23.steps.shell.spec import ShellStep
 from tests.doubles import FakeProvider
 from tests.unit.engine.rig import Project, answer, asks, each, entry, model, stage
 
-TESTED = Verify((ShellStep(("test", "t")),), places=(0,))
+TESTED = Verify((ShellStep(("test", "t")),))
 
 
 def resolved(session: Session, name: str) -> ResolvedStage:

@@ -406,7 +406,7 @@ def test_a_foreach_reads_the_lists_of_commands_that_lie_in_files():
     for verify in (f" {step}", f" {{inputs: [in.txt], steps: {step}}}"):
         (stage,) = good(text.replace("VERIFY", verify)).stages
         assert isinstance(stage, ForeachStage)
-        assert stage.reads == (("in.txt",) if "in.txt" in verify else ()) + ("build/**",)
+        assert stage.reads == (("in.txt",) if "in.txt" in verify else ()) + ("build/**/plan.json",)
 
 
 def test_errors_of_form_and_other_errors_of_a_stage_are_reported_together() -> None:

@@ -14,7 +14,7 @@ from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
 from orch23.model.event import EVENT_KINDS
 from orch23.model.event_data import EventData
 from orch23.model.llm import Message, Proposal, ProposedWrite, Request, RetryFeedback
-from orch23.model.pipeline import Foreach, ForeachStage, PathInput, Pipeline, Stage, Verify
+from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.prompt_cache import CachePolicy
 from orch23.model.record import LockFile, Reason, Record, core_of, identity_of, is_verify_aspect, key_of
 from orch23.model.step import Grant
@@ -230,15 +230,6 @@ def test_what_a_grant_tells_the_user_is_not_compared() -> None:
     }
     assert changes.keys() == set(Grant.__struct_fields__) - {"detail", "files"}
     assert all(replace(grant, **{name: value}) != grant for name, value in changes.items())
-
-
-def test_the_places_of_a_verification_are_not_compared() -> None:
-    one = Verify((ShellStep(("true",)),), places=(1,))
-    assert one == replace(one, places=(2,))
-    assert hash(one) == hash(replace(one, places=(2,)))
-    changes: dict[str, object] = {"steps": (), "inputs": (PathInput("f"),), "run_all": True}
-    assert changes.keys() == set(Verify.__struct_fields__) - {"places"}
-    assert all(replace(one, **{name: value}) != one for name, value in changes.items())
 
 
 # ---- records and decisions ------------------------------------------------------------------------

@@ -224,9 +224,14 @@ def test_a_cycle_is_reported_with_its_path_and_the_reason_of_every_edge():
 def test_a_cycle_shows_the_written_path_and_not_the_pattern_of_an_item():
     body = {"inputs": ["done.txt"], "outputs": ["${{ item }}.log"], "shell": ["x"]}
     each = ForeachStage(
-        name="each", foreach=Foreach(source="l.json"), body=body, kind="shell", reads=("done.txt",), writes=("**",)
+        name="each",
+        foreach=Foreach(source="l.json"),
+        body=body,
+        kind="shell",
+        reads=("done.txt",),
+        writes=("**/*.log",),
     )
-    last = stage("last", ("**/*.log", "made"), ("done.txt",), needs=("each",))
+    last = stage("last", ("all.log", "made"), ("done.txt",), needs=("each",))
     read, done = Location("p.yaml", 13, 14), Location("p.yaml", 9, 14)
     one = Pipeline(
         name="p",
@@ -237,10 +242,13 @@ def test_a_cycle_shows_the_written_path_and_not_the_pattern_of_an_item():
     _, (problem,) = build_plan(one)
     assert problem.message == "cycle: each -> last -> each"
     assert [(r.message, r.location) for r in problem.related] == [
-        ("`last` comes after `each`: it reads `**/*.log`, which may be `${{ item }}.log` of `each`", read),
+        ("`last` comes after `each`: it reads `all.log`, which may be `${{ item }}.log` of `each`", read),
         ("`each` comes after `last`: it reads `done.txt`, an output of `last`", done),
     ]
-    assert str(problem.hint).startswith("`${{ item }}.log` may be any path: put a folder in front of it")
+    assert str(problem.hint).startswith("`${{ item }}.log` may be many paths: put a folder of its own in front of it")
+    wide = replace(last, inputs=stage("last", ("**/*.log",)).inputs, needs=())
+    _, (problem,) = build_plan(replace(one, stages=(each, wide)))
+    assert problem.hint == "remove one of these inputs, outputs or needs"  # no folder would help
     each = replace(each, needs=("last",), reads=())
     needed = replace(one, stages=(each, replace(last, inputs=())), locations={"stages/last/needs/0": read})
     _, (problem,) = build_plan(needed)
@@ -252,9 +260,9 @@ def test_a_cycle_shows_the_written_path_and_not_the_pattern_of_an_item():
 
 
 def test_a_list_that_an_item_may_write_is_reported_by_its_name():
-    body = {"outputs": ["${{ item }}.a"]}
+    body = {"outputs": ["${{ item }}.json"]}
     one = ForeachStage(
-        name="one", foreach=Foreach(source="l.json"), body=body, kind="shell", needs=("two",), writes=("**",)
+        name="one", foreach=Foreach(source="l.json"), body=body, kind="shell", needs=("two",), writes=("**/*.json",)
     )
     two = ForeachStage(
         name="two", foreach=Foreach(source="m.json"), body={"outputs": ["c/x"]}, kind="shell", writes=("c/x",)
@@ -264,7 +272,7 @@ def test_a_list_that_an_item_may_write_is_reported_by_its_name():
     _, (problem,) = build_plan(pipeline)
     (edge,) = [r for r in problem.related if r.message.startswith("`two`")]
     assert (edge.message, edge.location) == (
-        "`two` comes after `one`: it reads `m.json`, which may be `${{ item }}.a` of `one`",
+        "`two` comes after `one`: it reads `m.json`, which may be `${{ item }}.json` of `one`",
         place,
     )
     assert "**" not in str(problem)

@@ -8,7 +8,7 @@ from tests.unit.plan.test_planner import pipeline, stage
 def error(need: str, *names: str) -> tuple[str | None, tuple[str, str] | None]:
     found = unknown_need_error(
         pipeline(*(stage(name, writes=(f"{name}.txt",)) for name in names), stage("here")),
-        "here",
+        stage("here"),
         0,
         need,
         Suggestions((*names, "here")),

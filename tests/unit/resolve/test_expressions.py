@@ -188,8 +188,13 @@ def test_what_a_first_pass_made_is_not_rendered_again():
 @pytest.mark.parametrize(
     ("text", "patterns"),
     [
-        ("workspace/${{ t.name }}.py", ("workspace/**",)),
-        ("workspace/a_${{ t.name }}/x.py", ("workspace/**",)),
+        ("workspace/${{ t.name }}.py", ("workspace/**/*.py",)),
+        ("workspace/a_${{ t.name }}/x.py", ("workspace/a_*/x.py", "workspace/a_*/**/x.py")),
+        ("${{ t.name }}/x.py", ("**/x.py",)),
+        ("bin/a-${{ t.name }}", ("bin/a-*", "bin/a-*/**/*")),
+        ("${{ t.name }}-${{ t.a }}.c", ("**/*.c",)),
+        ("o/[${{ t.name }}]*.c", ("o/**/**.c",)),
+        ("${{ (t.name ~ '.cpp')[:6] }}", ("**",)),
         ("${{ t.artifacts | under('workspace') }}", ("workspace/**",)),
         ("${{ t.artifacts | under(vars.package) }}", ("todo/**",)),
         ("specs/todo.md#${{ t.section }}", ("specs/todo.md",)),

@@ -1,0 +1,59 @@
+"""A list is one program and its arguments: a command line in place of the program is an error before the build."""
+
+import json
+
+import pytest
+
+from tests.e2e.pipelines import green
+from tests.project import Project
+
+TOOL = {"bin/my tool": "#!/bin/sh\necho $1 > out\n"}
+
+
+def stage(**body: object) -> str:
+    return json.dumps(
+        {"version": 1, "vars": {"two": ["touch out", "echo hi"]}, "stages": {"s": {"outputs": ["out"], **body}}}
+    )
+
+
+MODEL = {"provider": "command", "model": "m", "prompt": "p.md"}
+
+
+@pytest.mark.parametrize(
+    ("body", "ways"),
+    [
+        ({"shell": ["cp a out", "echo hi"]}, ("`[cp, a, out, echo hi]`", "`shell: cp a out && echo hi`")),
+        ({"shell": ["touch out"]}, ("`[touch, out]`", "`shell: touch out`")),
+        ({"shell": ["bin/tool\tout"]}, ("`[bin/tool, out]`", "`shell: bin/tool\tout`")),
+        ({"shell": ["${{ vars.two }}"]}, ("`[touch, out, echo hi]`", "`shell: touch out && echo hi`")),
+        (
+            {"shell": "true", "verify": [{"if": False, "shell": "true"}, {"shell": ["test -f out"]}]},
+            ("`[test, -f, out]`",),
+        ),
+        ({"shell": "true", "verify": {"steps": [{"shell": ["test -f out"]}]}}, ("`[test, -f, out]`",)),
+        ({"foreach": {"in": ["a"]}, "outputs": ["o/a"], "shell": ["touch ${{ item }}"]}, ("`[touch, a]`",)),
+        ({"llm": {**MODEL, "command": ["cat a", "b"]}}, ("`[cat, a, b]`",)),
+    ],
+)
+def test_a_command_line_is_no_program(project: Project, body: dict[str, object], ways: tuple[str, ...]) -> None:
+    project.write({"pipeline.yaml": stage(**body), "a": "", "p.md": ""})
+    outcome = project.run("validate")
+    assert outcome.code == 65
+    assert outcome.err.count("error[E812]") == 1
+    assert all(way in outcome.err for way in ways), outcome.err
+
+
+def test_the_ways_that_the_help_names_work(project: Project) -> None:
+    for shell in (["touch", "out"], "touch out && echo hi"):
+        project.write({"pipeline.yaml": stage(shell=shell)})
+        green(project.build())
+
+
+def test_a_file_of_the_stage_may_have_a_blank_in_its_name(project: Project) -> None:
+    project.write(TOOL)
+    (project.root / "bin/my tool").chmod(0o755)
+    for body in ({"shell": ["bin/my tool", "x"]}, {"cwd": "bin", "shell": ["./my tool", "x"], "outputs": ["bin/out"]}):
+        project.write({"pipeline.yaml": stage(inputs=["bin/*tool"], **body)})
+        green(project.build())
+    project.write({"pipeline.yaml": stage(shell=["bin/my tool", "x"])})
+    assert project.run("validate").code == 65
