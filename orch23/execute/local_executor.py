@@ -165,7 +165,7 @@ class LocalExecutor:
             return Cancelled()
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
-        if action.min_tier != LANDLOCK_TIER and (weak := self._weak_sandbox(action)) is not None:
+        if action.sandbox and action.min_tier != LANDLOCK_TIER and (weak := weak_sandbox_error(self._launcher.tier)):
             return EngineUnavailable(weak.message, "sandbox", weak)
         try:
             interpreter = self._interpreters(action.python)
@@ -200,10 +200,6 @@ class LocalExecutor:
     def _launcher_of(self, action: Action) -> Launcher:
         return self._launcher if action.sandbox else self._unconfined
 
-    def _weak_sandbox(self, action: Action) -> Diagnostic | None:
-        """Return the error that the sandbox of this machine isolates less than the action needs."""
-        return weak_sandbox_error(self._launcher_of(action).tier) if action.sandbox else None
-
     def _run_in(
         self, sandbox_dir: SandboxDir, action: Action, interpreter: Path, on_line: LineListener | None
     ) -> ActionOutcome:
@@ -216,8 +212,11 @@ class LocalExecutor:
             before = self._stamps(sandbox_dir, action)
         except OSError as problem:
             return _no_sandbox_dir(problem)
-        channel = _report_channel() if action.reports else None
-        report = None
+        channel = report = None
+        if action.reports:
+            from orch23.execute.pytest_report import ReportChannel  # noqa: PLC0415 - loads sockets; for pytest steps
+
+            channel = ReportChannel()
         try:
             try:
                 with _decoded_lines(sandbox_dir, on_line) as on_output:
@@ -367,12 +366,6 @@ class LocalExecutor:
             text += f"\nkilled: it printed more than {self._output_limits.log_bytes} bytes\n"
         log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))
         return Output(text, end.size_bytes, log)
-
-
-def _report_channel() -> "ReportChannel":
-    from orch23.execute.pytest_report import ReportChannel  # noqa: PLC0415 - loads sockets; for pytest steps
-
-    return ReportChannel()
 
 
 def _with_shown_path(sandbox_dir: SandboxDir, data: bytes) -> bytes:
