@@ -446,9 +446,9 @@ def _process_violations(end: ProcessOutcome) -> Iterator[Diagnostic]:
     elif end.survivors:
         message = f"{len(end.survivors)} of its processes could not be killed"
         yield Diagnostic("E619", message, hint="find out with ps what they wait for, and kill them")
-    if end.reason == "overgrown":
+    if end.excess:
         hint = "use less, raise the limit in `limits` of the stage, or split the stage"
-        yield Diagnostic("E620", f"killed: {end.excess}", hint=hint)
+        yield Diagnostic("E620", f"killed: {end.excess}" if end.reason == "overgrown" else end.excess, hint=hint)
 
 
 def _text(data: bytes) -> str:
