@@ -113,7 +113,8 @@ class LaunchRefusedError(Exception):
 class Launch(ProcessSpec, frozen=True, kw_only=True):
     """A process of a step, as the step needs it or, once prepared by a launcher, with its sandbox.
 
-    `reads` are further paths that it must be able to read. `writable` are the paths of the tree that it may write,
+    `reads` are further paths that it must be able to read, `tmpfs` those where a
+    launcher gives it file systems of its own in memory. `writable` are the paths of the tree that it may write,
     beside HOME and TMPDIR; None means all of the tree. `stdin` is what the command reads; a launcher may start its
     program with another descriptor. `interpret_outcome` corrects the outcome of a sandbox's program to that of the
     command; it may raise LaunchRefusedError.
@@ -125,6 +126,7 @@ class Launch(ProcessSpec, frozen=True, kw_only=True):
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
     reads: tuple[Path, ...] = ()
+    tmpfs: tuple[str, ...] = ()
     interpret_outcome: Callable[[ProcessOutcome], ProcessOutcome] | None = None
 
 
@@ -144,6 +146,8 @@ def run_launch(
         OSError: the process could not be started.
 
     """
+    is_confined = launch.confinement is not None or bool(launch.tmpfs)
+    monitor = ResourceMonitor(launch.sandbox_dir.root, launch.limits, tmpfs=launch.tmpfs, is_confined=is_confined)
     outcome = run_process(
         replace(launch, on_start=launch.on_start or (lambda tree: apply_limits(tree.leader, launch.limits))),
         timeout_s=timeout_s,
@@ -152,7 +156,7 @@ def run_launch(
         output=output,
         errors=errors,
         on_output=on_output,
-        exceeded_limit=ResourceMonitor(launch.sandbox_dir.root, launch.limits).exceeded_limit,
+        exceeded_limit=monitor.exceeded_limit,
     )
     return outcome if launch.interpret_outcome is None else launch.interpret_outcome(outcome)
 

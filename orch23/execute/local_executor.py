@@ -165,7 +165,7 @@ class LocalExecutor:
             return Cancelled()
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
-        if action.min_tier != LANDLOCK_TIER and (weak := self._weak_sandbox(action)) is not None:
+        if action.sandbox and action.min_tier != LANDLOCK_TIER and (weak := weak_sandbox_error(self._launcher.tier)):
             return EngineUnavailable(weak.message, "sandbox", weak)
         try:
             interpreter = self._interpreters(action.python)
@@ -200,10 +200,6 @@ class LocalExecutor:
     def _launcher_of(self, action: Action) -> Launcher:
         return self._launcher if action.sandbox else self._unconfined
 
-    def _weak_sandbox(self, action: Action) -> Diagnostic | None:
-        """Return the error that the sandbox of this machine isolates less than the action needs."""
-        return weak_sandbox_error(self._launcher_of(action).tier) if action.sandbox else None
-
     def _run_in(
         self, sandbox_dir: SandboxDir, action: Action, interpreter: Path, on_line: LineListener | None
     ) -> ActionOutcome:
@@ -216,8 +212,11 @@ class LocalExecutor:
             before = self._stamps(sandbox_dir, action)
         except OSError as problem:
             return _no_sandbox_dir(problem)
-        channel = _report_channel() if action.reports else None
-        report = None
+        channel = report = None
+        if action.reports:
+            from orch23.execute.pytest_report import ReportChannel  # noqa: PLC0415 - loads sockets; for pytest steps
+
+            channel = ReportChannel()
         try:
             try:
                 with _decoded_lines(sandbox_dir, on_line) as on_output:
@@ -369,12 +368,6 @@ class LocalExecutor:
         return Output(text, end.size_bytes, log)
 
 
-def _report_channel() -> "ReportChannel":
-    from orch23.execute.pytest_report import ReportChannel  # noqa: PLC0415 - loads sockets; for pytest steps
-
-    return ReportChannel()
-
-
 def _with_shown_path(sandbox_dir: SandboxDir, data: bytes) -> bytes:
     return data.replace(str(sandbox_dir.root).encode(), SHOWN_SANDBOX_PATH.encode())
 
@@ -453,9 +446,9 @@ def _process_violations(end: ProcessOutcome) -> Iterator[Diagnostic]:
     elif end.survivors:
         message = f"{len(end.survivors)} of its processes could not be killed"
         yield Diagnostic("E619", message, hint="find out with ps what they wait for, and kill them")
-    if end.reason == "overgrown":
+    if end.excess:
         hint = "use less, raise the limit in `limits` of the stage, or split the stage"
-        yield Diagnostic("E620", f"killed: {end.excess}", hint=hint)
+        yield Diagnostic("E620", f"killed: {end.excess}" if end.reason == "overgrown" else end.excess, hint=hint)
 
 
 def _text(data: bytes) -> str:

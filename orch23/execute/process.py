@@ -46,8 +46,8 @@ class ProcessOutcome(Struct, frozen=True, kw_only=True):
     """How a process ended and what it printed. `log` has all of the output if `head` and `tail` do not.
 
     `exit_code` is 128 + the number of the signal for a process that died of one. `survivors` are processes that could
-    not be killed. `excess` names the limit that it exceeded, if it was killed for that. `lost` is True if its
-    supervisor was killed: then some of its processes may be left. `errors` is the end of stderr, if that was separate.
+    not be killed. `excess` names the limit that it exceeded, and was killed for unless it had exited. `lost` is True if
+    its supervisor was killed: then some of its processes may be left. `errors` is the end of a separate stderr.
     """
 
     reason: EndReason
@@ -120,7 +120,7 @@ def run_process(
 
     stdout and stderr are one stream, in order. With `errors` stderr is captured separately, up to these limits.
     `on_output` gets the bytes of stdout as they come. `exceeded_limit` is called every 0.1 s with the pids of the
-    process and all that it started, and returns which limit they exceed.
+    process and all that it started, and at the end without any, and returns which limit they exceed.
 
     Raises:
         OSError: the process could not be started.
@@ -146,6 +146,7 @@ def run_process(
                 while not one.flooded and _read(descriptor, one):
                     pass
             reason = "flooded" if any(one.flooded for one in captures.values()) else reason
+            excess = exceeded_limit(()) or ""
     finally:
         for descriptor, one in captures.items():
             os.close(descriptor)
@@ -278,7 +279,7 @@ def _follow(
             reason = _stop_reason(captures.values(), cancel, deadline, now, exited_at, streams_open=streams_open)
             if reason is not None:
                 return reason, ""
-            if exited_at is None and now >= checked_at + _CHECK_EVERY_S:
+            if now >= checked_at + _CHECK_EVERY_S:
                 if (excess := exceeded_limit(started.find_members())) is not None:
                     return "overgrown", excess
                 checked_at = time.monotonic()

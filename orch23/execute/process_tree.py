@@ -7,7 +7,6 @@ signal, which every leader starts with, separates processes of steps from helper
 """
 
 import contextlib
-import ctypes
 import itertools
 import os
 import resource
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from orch23.execute.supervisor_child import libc
 from orch23.store.safe_files import closing
 
 _PR_SET_DUMPABLE = 4
@@ -87,7 +87,7 @@ class ProcessTree(Struct):
 
 def become_subreaper() -> bool:
     """Let orphans of our children become our children; return whether the kernel can do that."""
-    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def deny_memory_access() -> bool:
@@ -96,7 +96,7 @@ def deny_memory_access() -> bool:
     Otherwise a step of the same user could read API keys from /proc/PID/environ. Programs that a child executes are
     readable again. Against a step that runs as root only a sandbox helps.
     """
-    return _prctl(_PR_SET_DUMPABLE, 0)
+    return bool(libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
 
 
 @contextlib.contextmanager
@@ -474,10 +474,3 @@ def process_environ(pid: int) -> frozenset[bytes]:
         return frozenset(read_proc(pid, "environ").split(b"\0"))
     except OSError:
         return frozenset()
-
-
-def _prctl(option: int, value: int) -> bool:
-    try:
-        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
-    except (AttributeError, OSError):
-        return False

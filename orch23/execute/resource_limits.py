@@ -3,11 +3,14 @@
 import contextlib
 import os
 import resource
-from collections.abc import Sequence
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from orch23.execute.process_tree import read_proc
-from orch23.model.action import StepLimits
+from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.store.safe_files import closing
 from orch23.store.tree_removal import open_below, open_subdirectory
 
@@ -16,10 +19,11 @@ _KILLED_FIRST = b"1000"
 _WRITE = os.O_WRONLY | os.O_CLOEXEC
 _MAX_DEPTH = 500
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# The sandbox directory is walked only when the file system has lost this much, or a 32nd of the limit, since the last
-# walk: the limits are checked ten times a second, and a walk takes long for many files.
+# Files are measured when the file system has lost this much, or a 32nd of the limit, since the last time. If the stage
+# sets a limit, also without that, as often as takes a twentieth of the time: others may free what the step takes.
 _STEP_BYTES, _STEP_ENTRIES = 256 << 20, 20_000
 _PARTS = 32
+_PAUSE_FACTOR = 20
 
 
 def apply_limits(pid: int, limits: StepLimits) -> None:
@@ -37,19 +41,28 @@ def apply_limits(pid: int, limits: StepLimits) -> None:
 
 # Limits are polled, since CI and containers rarely delegate cgroups (ADR 23).
 class ResourceMonitor:
-    """Check the limits of a running step: memory each time, the sandbox directory only when the disk has filled up."""
+    """Check the limits of a running step: memory each time, its files when they may have grown."""
 
-    def __init__(self, root: Path, limits: StepLimits) -> None:
-        """Note the free space of the file system. `root` is that of the sandbox directory."""
+    def __init__(self, root: Path, limits: StepLimits, *, tmpfs: Sequence[str] = (), is_confined: bool = False) -> None:
+        """Note the free space, and measure the staged files if the stage sets a limit of them.
+
+        `root` is the sandbox directory, `tmpfs` are the paths where the step has file systems of its own in memory.
+        What a confined step hides counts as all that the file system has lost meanwhile.
+        """
         self._root = root
+        self._tmpfs = tmpfs
         self._limits = limits
-        self._step_bytes = min(_STEP_BYTES, limits.disk // _PARTS)
-        self._step_entries = min(_STEP_ENTRIES, limits.files // _PARTS)
-        self._free_bytes, self._free_entries = _free_space(root)
+        self._steps = min(_STEP_BYTES, limits.disk // _PARTS), min(_STEP_ENTRIES, limits.files // _PARTS)
+        self._most_free = _free_space(root)
         self._was_over_memory = False
+        self._is_set = (limits.disk, limits.files) != (DEFAULT_LIMITS.disk, DEFAULT_LIMITS.files)
+        self._least_free_bytes = self._most_free[0] - limits.disk if self._is_set and is_confined else 0
+        staged = [size or 0 for size in _named_sizes(root)] if self._is_set else []
+        self._staged_bytes, self._staged_entries = sum(staged), len(staged)
+        self._due_s = 0.0
 
     def exceeded_limit(self, processes: Sequence[int]) -> str | None:
-        """Return which limit the step exceeds, or None. `processes` are the pids of the step."""
+        """Return which limit the step exceeds, or None. `processes` are its pids, and empty when it has ended."""
         limits = self._limits
         if len(processes) > limits.processes:
             return f"it had more than {limits.processes} processes at once (`limits.processes`)"
@@ -57,12 +70,38 @@ class ResourceMonitor:
         was_over, self._was_over_memory = self._was_over_memory, _use_more_memory(processes, limits.memory)
         if was_over and self._was_over_memory:
             return f"it used more than {limits.memory} bytes of memory (`limits.memory`)"
-        free_bytes, free_entries = _free_space(self._root)
-        taken_bytes, taken_entries = self._free_bytes - free_bytes, self._free_entries - free_entries
-        if taken_bytes < self._step_bytes and taken_entries < self._step_entries:
+        if not (self._may_have_grown() if processes else self._is_set):
             return None
-        self._free_bytes, self._free_entries = free_bytes, free_entries
-        return _exceeded_disk_limit(self._root, limits)
+        began = time.monotonic()
+        # Twice: a file that is renamed while the tree is walked can count twice.
+        exceeded = self._exceeded_disk_limit(processes) and self._exceeded_disk_limit(processes)
+        self._due_s = time.monotonic() + _PAUSE_FACTOR * (time.monotonic() - began)
+        return exceeded
+
+    def _may_have_grown(self) -> bool:
+        free, most_free = _free_space(self._root), self._most_free
+        is_due = most_free[0] - free[0] >= self._steps[0] or most_free[1] - free[1] >= self._steps[1]
+        # What others free meanwhile, the step could take unseen.
+        self._most_free = free if is_due else (max(free[0], most_free[0]), max(free[1], most_free[1]))
+        return is_due or (self._is_set and time.monotonic() >= self._due_s)
+
+    def _exceeded_disk_limit(self, processes: Sequence[int]) -> str | None:
+        """Return which limit of files or disk is exceeded. The step runs meanwhile: what vanishes is not counted."""
+        limits, (size_bytes, entries) = self._limits, _use_of_tmpfs(processes, self._tmpfs)
+        size_bytes, entries = size_bytes - self._staged_bytes, entries - self._staged_entries
+        try:
+            # First those without a name: a file that loses its name meanwhile counts at neither place, not at both.
+            for size in chain(_unnamed_sizes(processes, self._root), _named_sizes(self._root)):
+                if size is None and _free_space(self._root)[0] < self._least_free_bytes:
+                    return f"it hid files while their file system lost {limits.disk} bytes (`limits.disk`)"
+                size_bytes, entries = size_bytes + (size or 0), entries + 1
+                if entries > limits.files:
+                    return f"its sandbox directory held more than {limits.files} files (`limits.files`)"
+                if size_bytes > limits.disk:
+                    return f"its sandbox directory held more than {limits.disk} bytes (`limits.disk`)"
+        except RecursionError:
+            return "its folders are nested too deep to be measured"
+        return None
 
 
 def _use_more_memory(processes: Sequence[int], limit_bytes: int) -> bool:
@@ -101,32 +140,87 @@ def _free_space(root: Path) -> tuple[int, int]:
     return status.f_bavail * status.f_frsize, status.f_ffree
 
 
-def _exceeded_disk_limit(root: Path, limits: StepLimits) -> str | None:
-    """Return which limit of files or disk is exceeded. The step runs meanwhile: files that vanish are not counted.
+def _use_of_tmpfs(processes: Sequence[int], paths: Sequence[str]) -> tuple[int, int]:
+    """Return the bytes and inodes in file systems that a step has at these paths, also of files without a name."""
+    for pid in reversed(processes if paths else ()):
+        with contextlib.suppress(OSError):
+            root = f"/proc/{pid}/root"
+            # The sandbox's own program, or a process that has not entered the sandbox yet, sees those of the machine.
+            if not os.path.samestat(os.stat(root), os.stat("/")):
+                found = [os.statvfs(f"{root}{path}") for path in paths]
+                used = sum((one.f_blocks - one.f_bfree) * one.f_frsize for one in found)
+                return used, sum(one.f_files - one.f_ffree - 1 for one in found)
+    return 0, 0
 
-    Each folder is opened from the root downwards, since the step may replace any folder by a link.
+
+def _unnamed_sizes(processes: Sequence[int], root: Path) -> Iterator[int | None]:
+    """Yield the bytes on disk of each file without a name that processes have open or mapped, in one file system.
+
+    None is yielded for what may hold such files and cannot be read.
     """
-    size_bytes = entries = 0
+    seen = set[int]()
+    for path in chain.from_iterable(map(_references, processes)):
+        with contextlib.suppress(OSError):
+            if path is None or (stat.S_ISSOCK((status := os.stat(path)).st_mode) and _carries_descriptors(path)):
+                yield None
+            elif not status.st_nlink and status.st_ino not in seen and status.st_dev == os.stat(root).st_dev:
+                seen.add(status.st_ino)
+                yield status.st_blocks * 512
+
+
+def _carries_descriptors(path: str) -> bool:
+    """Return whether descriptors are on their way to a socket: no process has them."""
+    with open(path.replace("/fd/", "/fdinfo/"), "rb") as file:
+        return file.read().partition(b"scm_fds:")[2].split()[:1] not in ([], [b"0"])
+
+
+def _references(pid: int) -> Iterator[str | None]:
+    """Yield the paths in /proc of what a process has open, and of deleted files that it has mapped.
+
+    None is yielded for a thread whose descriptors cannot be listed. Only root can follow the paths of mappings.
+    """
+    with contextlib.suppress(OSError):
+        # A thread can have descriptors of its own, and those of the process end with its first thread.
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            try:
+                for number in os.listdir(f"/proc/{pid}/task/{thread}/fd"):
+                    yield f"/proc/{pid}/task/{thread}/fd/{number}"
+            except PermissionError:
+                # One without memory does not hide them: it is ending.
+                if not read_proc(pid, f"task/{thread}/statm").startswith(b"0 "):
+                    yield None
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        for line in read_proc(pid, "maps").splitlines():
+            if line.endswith(b" (deleted)"):
+                first, _, end = line.partition(b" ")[0].partition(b"-")
+                yield f"/proc/{pid}/map_files/{int(first, 16):x}-{int(end, 16):x}"
+
+
+def _named_sizes(root: Path) -> Iterator[int | None]:
+    """Yield the bytes on disk of each file and folder below a folder: 0 for another name of the same file.
+
+    Each folder is opened from the root downwards, since the step may replace any folder by a link. None is yielded for
+    one that cannot be read.
+    """
     folders: list[tuple[str, ...]] = [()]
+    linked = set[int]()
+    yield 0  # the folder itself
     while folders:
         above = folders.pop()
         if len(above) > _MAX_DEPTH:
-            return "its folders are nested too deep to be measured"
-        with (
-            contextlib.suppress(OSError),
-            open_subdirectory(root) as top,
-            open_below(top, above) as folder,
-            os.scandir(folder) as found,
-        ):
-            for entry in found:
-                entries += 1
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append((*above, entry.name))
-                    else:
-                        size_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
-                if entries > limits.files:
-                    return f"its sandbox directory held more than {limits.files} files (`limits.files`)"
-        if size_bytes > limits.disk:
-            return f"its sandbox directory held more than {limits.disk} bytes (`limits.disk`)"
-    return None
+            raise RecursionError
+        try:
+            with open_subdirectory(root) as top, open_below(top, above) as folder, os.scandir(folder) as found:
+                for entry in found:
+                    with contextlib.suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISDIR(status.st_mode):
+                            folders.append((*above, entry.name))
+                        yield 0 if status.st_ino in linked else status.st_blocks * 512
+                        if status.st_nlink > 1:
+                            linked.add(status.st_ino)
+        except PermissionError:
+            yield None
+        except OSError:
+            continue

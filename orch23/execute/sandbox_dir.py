@@ -14,13 +14,11 @@ from msgspec.structs import replace
 from orch23.execute.cleanup import kill_leftovers
 from orch23.execute.sandbox_tree import (
     DEFAULT_TREE_LIMITS,
-    REPLACED_TREE,
     SANDBOX_EPOCH,
     OpenTree,
     SandboxDir,
     TreeChanges,
     TreeLimits,
-    open_tree,
 )
 from orch23.model.action import InputsChanged, link_text
 from orch23.model.digest import FileEntry
@@ -145,17 +143,6 @@ class SandboxDirs:
         for folder in (*reversed(skeleton.folders), "."):
             os.utime(f"{work}/{folder}", (SANDBOX_EPOCH, SANDBOX_EPOCH))
         return tuple(lost)
-
-    def scan(
-        self, sandbox_dir: SandboxDir, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...] = ()
-    ) -> TreeChanges:
-        """Compare the tree with its inputs."""
-        try:
-            opened = open_tree(sandbox_dir)
-        except OSError:
-            return REPLACED_TREE
-        with opened as tree:
-            return self.scan_open(tree, inputs, scratch)
 
     def scan_open(self, tree: OpenTree, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...]) -> TreeChanges:
         """Compare an open tree with its inputs."""

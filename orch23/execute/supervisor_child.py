@@ -34,7 +34,8 @@ END_REQUEST = ("end",)
 MAX_DESCRIPTORS = 64
 _INT_BYTES = 4
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
+_FILTER_MODE = 2
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _CAPABILITY_VERSION = 0x2008_0522
 _SIGKILL, _SIGNALS = 9, 32
@@ -149,9 +150,33 @@ def drop_capabilities() -> None:
 
     """
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0), 8)
-    if libc.capset(header, ctypes.create_string_buffer(24)) < 0:
+    check_result("capset", libc.capset(header, ctypes.create_string_buffer(24)))
+
+
+def install_filter(filter_program: bytes) -> None:
+    """Install a seccomp filter for this thread and all that it starts, which cannot gain privileges any more.
+
+    Raises:
+        OSError: the kernel has no seccomp filters.
+
+    """
+    check_result("no_new_privs", libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
+    header = struct.pack("@HP", len(filter_program) // 8, ctypes.addressof(buffer))
+    check_result("seccomp", libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_FILTER_MODE), header, 0, 0))
+
+
+def check_result(name: str, result: int) -> int:
+    """Return the result of a C function.
+
+    Raises:
+        OSError: it is -1.
+
+    """
+    if result < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"capset: {os.strerror(code)}")
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+    return int(result)
 
 
 def _receive_exactly(control: _socket.socket, size: int) -> bytes | None:

@@ -23,7 +23,7 @@ NAMESPACES_TIER: Final = "namespaces"
 class StepLimits(Struct, frozen=True, kw_only=True):
     """Limits while a process and its descendants run; sizes are in bytes.
 
-    `memory` limits all of them together; `files` and `disk` limit the sandbox directory with its temporary files;
+    `memory` limits all of them together; `files` and `disk` limit what is on disk, also without a name;
     `address_space` limits each process, None sets no limit.
     """
 

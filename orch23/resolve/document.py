@@ -258,9 +258,9 @@ class LimitsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     memory: Annotated[Size, Meta(description="Memory of the process and its child processes.")] = "8GiB"
     processes: Annotated[Count, Meta(description="Processes at the same time.")] = 4096
     files: Annotated[
-        Count, Meta(description="Files and directories in its sandbox directory, including temporary ones.")
+        Count, Meta(description="Files and directories that it has at once, including temporary ones.")
     ] = "1M"
-    disk: Annotated[Size, Meta(description="Bytes on disk in its sandbox directory, including temporary files.")] = (
+    disk: Annotated[Size, Meta(description="Bytes on disk of its files, with temporary and open removed ones.")] = (
         "8GiB"
     )
     address_space: Annotated[

@@ -11,7 +11,7 @@ from orch23.execute import process_tree
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
 from orch23.execute.sandbox_dir import SandboxDirs
-from orch23.execute.sandbox_tree import SandboxDir, TreeLimits
+from orch23.execute.sandbox_tree import SandboxDir, TreeLimits, open_tree
 from orch23.model.digest import FileEntry
 from tests.catalogue.provoking import Trigger, Triggers, reported, shown
 from tests.project import Project, scripted
@@ -105,7 +105,8 @@ def too_many_files(project: Project) -> set[str]:
     assert isinstance(room, SandboxDir)
     for number in range(4):
         (room.work / str(number)).touch()
-    return {found.code for found in rooms.scan(room, {}).violations}
+    with open_tree(room) as tree:
+        return {found.code for found in rooms.scan_open(tree, {}, ()).violations}
 
 
 @TRIGGERS.of("E620")

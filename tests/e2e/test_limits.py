@@ -11,10 +11,14 @@ TIERS = ["bubblewrap", "namespaces", "landlock"]
 MEMORY = "import time; x = bytearray(400 << 20); x[::4096] = b'x' * len(x[::4096]); time.sleep(60)"
 DISK = "import time; open('big', 'wb').write(b'x' * (8 << 20)); time.sleep(60)"
 DAEMON = f"import os; os.fork() or os.setsid() and os.fork() or exec({MEMORY!r}); import time; time.sleep(60)"
+REMOVED = DISK.replace("open('big', 'wb')", "(f := open('big', 'wb', 0), __import__('os').unlink('big'))[0]")
+QUICK = DISK.partition("; time.sleep")[0]
 CASES: dict[str, tuple[list[str], dict[str, Any], str]] = {
     "memory": (["python", "-c", MEMORY], {"memory": "200MiB"}, "it used more than 209715200 bytes of memory"),
     "memory of a daemon": (["python", "-c", DAEMON], {"memory": "200MiB"}, "of memory (`limits.memory`)"),
     "disk": (["python", "-c", DISK], {"disk": "4MiB"}, "more than 4194304 bytes (`limits.disk`)"),
+    "disk of a removed file": (["python", "-c", REMOVED], {"disk": "4MiB"}, "more than 4194304 bytes (`limits.disk`)"),
+    "disk at the end": (["python", "-c", QUICK], {"disk": "4MiB"}, "more than 4194304 bytes (`limits.disk`)"),
     "files": (["bash", "-c", "mkdir $(seq 200); sleep 60"], {"files": 100}, "more than 100 files (`limits.files`)"),
     "processes": (
         ["bash", "-c", "for i in $(seq 30); do sleep 60 & done; wait"],
@@ -39,6 +43,17 @@ def test_a_step_over_its_limits_is_killed(project: Project, name: str, what: str
     assert "E620" in outcome.err
     assert message in outcome.err
     assert not project.exists("a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm"])
+@pytest.mark.parametrize("name", ["bubblewrap", "namespaces"])
+def test_file_systems_in_memory_count_as_disk(project: Project, name: str, folder: str) -> None:
+    command = ["python", "-c", REMOVED.replace("'big'", f"'{folder}/big'")]
+    with tier(chosen(name)):
+        outcome = project.write(scripted({"a": stage(command, {"disk": "4MiB"})}, {})).build()
+    assert outcome.code == 2
+    assert "more than 4194304 bytes (`limits.disk`)" in outcome.err
 
 
 @pytest.mark.parametrize("name", TIERS)

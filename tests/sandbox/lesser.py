@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from orch23.execute.sandbox import seccomp
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS
-from orch23.execute.sandbox.system_calls import call_number, check_result, system_call
+from orch23.execute.sandbox.system_calls import call_number, system_call
+from orch23.execute.supervisor_child import check_result, install_filter
 
 _NEW_MOUNTS, _NEW_USER = 0x0002_0000, 0x1000_0000
 _BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
@@ -77,8 +77,7 @@ def become(user: int) -> None:
 
 
 def _install(code: Iterable[tuple[int, int, int, int]]) -> None:
-    seccomp.give_up_privileges()
-    seccomp.install_filter(b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
+    install_filter(b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
 
 
 def _mount(source: str, target: str, flags: int) -> None:

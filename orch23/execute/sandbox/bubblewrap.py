@@ -122,6 +122,7 @@ class BubblewrapLauncher(Struct, frozen=True):
                     *(descriptor for _, descriptor in descriptors.settings),
                 ),
                 stdin=descriptors.begin_theirs,
+                tmpfs=tuple(path for path, _ in _TMPFS_SIZES),
                 on_start=descriptors.let_begin,
                 interpret_outcome=descriptors.interpret_outcome,
             )
@@ -178,7 +179,10 @@ class NamespacesLauncher(Struct, frozen=True):
         )
         try:
             yield replace(
-                launch, cwd=seen.work / launch.cwd.relative_to(launch.sandbox_dir.work), confinement=confinement
+                launch,
+                cwd=seen.work / launch.cwd.relative_to(launch.sandbox_dir.work),
+                confinement=confinement,
+                tmpfs=tuple(path for path, _ in _TMPFS_SIZES),
             )
         except IsolationError as problem:
             raise _not_made(str(problem)) from problem

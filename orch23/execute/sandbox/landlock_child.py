@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from orch23.execute import supervisor_child
 from orch23.execute.sandbox import landlock, seccomp
 from orch23.execute.sandbox.system_calls import machine, system_call
-from orch23.execute.supervisor_child import Isolation, Message, drop_capabilities, raise_loopback
+from orch23.execute.supervisor_child import Isolation, Message, drop_capabilities, install_filter, raise_loopback
 
 _CLONE_NEWNET = 0x4000_0000
 
@@ -35,9 +35,8 @@ class LandlockIsolation(Isolation):
         own = not network and _own_network()
         sockets = seccomp.AllowedSockets.SHARED if own or network else seccomp.AllowedSockets.NONE
         drop_capabilities()
-        seccomp.give_up_privileges()
+        install_filter(seccomp.build_filter(sockets, machine(), alone=False))
         landlock.restrict(rules)
-        seccomp.install_filter(seccomp.build_filter(sockets, machine(), alone=False))
 
 
 def _own_network() -> bool:

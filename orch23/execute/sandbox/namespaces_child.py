@@ -12,7 +12,15 @@ import os
 import struct
 
 from orch23.execute import supervisor_child
-from orch23.execute.supervisor_child import Isolation, IsolationError, drop_capabilities, libc, raise_loopback
+from orch23.execute.supervisor_child import (
+    Isolation,
+    IsolationError,
+    check_result,
+    drop_capabilities,
+    install_filter,
+    libc,
+    raise_loopback,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +40,7 @@ _NO_SUID, _NO_DEVICES, _NO_EXECUTION = 2, 4, 8
 _READ_ONLY = 1
 _BIND, _RECURSIVE, _SLAVE, _DETACH = 1 << 12, 1 << 14, 1 << 19, 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 22, 24, 38, 47
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT = 1, 24, 47
 _CAPABILITIES = 64
 _BASES = ("/tmp", "/run", "/mnt")  # noqa: S108 - covered by a mount that no other process sees
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -131,20 +139,20 @@ class Namespaces(Isolation):
             _leave_old_tree()
             _write("/proc/self/oom_score_adj", _KILLED_FIRST)
             _give_up_capabilities()
-            _install_filter(self._filter)
+            install_filter(self._filter)
         except OSError as problem:
             raise IsolationError(_reason(problem)) from problem
 
     def _be_first(self, user: int, group: int, waiting: int, reporting: int) -> int:
         """Make the file system and the process that becomes the step; return only in that one."""
-        _checked("prctl", libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+        check_result("prctl", libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
         # Without this byte the supervisor had ended before the call above, which then has no effect.
         if not os.read(waiting, 1):
             os._exit(_FAILED)
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{_ID} {user} 1")
         _write("/proc/self/gid_map", f"{_ID} {group} 1")
-        _checked("sethostname", libc.sethostname(_HOSTNAME, ctypes.c_size_t(len(_HOSTNAME))))
+        check_result("sethostname", libc.sethostname(_HOSTNAME, ctypes.c_size_t(len(_HOSTNAME))))
         if self._namespaces & _NEW_NETWORK:
             raise_loopback()
         mask = os.umask(0)
@@ -166,11 +174,12 @@ class Namespaces(Isolation):
         # Python handles it. A first process that does not is sent no signals from inside.
         libc.signal(_SIGINT, None)
         _give_up_capabilities()
-        _install_filter(self._filter)
+        install_filter(self._filter)
         while True:
             pid, status = os.wait()
             if pid == command:
-                os._exit(_exit_code(status))
+                code = os.waitstatus_to_exitcode(status)
+                os._exit(code if code >= 0 else 128 - code)
 
 
 def _or_report(reporting: int, work: Callable[[], int]) -> int:
@@ -198,7 +207,7 @@ def _clone(namespaces: int) -> int:
         result = libc.syscall(number, ctypes.c_ulong(flags | _SIGCHLD), None, None, None, None)
         if result >= 0:
             break
-    _checked("clone", result)
+    check_result("clone", result)
     return int(result)
 
 
@@ -238,7 +247,7 @@ def _leave_old_tree() -> None:
     """Move all processes of the mount namespace to the new file system, and make that of the machine unreachable."""
     os.chdir("/new")
     _pivot(".", ".")
-    _checked("umount", libc.umount2(b".", _DETACH))
+    check_result("umount", libc.umount2(b".", _DETACH))
     os.chdir("/")
 
 
@@ -328,7 +337,7 @@ def _make_parents(path: str) -> None:
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
     words = (word.encode() if word is not None else None for word in (source, target, kind))
-    _checked(f"mount {target}", libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None))
+    check_result(f"mount {target}", libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None))
 
 
 def _set_attributes(target: str, attributes: int, flags: int) -> None:
@@ -336,12 +345,12 @@ def _set_attributes(target: str, attributes: int, flags: int) -> None:
     wanted = struct.pack("=4Q", attributes, 0, 0, 0)
     numbers = (ctypes.c_int(_AT_FDCWD), os.fsencode(target), ctypes.c_uint(flags))
     size = ctypes.c_size_t(len(wanted))
-    _checked(f"mount_setattr {target}", libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *numbers, wanted, size))
+    check_result(f"mount_setattr {target}", libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *numbers, wanted, size))
 
 
 def _pivot(new: str, old: str) -> None:
     number = _PIVOT_ROOT[os.uname().machine]
-    _checked("pivot_root", libc.syscall(ctypes.c_long(number), new.encode(), old.encode()))
+    check_result("pivot_root", libc.syscall(ctypes.c_long(number), new.encode(), old.encode()))
 
 
 # ---- privileges -----------------------------------------------------------------------------------------------------
@@ -360,13 +369,6 @@ def _give_up_capabilities() -> None:
     drop_capabilities()
 
 
-def _install_filter(filter_program: bytes) -> None:
-    _checked("no_new_privs", libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
-    header = struct.pack("@HP", len(filter_program) // 8, ctypes.addressof(buffer))
-    _checked("seccomp", libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), header, 0, 0))
-
-
 # ---- helpers --------------------------------------------------------------------------------------------------------
 
 
@@ -374,17 +376,6 @@ def _reason(problem: BaseException) -> str:
     why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     where = f" ({problem.filename})" if isinstance(problem, OSError) and problem.filename else ""
     return f"namespaces: {why}{where}"
-
-
-def _checked(name: str, result: int) -> None:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
-
-
-def _exit_code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
 
 
 def _write(path: str, text: str) -> None:

@@ -4,7 +4,6 @@ All others are allowed, since a list of the calls that programs need would never
 its flags are in memory, which a filter cannot read, and every libc then falls back to `clone`.
 """
 
-import ctypes
 import errno
 import os
 import struct
@@ -13,7 +12,7 @@ from enum import Enum
 from functools import cache
 from typing import Final, NamedTuple
 
-from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call_number, check_result, libc, system_call
+from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call_number
 
 
 class AllowedSockets(Enum):
@@ -82,9 +81,6 @@ _MAX_LINEAR = 4
 # The most instructions that a comparison can jump over.
 _MAX_JUMP = 0xFF
 
-_PR_SET_NO_NEW_PRIVS = 38
-_SECCOMP_SET_MODE_FILTER = 1
-
 
 class _Test(NamedTuple):
     """A test of the low 32 bits of an argument: it equals a value under a mask, or has a bit of it."""
@@ -128,30 +124,6 @@ def build_filter(sockets: AllowedSockets, machine: str, *, alone: bool = True) -
             rules.setdefault(this, []).append(rule)
     code += _search_tree(sorted(rules.items()))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
-
-
-def give_up_privileges() -> None:
-    """Set no_new_privs: no program that this thread starts gains privileges by its file. A filter requires it.
-
-    Raises:
-        OSError: the kernel does not support it.
-
-    """
-    check_result("no_new_privs", libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-
-
-def install_filter(filter_program: bytes) -> None:
-    """Install a filter for this thread and all that it starts.
-
-    Raises:
-        OSError: the kernel has no seccomp filters, or no_new_privs is not set.
-
-    """
-    buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
-    header = ctypes.create_string_buffer(
-        struct.pack("@HP", len(filter_program) // struct.calcsize("=HBBI"), ctypes.addressof(buffer))
-    )
-    system_call("seccomp", ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), header)
 
 
 def _rules(sockets: AllowedSockets, *, alone: bool) -> Iterator[_Rule]:

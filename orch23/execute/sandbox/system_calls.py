@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+from orch23.execute.supervisor_child import check_result, libc
+
 AUDIT_ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """The architectures in the data that the kernel passes to a seccomp filter, by machine."""
 
@@ -142,12 +144,6 @@ def machine() -> str:
     return os.uname().machine
 
 
-@cache
-def libc() -> ctypes.CDLL:
-    """Return the C library of this process. It is cached: loading it takes longer than most calls."""
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def call_number(name: str, on: str | None = None) -> int | None:
     """Return the number of a call on a machine, by default this one; None if the call or the machine is not known."""
     column = _COLUMNS.get(on if on is not None else machine())
@@ -164,17 +160,4 @@ def system_call(name: str, *arguments: object) -> int:
     this = call_number(name)
     if this is None:
         raise OSError(errno.ENOSYS, f"{name} is not known on this machine")
-    return check_result(name, libc().syscall(ctypes.c_long(this), *arguments))
-
-
-def check_result(name: str, result: int) -> int:
-    """Return the result of a C function.
-
-    Raises:
-        OSError: it is -1.
-
-    """
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
-    return int(result)
+    return check_result(name, libc.syscall(ctypes.c_long(this), *arguments))

@@ -1,7 +1,9 @@
 """What a step takes of the machine while it runs is noticed, and is the end of it."""
 
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +21,8 @@ from tests.doubles import memory
 
 pytestmark = pytest.mark.slow  # processes run
 
+TAKEN = StepLimits(disk=8 << 20)
+DISK = [("E620", "killed: its sandbox directory held more than 8388608 bytes (`limits.disk`)")]
 LIMITS = StepLimits(disk=8 << 20, files=500, processes=20, memory=256 << 20)
 
 
@@ -94,7 +98,7 @@ def test_a_directory_too_deep_to_be_measured_is_refused(tmp_path: Path, monkeypa
     os.close(here)
     monkeypatch.setattr("orch23.execute.resource_limits._STEP_ENTRIES", -(1 << 60))
     growth = ResourceMonitor(tmp_path, StepLimits())
-    assert growth.exceeded_limit([]) == "its folders are nested too deep to be measured"
+    assert growth.exceeded_limit([os.getpid()]) == "its folders are nested too deep to be measured"
 
 
 def test_only_the_sandbox_directory_is_measured_when_a_folder_becomes_a_link(tmp_path: Path, monkeypatch) -> None:
@@ -116,8 +120,165 @@ def test_only_the_sandbox_directory_is_measured_when_a_folder_becomes_a_link(tmp
         return look(folder)
 
     monkeypatch.setattr(os, "scandir", swap_before_the_second_look)
-    assert growth.exceeded_limit([]) is None
+    looked.clear()
+    assert growth.exceeded_limit([os.getpid()]) is None
     assert len(looked) == 2
+
+
+WRITE = "f.write(bytes(12 << 20)); f.flush(); time.sleep(60)"
+REMOVED = f"f = open('big', 'wb'); os.unlink('big'); {WRITE}"
+MAPPED = """
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+f = open("big", "wb+"); f.truncate(12 << 20); os.unlink("big")
+at = libc.mmap(None, 12 << 20, 3, 1, f.fileno(), 0); f.close()
+ctypes.memset(at, 1, 12 << 20); time.sleep(60)
+"""
+TAKING = {
+    "a removed file": REMOVED,
+    "a file that never had a name": f"f = open(os.open('.', os.O_TMPFILE | os.O_RDWR), 'wb'); {WRITE}",
+    "a removed file of a daemon": f"os.fork() or os.setsid() or os.fork() or exec({REMOVED!r}); time.sleep(60)",
+    "a removed file of a daemon after the end of its parents": f"os.fork() or os.setsid() or exec({REMOVED!r})",
+    "a removed file of a thread with its own descriptors": "threading.Thread(target=lambda: "
+    f"ctypes.CDLL(None).unshare(0x400) or exec({REMOVED!r})).start()",
+    "a removed file that is only mapped": MAPPED,
+    "a folder of long names": "os.mkdir('d'); [os.link('x', f'd/{i:0240}') for i in range(40000)]; time.sleep(60)",
+}
+
+
+@pytest.mark.parametrize("what", TAKING)
+def test_blocks_count_with_a_name_or_without(executor: LocalExecutor, tmp_path: Path, what: str) -> None:
+    if "folder" in what and not tmp_path.stat().st_blocks:
+        pytest.skip("folders take no blocks on this file system")
+    if "mapped" in what and os.geteuid():
+        pytest.skip("only root can follow a mapping to its file")
+    script = f"import ctypes, os, threading, time; open('x', 'w'); exec({TAKING[what]!r})"
+    result = run(executor, f"exec {sys.executable} -c {shlex.quote(script)}", TAKEN)
+    assert codes(result) == DISK
+    assert result.exit_code == (0 if "end" in what else 128 + 9)
+
+
+def test_a_step_that_ends_before_it_is_looked_at_is_measured_too(executor: LocalExecutor, monkeypatch) -> None:
+    monkeypatch.setattr("orch23.execute.process._CHECK_EVERY_S", 20.0)
+    result = run(executor, "head -c 12000000 /dev/zero > big", TAKEN)
+    assert codes(result) == [("E620", "its sandbox directory held more than 8388608 bytes (`limits.disk`)")]
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "truncate -s 1G big; sleep 0.5",  # no blocks
+        "head -c 6000000 /dev/zero > big; for i in 1 2 3 4; do ln big $i; done; sleep 0.5",  # one file
+        "for i in 1 2 3 4; do head -c 6000000 /dev/zero > big; sleep 0.2; done",  # one after the other
+        "exec 3< /proc/self/exe; sleep 0.5",  # not its own
+    ],
+)
+def test_only_blocks_that_are_taken_at_once_count(executor: LocalExecutor, script: str) -> None:
+    assert codes(run(executor, script, TAKEN)) == []
+
+
+def test_copies_of_inputs_do_not_count_and_what_is_added_to_them_does(tmp_path: Path) -> None:
+    (tmp_path / "input").write_bytes(bytes(12 << 20))
+    (tmp_path / "other").touch()
+    monitor = ResourceMonitor(tmp_path, StepLimits(disk=1 << 20, files=2))
+    (tmp_path / "new").touch()
+    assert monitor.exceeded_limit([]) is None
+    (tmp_path / "input").write_bytes(bytes(14 << 20))
+    assert monitor.exceeded_limit([]) == "its sandbox directory held more than 1048576 bytes (`limits.disk`)"
+    (tmp_path / "input").unlink()
+    assert monitor.exceeded_limit([]) is None
+    for name in "abcd":
+        (tmp_path / name).touch()
+    assert monitor.exceeded_limit([]) == "its sandbox directory held more than 2 files (`limits.files`)"
+
+
+def test_a_file_that_is_renamed_while_the_tree_is_walked_counts_once(tmp_path: Path, monkeypatch) -> None:
+    monitor = ResourceMonitor(tmp_path, StepLimits(disk=1 << 20))
+    sizes = iter([[2 << 20], [0]])
+    monkeypatch.setattr(resource_limits, "_named_sizes", lambda _: next(sizes))
+    assert monitor.exceeded_limit([]) is None
+
+
+def test_a_step_is_measured_although_others_free_more_than_it_takes(tmp_path: Path, monkeypatch) -> None:
+    """Without a limit of its own only when the file system has less space than at any time before."""
+    free = iter([100, 300, 299, 298])
+    monkeypatch.setattr(resource_limits, "_free_space", lambda _: (next(free) << 30, 0))
+    monitor = ResourceMonitor(tmp_path, StepLimits())
+    measured: list[object] = []
+    monkeypatch.setattr(monitor, "_exceeded_disk_limit", measured.append)
+    for _ in range(3):
+        monitor.exceeded_limit([1])
+    assert measured == [[1], [1]]
+    monkeypatch.setattr(resource_limits, "_free_space", lambda _: (1 << 50, 0))
+    of_its_own = ResourceMonitor(tmp_path, StepLimits(disk=1 << 20))
+    monkeypatch.setattr(of_its_own, "_exceeded_disk_limit", measured.append)
+    of_its_own.exceeded_limit([2])
+    assert measured == [[1], [1], [2]]
+
+
+def test_a_stage_without_limits_of_its_own_costs_one_call_for_each_look(tmp_path: Path, monkeypatch) -> None:
+    asked: list[object] = []
+    real = os.statvfs
+
+    def count(path: Path) -> os.statvfs_result:
+        asked.append(path)
+        return real(path)
+
+    with monkeypatch.context() as patched:
+        for name in ("scandir", "listdir", "stat"):
+            patched.setattr(os, name, None)
+        patched.setattr(os, "statvfs", count)
+        monitor = ResourceMonitor(tmp_path, StepLimits(), tmpfs=("/tmp",))
+        found = [monitor.exceeded_limit(processes) for processes in ([os.getpid()], [os.getpid()], [])]
+    assert found == [None] * 3
+    assert asked == [tmp_path] * 3
+
+
+@pytest.mark.parametrize("how", ["in a socket", "in a folder", "in a process"])
+def test_what_a_confined_step_hides_counts_as_all_that_its_file_system_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    free = [100 << 30]
+    monkeypatch.setattr(resource_limits, "_free_space", lambda _: (free[0], 0))
+    confined = ResourceMonitor(tmp_path, StepLimits(disk=1 << 20), is_confined=True)
+    others = [
+        ResourceMonitor(tmp_path, StepLimits(disk=1 << 20)),
+        ResourceMonitor(tmp_path, StepLimits(), is_confined=True),
+    ]
+    free[0] -= 2 << 20
+    here, there = socket.socketpair()
+    assert not any(one.exceeded_limit([os.getpid()]) for one in (confined, *others))
+    if how == "in a socket":
+        socket.send_fds(here, [b"."], [0])
+    elif how == "in a folder":
+        monkeypatch.setattr(os, "scandir", refuse)
+    else:
+        listed = os.listdir
+        monkeypatch.setattr(os, "listdir", lambda path: refuse() if path.endswith("/fd") else listed(path))
+    for one in (confined, *others):
+        one._due_s = 0.0
+    found = confined.exceeded_limit([os.getpid()])
+    assert found == "it hid files while their file system lost 1048576 bytes (`limits.disk`)"
+    assert not any(one.exceeded_limit([os.getpid()]) for one in others)
+    here.close()
+    there.close()
+
+
+def refuse(*_: object) -> None:
+    raise PermissionError
+
+
+def test_a_process_that_is_ending_hides_nothing(tmp_path: Path) -> None:
+    """Its descriptors cannot be listed by an ordinary user."""
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.MonkeyPatch.context() as patched:
+            listed = os.listdir
+            patched.setattr(os, "listdir", lambda path: refuse() if path.endswith("/fd") else listed(path))
+            assert list(resource_limits._references(ended.pid)) == []
+            assert None in list(resource_limits._references(os.getpid()))
 
 
 HOLD = "x = bytearray(400 << 20); x[::4096] = b'x' * len(x[::4096]); import time; time.sleep(60)"

@@ -112,6 +112,7 @@ AS_NO_ONE = """
 import os, sys, tempfile
 from pathlib import Path
 from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import open_tree
 from orch23.store.tree_removal import remove_path
 with tempfile.TemporaryDirectory() as folder:
     sandbox_dirs = SandboxDirs(Path(folder), None)
@@ -124,7 +125,8 @@ with tempfile.TemporaryDirectory() as folder:
         (sandbox_dir.work / path).chmod(0 if path != "read_only" else 0o500)
     sandbox_dir.work.chmod(0)
     sandbox_dir.root.chmod(0)
-    found = sandbox_dirs.scan(sandbox_dir, {})
+    with open_tree(sandbox_dir) as tree:
+        found = sandbox_dirs.scan_open(tree, {}, ())
     assert sorted(found.written) == ["locked/inner/x", "read_only/y"], found
     assert found.violations == (), found
     for path in ("locked/inner", "locked", "."):

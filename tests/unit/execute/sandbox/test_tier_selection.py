@@ -133,7 +133,8 @@ def test_a_filter_that_is_left_out_is_found_out() -> None:
     """Landlock alone does not keep a step from the network: the self-test sees that, too."""
     need("landlock")
     supervisor.close_idle_supervisors()
-    weak = "from orch23.execute.sandbox import landlock_child as c; c.seccomp.install_filter = lambda _: None; "
+    weak = "from orch23.execute.sandbox import landlock_child as c; "
+    weak += "c.install_filter = lambda _: c.supervisor_child.libc.prctl(38, 1, 0, 0, 0); "  # no_new_privs, for Landlock
     weak += "c._own_network = lambda: False; "
     with patch.object(supervisor, "_MAIN", supervisor._MAIN.replace("from", f"{weak}from", 1)):
         assert tier_fault(LandlockLauncher()) == "the network of this machine could be reached"
