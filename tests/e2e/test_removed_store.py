@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,7 +40,7 @@ class _Remover:
 
 
 @pytest.fixture
-def remover(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Remover]:
+def remover(monkeypatch: pytest.MonkeyPatch) -> _Remover:
     return _Remover(monkeypatch)
 
 
