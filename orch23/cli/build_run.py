@@ -52,7 +52,9 @@ from orch23.plan.planner import Selection
 from orch23.providers.prices import decimal_text
 from orch23.report.observers import Fanout, RedactingObserver
 from orch23.steps.registry import is_llm
+from orch23.store.access import check_kept
 from orch23.store.lock_file import lock_digest, lock_path
+from orch23.store.project_store import SWEPT_FOLDERS
 from orch23.store.run_logs import Journal, new_run_id
 from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
@@ -158,6 +160,8 @@ def run_build(
         )
         build.observer.notice(run_finished(build.ledger.with_totals(ended)))
         on_end(build)
+        if result.exit_number:
+            check_kept(project.store.folder, *SWEPT_FOLDERS)
         return result.exit_number
 
 

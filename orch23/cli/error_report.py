@@ -23,9 +23,11 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.store.access import ForeignStoreError, move_store_aside
+from orch23.store.project_store import STORE_NAME
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_file, replace_file
 
 _MAX_BYTES = 1_048_576
+_REMOVED = "`git clean -fdx` does that, `git clean -fdx -e .orch23 -e logs` does not; build again"
 
 
 def report_error(error: Exception | SystemExit, console: Console, argv: Sequence[str] = ()) -> int | None:
@@ -64,11 +66,16 @@ def _os_error(error: OSError, console: Console) -> int:
         redirect_to_devnull(sys.stdout)
         redirect_to_devnull(sys.stderr)
         return ExitCode.OK
+    # The second name is the target of a rename, which is the file that the user knows.
+    path = error.filename2 or error.filename
+    inside = os.path.relpath(path, _root(console)) if isinstance(path, str) else ""
+    if error.errno == errno.ENOENT and inside.split("/")[0] in (STORE_NAME, LOGS_FOLDER):
+        message = f"`{inside}` was removed while orch23 used it"
+        console.write_diagnostics((Diagnostic("E651", message, hint=_REMOVED),))
+        return ExitCode.MACHINE
     # Other numbers, such as ENOENT, show that orch23 expected a file that is missing.
     if error.errno not in OS_ERROR_HINTS or plugin_error_of(error) is not None:
         return _bug(error, console)
-    # The second name is the target of a rename, which is the file that the user knows.
-    path = error.filename2 or error.filename
     message = f"{error.strerror}{f': {path}' if path is not None else ''}"
     hint = f"{OS_ERROR_HINTS[error.errno]}; then build again, finished stages are kept"
     console.write_diagnostics((Diagnostic("E650", message, hint=hint),))

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -17,10 +18,11 @@ from orch23.model.plan import Fresh, Restore, VerifyOnly
 from orch23.store.garbage_collection import GcLimits, GcRoots
 from orch23.store.lock_file import find_lock_files, lock_path, read_lock
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE
-from orch23.store.run_logs import interrupted_journals, journal_paths, journal_pipeline, newest_journal
+from orch23.store.run_logs import journal_paths, journal_pipeline, latest_runs
 
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?(B|[KMGT]I?B)", re.IGNORECASE | re.ASCII)
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?([mhdw])", re.ASCII)
+_RUNS = re.compile(r"(\d{1,9}) ?runs?", re.ASCII)
 _POWERS = "BKMGT"
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _NS = 1_000_000_000
@@ -31,23 +33,24 @@ _WITH_KEY = (StageDecided, StageStarted, StageWithheld, StageFinished)
 
 
 def parse_keep(texts: Sequence[str], now_ns: int, *, answers: bool = False) -> GcLimits:
-    """Return the limits of `--keep`: at most one size and one age, the default size if there is neither.
+    """Return the limits of `--keep`: at most one size, one age and one number of runs, with their defaults.
 
     Raises:
-        UsageError: a text is neither a size nor an age, or there are two of a kind.
+        UsageError: a text is none of these, or there are two of a kind.
 
     """
     found: dict[str, int] = {}
     for text in texts:
         kind, number = _limit(text)
         if kind in found:
-            hint = "give one size, one age, or one of each"
+            hint = "give at most one size, one age and one number of runs"
             raise UsageError(Diagnostic("E641", f"`--keep` was given two {kind}s", hint=hint))
         found[kind] = number
     age = found.get("age")
     return GcLimits(
-        max_bytes=found.get("size") if texts else DEFAULT_CAP_BYTES,
+        max_bytes=found.get("size", None if age is not None else DEFAULT_CAP_BYTES),
         used_since_ns=None if age is None else now_ns - age,
+        runs=found.get("run number", GcLimits().runs),
         responses=answers,
     )
 
@@ -62,14 +65,16 @@ def size_limit(environ: Mapping[str, str]) -> int | None:
 
 
 def _limit(text: str) -> tuple[str, int]:
-    """Return `size` and bytes, or `age` and nanoseconds."""
+    """Return `size` and bytes, `age` and nanoseconds, or `run number` and a number."""
+    if (runs := _RUNS.fullmatch(text.strip())) is not None:
+        return "run number", int(runs[1])
     if (size := _SIZE.fullmatch(text.strip())) is not None:
         unit = size[2].upper()
         return "size", int(float(size[1]) * (1024 if "I" in unit else 1000) ** _POWERS.index(unit[0]))
     if (age := _AGE.fullmatch(text.strip())) is not None:
         return "age", int(float(age[1]) * _SECONDS[age[2]] * _NS)
-    hint = "write a size such as `5GB` or `800MiB`, or an age such as `12h`, `30d` or `8w`"
-    raise UsageError(Diagnostic("E641", f"`--keep {text}` is neither a size nor an age", hint=hint))
+    hint = "write a size such as `5GB` or `800MiB`, an age such as `12h`, `30d` or `8w`, or a number such as `20runs`"
+    raise UsageError(Diagnostic("E641", f"`--keep {text}` is no size, age or number of runs", hint=hint))
 
 
 def lock_file_needs(root: Path, keys: frozenset[str]) -> GcRoots:
@@ -77,9 +82,7 @@ def lock_file_needs(root: Path, keys: frozenset[str]) -> GcRoots:
     return _lock_needs(root, *find_lock_files(root), keys)
 
 
-def _lock_needs(
-    root: Path, locks: Collection[Path], pipelines: Collection[str], keys: frozenset[str] = frozenset()
-) -> GcRoots:
+def _lock_needs(root: Path, locks: Collection[Path], pipelines: Collection[str], keys: frozenset[str]) -> GcRoots:
     paths = sorted({*locks, *(lock_path(root, name) for name in pipelines)})
     records = tuple(record for path in paths for record in read_lock(path).records.values())
     return GcRoots(keys=keys | {record.key for record in records}, records=records)
@@ -98,27 +101,23 @@ def project_needs(
     """
     locks, pipelines = find_lock_files(root, b"" if replay_needs is None else b"transcripts")
     pipelines |= {name for path in journal_paths(logs) if (name := journal_pipeline(path)) and (root / name).is_file()}
-    parts = [_lock_needs(root, locks, pipelines)]
+    parts = [_lock_needs(root, locks, pipelines, frozenset())]
     for name in sorted(pipelines):
         settings = ProjectSettings(root=root, pipeline_path=root / name, environ=environ)
         parts += [_journal_needs(logs, name), _plan_needs(settings, name, replay_needs)]
-    notes = tuple(note for part in parts for note in part.notes)
-    folders = frozenset(folder for part in parts for folder in part.transcripts)
-    return GcRoots(
-        keys=frozenset(key for part in parts for key in part.keys),
-        records=tuple(record for part in parts for record in part.records),
-        stale=frozenset(stage for part in parts for stage in part.stale),
-        responses=frozenset(name for part in parts for name in part.responses),
-        transcripts=frozenset() if notes else folders,
-        notes=notes,
-    )
+    found: dict[str, Any] = {}
+    for name in GcRoots.__struct_fields__:
+        kind = tuple if name in ("records", "notes") else frozenset
+        found[name] = kind(chain.from_iterable(getattr(part, name) for part in parts))
+    return GcRoots(**{**found, "transcripts": frozenset() if found["notes"] else found["transcripts"]})
 
 
 def _journal_needs(logs: Path, name: str) -> GcRoots:
     # Results of a run are in the lock file when it ends; a run that was killed has them only in its journal.
-    runs = [newest_journal(logs, name), *(lines for _, lines in interrupted_journals(logs, name))]
-    events = (line.event.data for lines in runs for line in lines)
-    return GcRoots(keys=frozenset(data.key for data in events if isinstance(data, _WITH_KEY)))
+    runs = latest_runs(logs, name)
+    events = (line.event.data for _, lines in runs for line in lines)
+    keys = frozenset(data.key for data in events if isinstance(data, _WITH_KEY))
+    return GcRoots(keys=keys, runs=frozenset(run for run, _ in runs))
 
 
 def _plan_needs(settings: ProjectSettings, name: str, replay_needs: ReplayNeeds | None) -> GcRoots:

@@ -4,6 +4,7 @@ The output only says what to look for: programs under test can print anything. A
 machine confirms it.
 """
 
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -70,6 +71,7 @@ class FailedStep(Struct, frozen=True, kw_only=True):
     inputs_key: str = "inputs"
     python_path_key: str = ""
     python_path: tuple[str, ...] = ()
+    is_pytest: bool = False
 
 
 class KnownFacts(Interpreter, Protocol):
@@ -101,6 +103,12 @@ class KnownFacts(Interpreter, Protocol):
 
     def has_module(self, name: str) -> bool:
         """Return whether the interpreter of the step has a module."""
+
+    def editable(self, name: str) -> tuple[str, str] | None:
+        """Return what leads the interpreter to a module elsewhere, and the folder: of the step, or absolute."""
+
+    def python_path(self, folder: str) -> str:
+        """Return the value of PYTHONPATH with one more folder; empty if it has it."""
 
 
 def likely_cause(failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
@@ -214,13 +222,14 @@ def _input(entry: str, failed: FailedStep) -> LikelyCause:
 def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     name = name.rstrip(".")
     top = name.partition(".")[0]
+    if (cause := _editable(name, top, failed, known)) is not None:
+        return cause
     for folder in dict.fromkeys((".", *failed.python_path, "src")):
         for path in _module_paths(name, top, folder):
             if entry := known.undeclared_input(path):
                 return _input(entry, failed)
-        if folder != "src" or "src" in failed.python_path or not failed.python_path_key:
-            continue
-        if known.is_staged(f"src/{top}.py") or known.is_staged(f"src/{top}"):
+        is_needed = folder == "src" and "src" not in failed.python_path and failed.python_path_key
+        if is_needed and any(map(known.is_staged, (f"src/{top}.py", f"src/{top}"))):
             return LikelyCause(
                 kind="python_path",
                 text=f"`{top}` is in `src`, where the tests do not look for modules",
@@ -233,6 +242,32 @@ def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyC
     return _missing_below(name, top, failed, known) or missing_package(top, known)
 
 
+def _editable(name: str, top: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
+    """Return the cause of a module that is installed as editable: its files are where the step does not see them."""
+    file, folder = known.editable(top) or ("", "")
+    if not file:
+        return None
+    text = f"`{top}` is installed as editable: `{file}` leads to `{folder}`"
+    if folder.startswith("/"):
+        text += ", outside of the project, which a step cannot see"
+        return LikelyCause(kind="package", text=text, hint="install it without `-e`")
+    text += " of the project, and a step has only its inputs, at another path"
+    # `env` of a stage with a pytest step must not set PYTHONPATH. Of `a.b`, Python names `a` if it does not find that.
+    key = "pytest/pythonpath" if failed.is_pytest else "env/PYTHONPATH"
+    is_found = name != top or folder in map(posixpath.normpath, failed.python_path)
+    value = "" if is_found else folder if failed.is_pytest else known.python_path(folder)
+    add = f"add `{folder}` to `{key.replace('/', '.')}`" if value else ""
+    if entry := next(filter(None, map(known.undeclared_input, _module_paths(name, top, folder))), None):
+        return LikelyCause(
+            kind="python_path", text=text, key=failed.inputs_key, value=entry, appends=True, hint=add and f"and {add}"
+        )
+    if not value:
+        return None
+    if failed.is_pytest and not failed.python_path_key:
+        return LikelyCause(kind="python_path", text=text, hint=add)
+    return LikelyCause(kind="python_path", text=text, key=key, value=value, appends=failed.is_pytest)
+
+
 def _missing_below(name: str, top: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     """Return the cause of a module that the step did not get, though it got the file or folder of its first name."""
     if name == top and (known.is_staged(f"{top}.py") or known.is_staged(top)):
@@ -240,18 +275,16 @@ def _missing_below(name: str, top: str, failed: FailedStep, known: KnownFacts) -
         hint = "a script looks in its own folder only: run it as `python -m FOLDER.SCRIPT`"
         return LikelyCause(kind="module", text=text, hint=hint)
     for folder in dict.fromkeys((".", *failed.python_path, "src")):
-        before = "" if folder in (".", "./") else f"{folder.rstrip('/')}/"
-        if name != top and known.is_staged(before + top):
-            path = f"{before}{name.replace('.', '/')}.py"
+        if name != top and known.is_staged(posixpath.normpath(f"{folder}/{top}")):
+            path = posixpath.normpath(f"{folder}/{name.replace('.', '/')}.py")
             text = f"there is no module `{name}`: the stage has no `{path}`"
             return LikelyCause(kind="module", text=text, hint=f"create `{path}`, or correct the import")
     return None
 
 
 def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:
-    before = "" if folder in (".", "./") else f"{folder.rstrip('/')}/"
     for one in dict.fromkeys((name, top)):
-        path = before + one.replace(".", "/")
+        path = posixpath.normpath(f"{folder}/{one.replace('.', '/')}")
         yield f"{path}.py"
         yield path
 

@@ -351,8 +351,10 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
         """Report how an attempt ended; attempt 0 is the verification of a recorded result."""
+        ran = self.runner.take_ran()
         if failure is None:
-            self.report.emit(AttemptFinished(attempt=attempt, passed=True, exit_code=0), f"attempt {attempt} passed")
+            data = AttemptFinished(attempt=attempt, passed=True, exit_code=0, commands=ran)
+            self.report.emit(data, f"attempt {attempt} passed")
             return
         feedback = failure.feedback
         command = f"$ {shorten_command(feedback.command)}\n" if feedback.command else ""
@@ -365,6 +367,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             exit_code=feedback.exit_code,
             failing=tuple(feedback.failing),
             excerpt=feedback.excerpt,
+            commands=ran,
         )
         name = f"attempt {attempt}" if attempt else "recorded result"
         self.report.emit(data, f"{name} failed: {failure.summary}")

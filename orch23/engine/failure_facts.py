@@ -14,7 +14,7 @@ from msgspec import Struct
 from orch23.decide.likely_cause import FailedStep, likely_cause, limit_cause
 from orch23.decide.secrets import is_secret_name
 from orch23.engine.outcomes import Failure
-from orch23.execute.interpreters import SYSTEM_PATH, has_module
+from orch23.execute.interpreters import SYSTEM_PATH, editable_install, has_module
 from orch23.execute.launch import refused_variables
 from orch23.execute.sandbox.visible_paths import SYSTEM_FOLDERS
 from orch23.model.action import Action
@@ -36,13 +36,15 @@ class ProjectFacts(Struct, frozen=True, kw_only=True):
     """The project and the machine that all steps of a build run on.
 
     `environ` are the variables of the user. `is_isolated` returns whether steps run in a sandbox, `may_read` whether
-    a stage may have a file as an input: no later stage makes it.
+    a stage may have a file as an input: no later stage makes it. `is_made` returns whether a stage makes a file that a
+    pattern matches.
     """
 
     root: Path
     environ: Mapping[str, str]
     is_isolated: Callable[[], bool]
     may_read: Callable[[str, str], bool]
+    is_made: Callable[[str], bool] = lambda _pattern: False
 
     def of_step(self, stage: Stage, staged: Mapping[str, FileEntry], interpreter: str) -> "StepFacts":
         """Return the facts for one step, which got these files."""
@@ -92,8 +94,12 @@ class StepFacts(Struct, frozen=True):
     def undeclared_input(self, path: str) -> str | None:
         """Return the entry of `inputs` for a file or directory that the step did not get, or None."""
         inside = self._path(path)
-        if inside is None or _is_private(inside) or not self._is_here(inside) or self.is_staged(path):
+        if inside is None or _is_private(inside) or self.is_staged(path):
             return None
+        if not self._is_here(inside):
+            made = (one for one in (inside, f"{inside}/**") if self.project.is_made(one))
+            found = next((one for one in made if self.project.may_read(self.stage.name, one)), None)
+            return None if found is None else found.removesuffix("**")
         if not self.project.may_read(self.stage.name, inside):
             return None
         place = self.project.root / inside
@@ -130,6 +136,18 @@ class StepFacts(Struct, frozen=True):
     def has_module(self, name: str) -> bool:
         """Return whether the interpreter of the step has a module."""
         return has_module(Path(self.interpreter), name)
+
+    def editable(self, name: str) -> tuple[str, str] | None:
+        """Return what leads the interpreter to a module elsewhere, and the folder: of the step, or absolute."""
+        found = editable_install(Path(self.interpreter), name)
+        if found is None or not found[1].is_relative_to(self.project.root):
+            return None if found is None else (found[0], str(found[1]))
+        return found[0], os.path.relpath(found[1], self.project.root / self.stage.cwd)
+
+    def python_path(self, folder: str) -> str:
+        """Return the value of PYTHONPATH with one more folder; empty if it has it."""
+        now = list(filter(None, self.stage.env.get("PYTHONPATH", "").split(":")))
+        return "" if folder in map(os.path.normpath, now) else ":".join((*now, folder))
 
     def _place(self, path: str) -> Path | None:
         """Return the path on this machine of an absolute path, or of one from `~` of the user; None for others."""
@@ -176,6 +194,7 @@ def cause_of_failure(
         inputs_key="verify/inputs" if verifies else "inputs",
         python_path=getattr(step, "pythonpath", ()),
         python_path_key="pytest/pythonpath" if step.kind == "pytest" and not verifies else "",
+        is_pytest=step.kind == "pytest",
     )
     return likely_cause(failed, project.of_step(stage, action.inputs, interpreter))
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
@@ -23,6 +23,7 @@ from orch23.model.action import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.event_data import RanCommand
 from orch23.model.paths import static_prefix
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
@@ -30,7 +31,7 @@ from orch23.model.plugins import load_object
 from orch23.model.ports import ContentStore, Executor
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
-from orch23.resolve.commands import display_command, shorten_command
+from orch23.resolve.commands import MAX_COMMAND_LENGTH, display_command, shorten_command, typed_command
 from orch23.resolve.resolution import VisibleFiles
 from orch23.resolve.writable_paths import writable_paths
 
@@ -158,6 +159,17 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     report: StageReporter
     project: "Callable[[], ProjectFacts] | None" = None
     sandboxes: set[str] = field(default_factory=set)
+    _ran: list[RanCommand] = field(default_factory=list)
+
+    def take_ran(self) -> tuple[RanCommand, ...] | UnsetType:
+        """Return the commands that have run since the last call."""
+        ran, self._ran[:] = tuple(self._ran), ()
+        return ran or UNSET
+
+    def _note(self, command: str, exit_code: int | None, took_s: float) -> None:
+        typed = typed_command(command)
+        text = typed if len(typed) <= MAX_COMMAND_LENGTH else shorten_command(typed)
+        self._ran.append(RanCommand(text, exit_code, round(took_s, 3)))
 
     def unfixable(self, step: ProcessStep, files: Files) -> tuple[Diagnostic, ...]:
         """Return the errors of files that the stage cannot write, and with which a step fails in any case."""
@@ -184,7 +196,10 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         command = display_command(action.argv)
         outcome = self.executor.run(action, self.report.step_lines(shorten_command(command)))
         if not isinstance(outcome, Completed):
+            if isinstance(outcome, TimedOut):
+                self._note(command, None, outcome.timeout_s)
             return self._not_completed(outcome, command)
+        self._note(command, outcome.result.exit_code, outcome.result.duration_s)
         self.sandboxes.add(outcome.result.tier)
         judged = self._judge(how, step, files, command, outcome.result)
         if isinstance(judged, FinishedProcess):

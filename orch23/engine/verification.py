@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from orch23.checks.check import Check, CheckInput
@@ -179,6 +179,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             excerpt=cut,
             attempt=attempt,
             printed=printed,
+            commands=UNSET if attempt else self.runner.take_ran(),
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
         self.report.emit(data, text, "warning" if failure else "info")

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -24,7 +25,7 @@ from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.llm import Exchange
-from orch23.model.paths import is_glob, may_overlap
+from orch23.model.paths import is_glob, match, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan, VerifyOnly
 from orch23.model.ports import Executor
@@ -341,11 +342,20 @@ class Worker(Struct, frozen=True, kw_only=True):
             makers = WriterIndex(plan.all_nodes).writers_of(path)
             return not any(name in Selection(targets=(maker,)).nodes(plan) for maker in makers)
 
+        def is_made(pattern: str) -> bool:
+            # Declared, or below a declared folder and made: not yet in the workspace, where it is promoted later.
+            records = [*self.session.state.results.values()]
+            made = (path for record in records for path in record.outputs)
+            stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
+            written = (path for one in stages for path in one.outputs if not is_glob(path))
+            return any(match(pattern, path) for path in chain(map(normalize_pattern, written), made))
+
         return ProjectFacts(
             root=self.session.store.root,
             environ=self.safeguards.network.environ,
             is_isolated=partial(self.is_isolated, stage),
             may_read=may_read,
+            is_made=is_made,
         )
 
     def _readable(self, files: Files) -> dict[str, FileEntry]:

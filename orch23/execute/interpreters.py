@@ -230,6 +230,24 @@ def has_module(path: Path, name: str) -> bool:
     )
 
 
+def editable_install(path: Path, name: str) -> tuple[str, Path] | None:
+    """Return what leads an interpreter to a module in a folder that it is not copied from, and that folder.
+
+    These are a line of a `.pth` file, the mapping of a finder in Python, as setuptools writes it, and a link.
+    """
+    for packages in package_folders(path):
+        if (packages / name).is_symlink():
+            return name, (packages / name).resolve().parent
+        for one in sorted((*packages.glob("*.pth"), *packages.glob("*editable*.py"))):
+            with contextlib.suppress(OSError):
+                text = one.read_text("utf-8", "replace")
+                mapped = re.search(rf"""['"]{re.escape(name)}['"]: ['"](/[^'"]+)['"]""", text)
+                for place in [Path(mapped[1]).parent] if mapped else map(Path, text.splitlines()):
+                    if place.is_absolute() and ((place / name).is_dir() or (place / f"{name}.py").is_file()):
+                        return one.name, place
+    return None
+
+
 def is_namespace(path: Path, name: str) -> bool:
     """Return whether a name is an installed directory of packages without an `__init__.py`, as `google` is."""
     found = [folder for folder in package_folders(path) if _holds_code(folder / name)]

@@ -18,6 +18,7 @@ from orch23.model.event_data import (
     EventReason,
     FailureName,
     LikelyCause,
+    RanCommand,
     RequestTotals,
     RunLimits,
     RunStatus,
@@ -274,7 +275,10 @@ class FilesProposed(EventData, frozen=True, kw_only=True):
 
 
 class CheckResult(EventData, frozen=True, kw_only=True):
-    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt."""
+    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt.
+
+    Only the event of a recorded result (attempt 0) has `commands`; others are in `attempt_finished`.
+    """
 
     kind: ClassVar[str] = "check_result"
     step: str = "verify"
@@ -283,12 +287,14 @@ class CheckResult(EventData, frozen=True, kw_only=True):
     excerpt: str = ""
     attempt: NaturalNumber = 0
     printed: str = ""
+    commands: tuple[RanCommand, ...] | UnsetType = UNSET
 
 
 class AttemptFinished(EventData, frozen=True, kw_only=True):
     """An attempt has ended; after a failure with its kind, command, failed tests, and an excerpt of the output.
 
-    Attempt 0 is the verification of a recorded result, which failed.
+    Attempt 0 is the verification of a recorded result, which failed. `commands` are all that ran, with those of
+    `verify`; it is missing if none did.
     """
 
     kind: ClassVar[str] = "attempt_finished"
@@ -299,6 +305,7 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
     exit_code: int | None = None
     failing: tuple[str, ...] = ()
     excerpt: str = ""
+    commands: tuple[RanCommand, ...] | UnsetType = UNSET
 
 
 class StepOutput(EventData, frozen=True, kw_only=True):

@@ -1,15 +1,18 @@
-"""Write lists of runs, lines of a journal, and what runs paid for a stage."""
+"""Write lists of runs, lines of a journal, the commands that ran, and what runs paid for a stage."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
+from msgspec.structs import asdict
 
 from orch23.model.digest import Json
 from orch23.model.event import (
     ORCH23_ROLE,
+    AttemptFinished,
     CallSettled,
+    CheckResult,
     Event,
     FilesPromoted,
     FilesProposed,
@@ -18,6 +21,8 @@ from orch23.model.event import (
     StageFinished,
     StageRestored,
 )
+from orch23.model.event_data import RanCommand
+from orch23.model.parsing import from_struct
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
@@ -37,7 +42,7 @@ def runs_text(runs: Iterable[RunSummary], zone: tzinfo | None = None) -> str:
             visible(one.run_id),
             started_text(one.started, zone),
             *map(visible, (one.status, one.pipeline)),
-            _duration(one),
+            "" if one.duration_s is None else format_duration(one.duration_s),
             ", ".join(_run_facts(one)),
         )
         for one in runs
@@ -58,10 +63,6 @@ def started_text(started: str, zone: tzinfo | None) -> str:
         return f"{datetime.fromisoformat(started).astimezone(zone):%Y-%m-%d %H:%M}" if started else ""
     except ValueError:
         return ""
-
-
-def _duration(run: RunSummary) -> str:
-    return "" if run.duration_s is None else format_duration(run.duration_s)
 
 
 def _run_facts(run: RunSummary) -> list[str]:
@@ -101,6 +102,32 @@ def _paths(paths: tuple[str, ...]) -> str:
     return f": {' '.join(paths)}" if paths else ""
 
 
+def ran_commands(events: Iterable[Event]) -> Iterator[tuple[str, int, RanCommand]]:
+    """Yield each command of some events, with its stage and the number of its attempt, in the order they ended in."""
+    for event in events:
+        if isinstance(event.data, AttemptFinished | CheckResult) and event.data.commands is not UNSET:
+            yield from ((event.role, event.data.attempt, one) for one in event.data.commands)
+
+
+def commands_text(ran: Iterable[tuple[str, int, RanCommand]], *, stage: bool = True) -> str:
+    """Return a line for each command: its stage, exit status and duration, and the command."""
+    rows = [
+        (
+            visible(name),
+            "killed" if one.exit_code is None else f"exit {one.exit_code}",
+            format_duration(one.duration_s),
+            f"$ {visible(one.command).rstrip()}".replace("\n", "\n    "),
+        )
+        for name, _, one in ran
+    ]
+    return aligned(rows if stage else [row[1:] for row in rows])
+
+
+def commands_json(ran: Iterable[tuple[str, int, RanCommand]]) -> list[Json]:
+    """Return the commands as plain values."""
+    return [{"stage": stage, "attempt": attempt, **from_struct(one)} for stage, attempt, one in ran]
+
+
 class RunCost(Struct, kw_only=True):
     """The model calls of a stage in one run. An amount is None as soon as the price of one of its calls is unknown.
 
@@ -110,9 +137,9 @@ class RunCost(Struct, kw_only=True):
 
     run: str
     calls: int = 0
-    recorded: int = 0
     unanswered: int = 0
     unusable: int = 0
+    recorded: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     paid: Decimal | None = Decimal(0)
@@ -133,7 +160,11 @@ class RunCost(Struct, kw_only=True):
                 else:
                     self.calls += 1
                     self.paid = _plus(self.paid, response.cost)
-                    self._add_cached(response)
+                    self.cache_read_tokens += response.cache_read_tokens
+                    self.cache_write_tokens += response.cache_write_tokens
+                    uncached, cost = parse_amount(response.uncached_cost), parse_amount(response.cost)
+                    if uncached is not None and cost is not None:  # journals of earlier versions do not have it
+                        self.cache_saved += uncached - cost
                 self.input_tokens += response.input_tokens
                 self.output_tokens += response.output_tokens
                 self.prices |= {response.prices: None} if response.prices else {}
@@ -150,13 +181,6 @@ class RunCost(Struct, kw_only=True):
                 self.paid = _plus(self.paid, cost)
             case _:
                 pass
-
-    def _add_cached(self, response: LlmResponse) -> None:
-        self.cache_read_tokens += response.cache_read_tokens
-        self.cache_write_tokens += response.cache_write_tokens
-        uncached, cost = parse_amount(response.uncached_cost), parse_amount(response.cost)
-        if uncached is not None and cost is not None:  # journals of earlier versions do not have it
-            self.cache_saved += uncached - cost
 
     def text(self) -> str:
         """Return the sums in one line."""
@@ -177,22 +201,9 @@ class RunCost(Struct, kw_only=True):
 
     def facts(self) -> dict[str, Json]:
         """Return the sums as plain values: amounts as decimal strings, null if a price is unknown."""
-        return {
-            "run": self.run,
-            "calls": self.calls,
-            "unanswered": self.unanswered,
-            "unusable": self.unusable,
-            "recorded_answers": self.recorded,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "paid": None if self.paid is None else str(self.paid),
-            "possible": None if self.possible is None else str(self.possible),
-            "saved": None if self.saved is None else str(self.saved),
-            "cache_read_tokens": self.cache_read_tokens,
-            "cache_write_tokens": self.cache_write_tokens,
-            "cache_saved": str(self.cache_saved),
-            "prices": list(self.prices),
-        }
+        names = {"recorded": "recorded_answers"}
+        plain = {one: str(v) if isinstance(v, Decimal) else v for one, v in asdict(self).items()}
+        return {**{names.get(one, one): value for one, value in plain.items()}, "prices": list(self.prices)}
 
 
 def stage_costs(runs: Iterable[tuple[str, Iterable[Event]]], stage: str) -> list[RunCost]:
@@ -219,8 +230,3 @@ def costs_text(stage: str, costs: Iterable[RunCost]) -> str:
 def _plus(amount: Decimal | None, cost: str | None) -> Decimal | None:
     more = parse_amount(cost)
     return None if amount is None or more is None else amount + more
-
-
-def costs_json(stage: str, costs: Iterable[RunCost]) -> Mapping[str, Json]:
-    """Return the sums of each run as plain values."""
-    return {"stage": stage, "runs": [cost.facts() for cost in costs]}

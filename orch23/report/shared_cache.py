@@ -13,7 +13,7 @@ from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.runs import aligned, started_text
 from orch23.report.values import format_size, parse_amount, pluralize
-from orch23.store.shared_cache_runs import SharedCacheRun
+from orch23.store.run_list import SharedCacheRun
 
 _CENT = Decimal("0.01")
 _SECOND = 1.0

@@ -235,8 +235,8 @@ class BuildLock:
             message = f"another build is running in this project: {who} holds the lock"
             hint = "wait for it to end, or stop that process; you do not have to delete the lock"
             raise BusyError(Diagnostic(E_BUSY, message, hint=hint)) from None
-        except BaseException:
-            self.__exit__()
+        except BaseException as error:
+            self.__exit__(type(error), error)
             raise
         return self
 
@@ -263,13 +263,28 @@ class BuildLock:
                 raise CorruptStateError(_wrong_type(self._path, "file")) from None
             raise
 
-    def __exit__(self, *_: object) -> None:
-        """Release the lock. The file stays: if it were deleted, two builds could lock two files of the same name."""
+    def __exit__(self, _kind: object = None, error: BaseException | None = None, *_: object) -> None:
+        """Release the lock. The file stays: if it were deleted, two builds could lock two files of the same name.
+
+        Raises:
+            FileNotFoundError: there was an error, and the store was removed, which is its likely cause.
+
+        """
         if self._descriptor is not None:
             # Closing it would not be enough: a child between fork and exec has the same descriptor, and the lock.
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
+        if isinstance(error, Exception) and not isinstance(error, BusyError):
+            check_kept(self._path.parent)
+
+
+def check_kept(store: Path, *folders: str) -> None:
+    """Raise FileNotFoundError if a store that a command used no longer has its lock file, or one of these folders."""
+    for name in (LOCK_FILE, *folders):
+        if not os.path.lexists(store / name):
+            path = str(store if name == LOCK_FILE else store / name)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 def require_folder(path: Path) -> None:

@@ -13,24 +13,28 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.event import StageFinished
 from orch23.model.record import Record
+from orch23.model.stage_status import NEW_RESULTS
 from orch23.store.exchanges import ExchangeFile
 from orch23.store.project_store import ProjectStore
 from orch23.store.records import SurveyedRecord
+from orch23.store.run_logs import journal_lines, journal_paths, journal_pipeline
 from orch23.store.safe_files import try_unlink, walk_tree
+from orch23.store.tree_removal import remove_path
 
 _SHA256_DIGITS = 64
+_END = b'"type":"%s"' % StageFinished.kind.encode()
 
 
 class GcRoots(Struct, frozen=True, kw_only=True):
     """What must stay: the records of these keys, these records, these responses, and those for stages in `stale`.
 
-    `transcripts` are the folders in which all responses are known that a replay needs; `notes` name the pipelines whose
-    plan could not be made.
+    `transcripts` are the folders in which all responses are known that a replay needs; `runs` are those that the next
+    build continues; `notes` name the pipelines whose plan could not be made.
     """
 
     keys: frozenset[str] = frozenset()
@@ -38,19 +42,29 @@ class GcRoots(Struct, frozen=True, kw_only=True):
     responses: frozenset[str] = frozenset()
     stale: frozenset[str] = frozenset()
     transcripts: frozenset[str] = frozenset()
+    runs: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
 
 class GcLimits(Struct, frozen=True, kw_only=True):
-    """What may stay: `max_bytes`, and entries used since a time.
+    """What may stay: `max_bytes`, entries used since a time, and the newest `runs` of each pipeline.
 
     With `responses`, paid responses may be deleted; with `transcripts`, their copies in transcripts.
     """
 
     max_bytes: int | None = None
     used_since_ns: int | None = None
+    runs: int = 50
     responses: bool = False
     transcripts: bool = False
+
+
+class StoredRun(Struct, frozen=True):
+    """A run, its pipeline file, and the size of its journal and of the files of its attempts."""
+
+    run_id: str
+    pipeline: str
+    size_bytes: int
 
 
 class GcSelection(Struct, frozen=True, kw_only=True):
@@ -60,6 +74,7 @@ class GcSelection(Struct, frozen=True, kw_only=True):
     blobs: tuple[Digest, ...] = ()
     exchanges: tuple[ExchangeFile, ...] = ()
     transcripts: tuple[ExchangeFile, ...] = ()
+    runs: tuple[StoredRun, ...] = ()
     size_bytes: int = 0
     freed_bytes: int = 0
 
@@ -118,7 +133,14 @@ class GarbageCollector(Struct, frozen=True):
         named = {*roots.responses, *(name for record in roots.records for name in record.exchanges)}
         unneeded = (self.store.exchanges.unneeded(one, named, roots.stale) for one in sorted(roots.transcripts))
         transcripts = tuple(file for files in unneeded for file in files)
-        return replace(_selection(entries, free, size_bytes, size_bytes - left_bytes), transcripts=transcripts)
+        return GcSelection(
+            records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
+            blobs=tuple(free),
+            exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
+            transcripts=transcripts,
+            size_bytes=size_bytes,
+            freed_bytes=size_bytes - left_bytes,
+        )
 
     def delete(self, chosen: GcSelection) -> None:
         """Delete a selection.
@@ -131,6 +153,9 @@ class GarbageCollector(Struct, frozen=True):
             try_unlink(exchange.path)
         for file in chosen.transcripts:
             self.store.exchanges.remove_transcript(file)
+        for run in chosen.runs:  # the journal last, so that a removal that is cut off is repeated
+            remove_path(self.store.logs / run.run_id)
+            try_unlink(self.store.logs / f"{run.run_id}.jsonl")
         for digest in chosen.blobs:
             self.store.local.contents.delete(digest)
         for group in (*group_folders(self.store.local.contents.folder), *group_folders(self.store.folder / "records")):
@@ -177,16 +202,32 @@ class GarbageCollector(Struct, frozen=True):
             return True
 
 
-def _selection(
-    entries: Sequence[SurveyedRecord | ExchangeFile], blobs: Sequence[Digest], size_bytes: int, freed_bytes: int
-) -> GcSelection:
-    return GcSelection(
-        records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
-        blobs=tuple(blobs),
-        exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
-        size_bytes=size_bytes,
-        freed_bytes=freed_bytes,
-    )
+def unneeded_runs(logs: Path, needed: Collection[str], limits: GcLimits) -> tuple[StoredRun, ...]:
+    """Return the runs that the limits exclude and nothing needs, newest first.
+
+    The newest run of each pipeline stays, and of each stage the last run in which it ran, and in which it got a result.
+    """
+    counts = Counter[str]()
+    seen: set[tuple[str, str, str | int]] = set()
+    found = []
+    for path in journal_paths(logs):
+        pipeline, status = journal_pipeline(path), path.stat()
+        counts[pipeline] += 1
+        ends = (line.event for line in journal_lines(path, lambda line: _END in line))
+        facts = {
+            (pipeline, end.role, fact)
+            for end in ends
+            if isinstance(end.data, StageFinished)
+            for fact in (end.data.status in NEW_RESULTS and "result", end.data.attempts and "attempt")
+            if fact
+        } - seen
+        seen |= facts
+        is_needed = facts or counts[pipeline] == 1 or path.stem in needed
+        is_old = limits.used_since_ns is not None and status.st_mtime_ns < limits.used_since_ns
+        if (is_old or counts[pipeline] > limits.runs) and not is_needed:
+            size_bytes = status.st_size + count_files(path.with_suffix(""))[1]
+            found.append(StoredRun(path.stem, pipeline, size_bytes))
+    return tuple(found)
 
 
 def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collection[str], limits: GcLimits) -> bool:

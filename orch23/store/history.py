@@ -1,10 +1,12 @@
 """Read what earlier runs leave to the next: failed stages, interrupted work, calls already paid for."""
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from orch23.model.event import (
     BATCH_MARK,
@@ -17,9 +19,8 @@ from orch23.model.event import (
     RunStarted,
     StageFinished,
 )
-from orch23.model.event_data import CostText
 from orch23.model.stage_status import StageStatus
-from orch23.store.run_logs import JournalLine, interrupted_journals, newest_journal
+from orch23.store.run_logs import JournalLine, is_interrupted, latest_runs
 
 
 class UsageTotals(Struct, frozen=True):
@@ -47,23 +48,11 @@ class UsageTotals(Struct, frozen=True):
 
     def plus(self, other: "UsageTotals") -> "UsageTotals":
         """Return the sum of both."""
-        return UsageTotals(
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.possible_tokens + other.possible_tokens,
-            self.possible_cost + other.possible_cost,
-        )
+        return UsageTotals(*map(operator.add, astuple(self), astuple(other)))
 
     def minus(self, other: "UsageTotals") -> "UsageTotals":
         """Return the difference of both."""
-        return UsageTotals(
-            self.calls - other.calls,
-            self.tokens - other.tokens,
-            self.cost - other.cost,
-            self.possible_tokens - other.possible_tokens,
-            self.possible_cost - other.possible_cost,
-        )
+        return UsageTotals(*map(operator.sub, astuple(self), astuple(other)))
 
     def as_possible(self) -> "UsageTotals":
         """Return the same amounts as possible ones: they may have been charged."""
@@ -101,9 +90,9 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
         CorruptStateError: a journal that is needed is damaged.
 
     """
-    cut_off = interrupted_journals(logs, pipeline_file)
-    # The newest run is the first that was interrupted, if any was: then it is not read again.
-    newest = cut_off[0][1] if cut_off else newest_journal(logs, pipeline_file)
+    runs = latest_runs(logs, pipeline_file)
+    newest = runs[0][1] if runs else ()
+    cut_off = [run for _, run in reversed(runs) if is_interrupted(run[-1])]
     failed: dict[str, str] = {}
     for line in newest:
         ended = line.event.data
@@ -111,13 +100,24 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
             failed.pop(line.event.role, None)
             if ended.status is StageStatus.FAILED:
                 failed[line.event.role] = ended.key
-    lines = tuple(line for _, run in reversed(cut_off) for line in run)
-    spent, unsettled = _spent(run for _, run in reversed(cut_off))
+    lines = tuple(line for run in cut_off for line in run)
+    spent, unsettled = _spent(cut_off)
     submitted = _submitted(lines or newest)
     return RunHistory(
         failed=failed,
-        unlocked=_finished(tuple(line for _, run in reversed(cut_off) if _lock(run) == lock for line in run)),
-        reusable=frozenset(_fingerprints(lines)),
+        unlocked={
+            line.event.role: end.key
+            for run in cut_off
+            if lock == (began.lock if isinstance(began := run[0].event.data, RunStarted) else "")
+            for line in run
+            if isinstance(end := line.event.data, StageFinished) and end.status.has_result
+        },
+        # Also without a response event: the response may be on the disk.
+        reusable=frozenset(
+            data.fingerprint
+            for line in lines
+            if isinstance(data := line.event.data, LlmRequest | LlmResponse) and data.mode == "record"
+        ),
         spent=spent,
         submitted=submitted,
         uncollected={name: amount for name, amount in unsettled.items() if name in submitted},
@@ -136,14 +136,6 @@ def uncollected_amounts(run: tuple[JournalLine, ...]) -> dict[str, UsageTotals]:
     """Return what may have been charged for each request that one run submitted and did not collect, by fingerprint."""
     submitted = _submitted(run)
     return {name: amount for name, amount in _spent([run])[1].items() if name in submitted}
-
-
-def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
-    """Yield the fingerprints of new calls, also without a response event: the response may be on the disk."""
-    for line in lines:
-        data = line.event.data
-        if isinstance(data, LlmRequest | LlmResponse) and data.mode == "record":
-            yield data.fingerprint
 
 
 def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
@@ -168,15 +160,6 @@ def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
     return open_ids
 
 
-def _lock(lines: tuple[JournalLine, ...]) -> str:
-    return began.lock if lines and isinstance(began := lines[0].event.data, RunStarted) else ""
-
-
-def _finished(lines: tuple[JournalLine, ...]) -> dict[str, str]:
-    ends = ((line.event.role, line.event.data) for line in lines)
-    return {role: end.key for role, end in ends if isinstance(end, StageFinished) and end.status.has_result}
-
-
 def _spent(
     runs: Iterable[tuple[JournalLine, ...]],
 ) -> tuple[dict[str, UsageTotals], dict[str, UsageTotals]]:
@@ -187,22 +170,16 @@ def _spent(
     spent: dict[str, UsageTotals] = {}
     unsettled: dict[str, UsageTotals] = {}
     for run in runs:
-        reserves = any(isinstance(line.event.data, CallReserved) for line in run)
+        calls = [(line.event.role, data) for line in run if isinstance(data := line.event.data, CallReserved)]
         # The amount of a reservation that was taken over is part of the run that took it over.
-        for stage, fingerprint in _taken_over(run):
-            spent[stage] = spent.get(stage, _NOTHING).minus(unsettled.pop(fingerprint, _NOTHING))
-        for stage, fingerprint, tally in _reserved(run) if reserves else _answered(run):
+        for stage, call in calls:
+            if call.collects:
+                spent[stage] = spent.get(stage, _NOTHING).minus(unsettled.pop(call.fingerprint, _NOTHING))
+        for stage, fingerprint, tally in _reserved(run) if calls else _answered(run):
             spent[stage] = spent.get(stage, _NOTHING).plus(tally)
             if tally.most_tokens > tally.tokens:
                 unsettled[fingerprint] = tally
     return spent, unsettled
-
-
-def _taken_over(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str]]:
-    """Yield stage and fingerprint of each reservation of an earlier run that this run settles."""
-    for line in run:
-        if isinstance(line.event.data, CallReserved) and line.event.data.collects:
-            yield line.event.role, line.event.data.fingerprint
 
 
 def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTotals]]:
@@ -237,14 +214,9 @@ def _answered(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTot
             yield (
                 line.event.role,
                 data.fingerprint,
-                UsageTotals(1, data.input_tokens + data.output_tokens, _amount(data.cost)),
+                UsageTotals(1, data.input_tokens + data.output_tokens, Decimal(data.cost or 0)),
             )
 
 
 def _totals(call: CallReserved | CallSettled) -> UsageTotals:
-    return UsageTotals(call.calls, call.tokens, _amount(call.cost))
-
-
-def _amount(cost: CostText) -> Decimal:
-    """Return an amount of the journal; without a price it is 0."""
-    return Decimal(cost) if cost is not None else Decimal(0)
+    return UsageTotals(call.calls, call.tokens, Decimal(call.cost or 0))

@@ -41,6 +41,7 @@ from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     PRIVATE_FOLDER_MODE,
     closing,
+    make_folder,
     open_file,
     read_regular,
     split_path,
@@ -62,6 +63,8 @@ STORE_NAME = ".orch23"
 KEEP_VARIABLE = "ORCH23_GC_KEEP"
 DEFAULT_CAP_BYTES = 10_000_000_000
 """The size to which `gc` reduces a store, unless `KEEP_VARIABLE` is set."""
+SWEPT_FOLDERS = ("cas", "rooms")
+"""The folders that each build makes before its first stage: without one, someone has removed it."""
 _WRITING_INTO = "writing.json"
 _WINDOW = 1 << 20  # bytes that are searched at once
 _OVERLAP = 1 << 18
@@ -157,6 +160,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
             write_atomic(self.folder / "VERSION", STORE_VERSION, mode=PRIVATE_FILE_MODE)
         for folder in (self.folder, self.logs):
             _make_private(folder)
+        for name in SWEPT_FOLDERS:
+            make_folder(self.folder / name, PRIVATE_FOLDER_MODE)
         self.local.contents.sweep()
         self.local.records.sweep()
         self.exchanges.sweep()

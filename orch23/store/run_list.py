@@ -3,36 +3,43 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.errors import CorruptStateError
-from orch23.model.event import EVENT_KINDS, EVENT_VERSION, CallReserved, RunFinished, StageFinished
+from orch23.model.event import (
+    EVENT_KINDS,
+    EVENT_VERSION,
+    CallReserved,
+    Event,
+    RunFinished,
+    RunStarted,
+    SharedCacheUsed,
+    StageFinished,
+)
+from orch23.model.event_data import EventData
 from orch23.model.stage_status import StageStatus
 from orch23.store.history import run_totals, uncollected_amounts
 from orch23.store.run_logs import (
     INTERRUPTED,
     JournalLine,
     has_checksum,
+    journal_lines,
     journal_paths,
     parse_journal,
-    read_journal,
     run_pipeline,
-    whole_line,
+    stage_ends,
 )
-from orch23.store.safe_files import open_stream, read_regular
+from orch23.store.safe_files import read_regular
 
 _RECORDED = (StageStatus.BUILT, StageStatus.VERIFIED)
 
 
-class RunSummary(Struct, frozen=True, kw_only=True):
+class RunSummary(Struct, frozen=True, kw_only=True, rename={"run_id": "run", "counts": "stages"}):
     """The summary of a run. `status` is that of `run_finished`, else `interrupted`, or `damaged` if unreadable.
 
     `duration_s` is the time from the first event to the last. `cost` in US dollars is known, `possible_cost` may have
@@ -41,10 +48,10 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
+    status: str = INTERRUPTED
     pipeline: str = ""
     started: str = ""
     finished: str | None = None
-    status: str = INTERRUPTED
     counts: Mapping[str, int] = field(default_factory=dict)
     duration_s: float | None = None
     calls: int = 0
@@ -61,135 +68,85 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
     for path in journal_paths(logs):
         data = read_regular(path) or b""
         try:
-            sketch = _sketch(data) or _sketch_of(parse_journal(data, str(path)))
+            lines = parse_journal(data, str(path), _brief)
         except CorruptStateError:
             found.append(RunSummary(run_id=path.stem, status="damaged"))
         else:
-            if sketch is not None:
-                summary = _summary(path.stem, sketch, data)
+            if lines:
+                summary = _summary(path.stem, lines, data)
                 later = collected.setdefault(summary.pipeline, set())
                 is_open = bool(later) and summary.calls > 0
                 found.append(_without_collected(summary, later, data) if is_open else summary)
-                later.update(sketch.collects)
+                reserved = (line.event.data for line in lines)
+                later.update(one.fingerprint for one in reserved if isinstance(one, CallReserved) and one.collects)
     return tuple(found)
 
 
 def run_of_result(logs: Path, stage: str, key: str) -> str:
     """Return the id of the newest run that recorded a result of a stage with this key; an empty text if none is known.
 
-    A run that restored the result, or found it fresh, does not count. Unreadable journals are ignored.
+    A run that restored the result, or found it fresh, does not count.
     """
-    for path in journal_paths(logs):
-        data = read_regular(path) or b""
-        if key.encode() not in data:
-            continue
-        with suppress(CorruptStateError):
-            events = (line.event for line in parse_journal(data, str(path)) if line.event.role == stage)
-            ends = (event.data for event in events if isinstance(event.data, StageFinished))
-            if any(end.key == key and end.status in _RECORDED for end in ends):
-                return path.stem
-    return ""
+    ends = stage_ends(logs, stage, key.encode())
+    return next((run for run, _, end in ends if end.key == key and end.status in _RECORDED), "")
 
 
 def run_ids(logs: Path) -> list[str]:
     """Return the ids of the runs of `list_runs`, newest first, by the first line of each journal."""
-    return [path.stem for path in journal_paths(logs) if _has_lines(path)]
+    return [path.stem for path in journal_paths(logs) if next(journal_lines(path, bool), None) is not None]
 
 
-def _has_lines(path: Path) -> bool:
-    with open_stream(path) as stream:
-        if whole_line(stream.readline()) is not None:
-            return True
-    try:
-        return bool(read_journal(path))
-    except CorruptStateError:
-        return True
-
-
-class _ReservedData(Struct, frozen=True):
-    fingerprint: str
-    collects: bool = False
-
-
-class _ReservedCall(Struct, frozen=True):
-    """The part of a line about a reservation that shows whether it replaces that of an earlier run."""
-
-    data: _ReservedData
-
-
-class _FinishedData(Struct, frozen=True):
-    status: StageStatus
-
-
-class _FinishedStage(Struct, frozen=True):
-    """The part of a line about a finished stage that a list of runs shows."""
-
-    data: _FinishedData
-
-
-_FINISHED = StageFinished.kind.encode()
-_RESERVED = CallReserved.kind.encode()
-_RESERVED_CALL = msgspec.json.Decoder(_ReservedCall)
-_FINISHED_STAGE = msgspec.json.Decoder(_FinishedStage)
+# In a text of JSON, quotes are escaped: only the data of an event has these bytes.
+_STATUS = re.compile(rb',"data":\{"status":"([a-z_]+)"')
+_COLLECTS = b',"collects":true'
+_USED, _STARTED = (b'"type":"%s"' % one.kind.encode() for one in (SharedCacheUsed, RunStarted))
 # The beginning of a line of this version: its number, and the type of its event.
 _BEGINNING = re.compile(rb'\{"v":%d,"seq":(\d+),"ts":"[^"]*","level":"[a-z]*","type":"([a-z_]+)",' % EVENT_VERSION)
 
 
-class _Sketch(NamedTuple):
-    """What the summary of a run needs of its journal.
+def _brief(line: bytes) -> JournalLine | None:
+    """Return a line of which only its number is read, and the status of a finished stage; None if that is too little.
 
-    `statuses` are those of the finished stages, `collects` the requests whose reservations are of earlier runs.
+    A line with the right checksum has the form that orch23 wrote.
     """
-
-    first: JournalLine
-    last: JournalLine
-    statuses: Sequence[str]
-    collects: Sequence[str]
-
-
-def _sketch_of(lines: Sequence[JournalLine]) -> _Sketch | None:
-    statuses = [one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished)]
-    reserved = [one.event.data for one in lines if isinstance(one.event.data, CallReserved)]
-    collects = [one.fingerprint for one in reserved if one.collects]
-    return _Sketch(lines[0], lines[-1], statuses, collects) if lines else None
+    found = _BEGINNING.match(line)
+    kind = EVENT_KINDS.get(found[2].decode()) if found else None
+    if found is None or kind is None or _COLLECTS in line or not has_checksum(line):
+        return None
+    status = _STATUS.search(line) if kind is StageFinished else None
+    data = EventData() if status is None else StageFinished(status=StageStatus(status[1].decode()))
+    return JournalLine(int(found[1]), "", Event(data, ""))
 
 
-def _sketch(data: bytes) -> _Sketch | None:
-    """Return the sketch of a journal without damage; None if `parse_journal` has to decide.
+class SharedCacheRun(Struct, frozen=True):
+    """What one run did with a shared cache. `started` is the time of its first event."""
 
-    The checksum of each line is compared, but of most lines only the beginning is parsed: a line with the right
-    checksum has the form that orch23 wrote.
-    """
-    lines = data.splitlines(keepends=True)
-    statuses: list[str] = []
-    collects: list[str] = []
-    for number, line in enumerate(lines, 1):
-        found = _BEGINNING.match(line)
-        if found is None or int(found[1]) != number or found[2].decode() not in EVENT_KINDS or not has_checksum(line):
-            return None
-        try:
-            if found[2] == _FINISHED:
-                statuses.append(_FINISHED_STAGE.decode(line).data.status.value)
-            elif found[2] == _RESERVED and (call := _RESERVED_CALL.decode(line).data).collects:
-                collects.append(call.fingerprint)
-        except ValueError:
-            return None
-    first, last = (whole_line(lines[0]), whole_line(lines[-1])) if lines else (None, None)
-    return _Sketch(first, last, statuses, collects) if first is not None and last is not None else None
+    run_id: str
+    pipeline: str
+    started: str
+    used: SharedCacheUsed
 
 
-def _summary(run_id: str, sketch: _Sketch, data: bytes) -> RunSummary:
-    last = sketch.last
+def shared_cache_run(path: Path) -> SharedCacheRun | None:
+    """Return what the run of a journal did with a shared cache; None if it used none, or if that line is damaged."""
+    lines = [*journal_lines(path, lambda line: _USED in line or _STARTED in line)]
+    used = next((data for line in lines if isinstance(data := line.event.data, SharedCacheUsed)), None)
+    return None if used is None else SharedCacheRun(path.stem, run_pipeline(lines[0]), lines[0].ts, used)
+
+
+def _summary(run_id: str, lines: Sequence[JournalLine], data: bytes) -> RunSummary:
+    first, last = lines[0], lines[-1]
+    statuses = (line.event.data.status.value for line in lines if isinstance(line.event.data, StageFinished))
     ended = last.event.data if isinstance(last.event.data, RunFinished) else None
     found = RunSummary(
         run_id=run_id,
-        pipeline=run_pipeline(sketch.first),
-        started=sketch.first.ts,
+        pipeline=run_pipeline(first),
+        started=first.ts,
         finished=last.ts if ended else None,
         status=ended.status if ended else INTERRUPTED,
         # A run with nothing to do has them in its last event only.
-        counts=Counter(sketch.statuses) or (ended.stages if ended else {}),
-        duration_s=_seconds_between(sketch.first.ts, last.ts),
+        counts=Counter(statuses) or (ended.stages if ended else {}),
+        duration_s=_seconds_between(first.ts, last.ts),
     )
     if ended is not None:
         calls, cost, possible_cost = ended.calls, ended.cost or "0", ended.possible_cost

@@ -2,10 +2,11 @@
 
 import contextlib
 import hashlib
+import itertools
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from msgspec.structs import asdict
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, NotFoundError, SafetyError
 from orch23.model.event import EVENT_VERSION, CallSubmitted, Event, RunFinished, RunStarted, StageFinished, parse_event
-from orch23.model.event_data import EventData, EventLevel
+from orch23.model.event_data import EventLevel
 from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
 from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.patterns import lazy_pattern
@@ -108,7 +109,8 @@ class Journal:
                 self._descriptor = self._open()
             line = _line_of(event, self._number + 1, format_timestamp(self._clock()))
             self._append(self._descriptor, line)
-        if isinstance(event.data, _DURABLE) and not _is_found_again(event.data):
+        data = event.data
+        if isinstance(data, _DURABLE) and not (isinstance(data, StageFinished) and data.status in _FOUND_AGAIN):
             self.sync()
 
     def sync(self) -> None:
@@ -170,10 +172,6 @@ class Journal:
         self._number += 1
 
 
-def _is_found_again(data: EventData) -> bool:
-    return isinstance(data, StageFinished) and data.status in _FOUND_AGAIN
-
-
 def new_run_id(now: datetime, key8: str) -> str:
     """Return the id of a run: the time in UTC when it began, and eight digits for what it builds."""
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{key8}"
@@ -210,8 +208,12 @@ def read_journal(path: Path) -> tuple[JournalLine, ...]:
     return parse_journal(data, str(path))
 
 
-def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
+def parse_journal(
+    data: bytes, origin: str, shortcut: Callable[[bytes], JournalLine | None] = lambda _line: None
+) -> tuple[JournalLine, ...]:
     """Return the lines of a journal's bytes; errors name the file `origin`.
+
+    `shortcut` may return a line between the first and the last, if its checksum is right, without parsing all of it.
 
     Raises:
         CorruptStateError: as for `read_journal`.
@@ -219,11 +221,15 @@ def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
     """
     found: list[JournalLine] = []
     broken: tuple[int, str] | None = None
-    for number, line in enumerate(data.split(b"\n"), 1):
+    is_brief = False
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            read = _parse_line(line + b"\n")
+            is_inner = found and number < len(lines) - 1 and broken is None
+            brief = shortcut(line + b"\n") if is_inner else None
+            read = brief or _parse_line(line + b"\n")
             if broken is None and read.seq != len(found) + 1:
                 broken = (number, f"has the number {read.seq} instead of {len(found) + 1}")
         except ValueError as error:
@@ -233,45 +239,33 @@ def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
             if broken is not None:
                 raise CorruptStateError(_damaged(origin, *broken))
             found.append(read)
+            is_brief = brief is not None
+    if is_brief:  # the end is damaged, or empty lines
+        return parse_journal(data, origin)
     return tuple(found)
 
 
-def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[JournalLine, ...]], ...]:
-    """Return id and lines of the pipeline's newest runs, newest first, up to the last run that was not interrupted.
+def latest_runs(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[JournalLine, ...]], ...]:
+    """Return id and lines of a pipeline's newest run and, if it was interrupted, of all interrupted ones before it.
 
     Raises:
         CorruptStateError: one of these journals is damaged.
 
     """
-    chain: list[tuple[str, tuple[JournalLine, ...]]] = []
+    found: list[tuple[str, tuple[JournalLine, ...]]] = []
     for path in journal_paths(logs):
         first, last = _ends(path)
         if first is not None and run_pipeline(first) != pipeline_file:
             continue
-        if last is not None and not _is_interrupted(last):
+        if found and last is not None and not is_interrupted(last):
             break
         lines = read_journal(path)
         if lines and run_pipeline(lines[0]) == pipeline_file:
-            if not _is_interrupted(lines[-1]):
+            is_ended = not is_interrupted(lines[-1])
+            found += [] if found and is_ended else [(path.stem, lines)]
+            if is_ended:
                 break
-            chain.append((path.stem, lines))
-    return tuple(chain)
-
-
-def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
-    """Return the lines of the pipeline's newest run; none if it never ran.
-
-    Raises:
-        CorruptStateError: that journal is damaged.
-
-    """
-    for path in journal_paths(logs):
-        first, _ = _ends(path)
-        if first is None or run_pipeline(first) == pipeline_file:
-            lines = read_journal(path)
-            if lines and run_pipeline(lines[0]) == pipeline_file:
-                return lines
-    return ()
+    return tuple(found)
 
 
 def journal_paths(logs: Path) -> list[Path]:
@@ -291,8 +285,35 @@ def journal_paths(logs: Path) -> list[Path]:
 
 def journal_pipeline(path: Path) -> str:
     """Return the pipeline file of a journal's run; empty if its first line cannot be read."""
-    first, _ = _ends(path)
-    return "" if first is None else run_pipeline(first)
+    with contextlib.suppress(OSError):
+        return "" if (first := _ends(path)[0]) is None else run_pipeline(first)
+    return ""
+
+
+def pipeline_journals(logs: Path, pipeline_file: str, newest: str = "") -> Iterator[Path]:
+    """Yield the paths of a pipeline's journals, newest first; with `newest`, from that run on."""
+    later = itertools.dropwhile(lambda path: newest not in ("", path.stem), journal_paths(logs))
+    return (path for path in later if journal_pipeline(path) == pipeline_file)
+
+
+def journal_lines(path: Path, is_wanted: Callable[[bytes], bool], max_bytes: int = -1) -> Iterator[JournalLine]:
+    """Yield the lines of a journal, or of its first bytes, that are wanted. Only these are parsed.
+
+    A damaged line is skipped, and so is a journal that cannot be read. `read_journal` reports damage.
+    """
+    with contextlib.suppress(OSError), open_stream(path) as stream:
+        for line in stream if max_bytes < 0 else stream.readlines(max_bytes):
+            if is_wanted(line) and (read := whole_line(line.rstrip(b"\n") + b"\n")) is not None:
+                yield read
+
+
+def stage_ends(logs: Path, stage: str, *marks: bytes) -> Iterator[tuple[str, JournalLine, StageFinished]]:
+    """Yield each end of a stage whose line has all of these bytes, with its run and its line, newest run first."""
+    wanted = (b'"type":"stage_finished"', _bytes(f'"role":{compact_json(stage)}'), *marks)
+    for path in journal_paths(logs):
+        for line in journal_lines(path, lambda line: all(mark in line for mark in wanted)):
+            if isinstance(line.event.data, StageFinished) and line.event.role == stage:
+                yield path.stem, line, line.event.data
 
 
 def _second(path: Path) -> str:
@@ -325,7 +346,8 @@ def whole_line(line: bytes) -> JournalLine | None:
         return None
 
 
-def _is_interrupted(last: JournalLine) -> bool:
+def is_interrupted(last: JournalLine) -> bool:
+    """Return whether the next build continues a run with this last line."""
     return not isinstance(last.event.data, RunFinished) or last.event.data.status in _CONTINUED
 
 
@@ -360,8 +382,12 @@ def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
 
 
 def _line_of(event: Event, number: int, moment: str) -> bytes:
-    inner = line_without_checksum(event, number, moment).encode("utf-8", "backslashreplace")
+    inner = _bytes(line_without_checksum(event, number, moment))
     return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
+
+
+def _bytes(text: str) -> bytes:
+    return escape_hidden(text).encode("utf-8", "backslashreplace")
 
 
 def line_without_checksum(event: Event, number: int, moment: str) -> str:

@@ -1,15 +1,13 @@
 """Read from journals which metrics files runs had."""
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 from msgspec import UNSET, Struct
 
 from orch23.model.event import StageFinished
-from orch23.store.run_logs import journal_paths, journal_pipeline, whole_line
-from orch23.store.safe_files import open_stream
+from orch23.store.run_logs import journal_lines, pipeline_journals
 
 # `report` must not read the journals of years to find a pipeline without metrics.
 _MAX_JOURNALS = 500
@@ -39,7 +37,7 @@ def runs_with_metrics(logs: Path, pipeline_file: str, newest: str) -> Iterator[R
 
     At most 500 journals are read. A damaged line is skipped: comparisons can do without it.
     """
-    for path in _journals(logs, pipeline_file, newest):
+    for path in islice(pipeline_journals(logs, pipeline_file, newest), _MAX_JOURNALS):
         # Items of a chain may write the same path: the last one wrote what is there now.
         files = {file: one for event in _ends_of_stages(path, _OF_METRICS) for file, one in files_of(*event).items()}
         if files:
@@ -52,7 +50,7 @@ def stage_keys(logs: Path, pipeline_file: str, newest: str, stages: Collection[s
     They lead to the results of runs for which no metrics were declared.
     """
     found: dict[str, str] = {}
-    for path in _journals(logs, pipeline_file, newest):
+    for path in islice(pipeline_journals(logs, pipeline_file, newest), _MAX_JOURNALS):
         if found.keys() >= set(stages):
             break
         ends = dict(_ends_of_stages(path, _OF_STAGES))
@@ -67,17 +65,8 @@ def files_of(stage: str, ended: StageFinished) -> dict[str, StageFile]:
     return {path: StageFile(stage, sha256) for path, sha256 in named.items()}
 
 
-def _journals(logs: Path, pipeline_file: str, newest: str) -> Iterator[Path]:
-    """Yield the journals of a pipeline, newest first, from that of the run `newest` on."""
-    paths = journal_paths(logs)
-    at = next((number for number, path in enumerate(paths) if path.stem == newest), len(paths))
-    return islice((path for path in paths[at:] if journal_pipeline(path) == pipeline_file), _MAX_JOURNALS)
-
-
 def _ends_of_stages(path: Path, marks: tuple[bytes, ...]) -> Iterator[tuple[str, StageFinished]]:
     """Yield the stages that ended in a run, each with its event, if its line has all of these marks."""
-    with suppress(OSError), open_stream(path) as stream:
-        for line in stream:
-            read = whole_line(line) if all(mark in line for mark in marks) else None
-            if read is not None and isinstance(read.event.data, StageFinished):
-                yield read.event.role, read.event.data
+    for line in journal_lines(path, lambda line: all(mark in line for mark in marks)):
+        if isinstance(line.event.data, StageFinished):
+            yield line.event.role, line.event.data

@@ -1,16 +1,15 @@
 """Compute the state of a run from its events, and write it to `state.json`."""
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.digest import Json, canonical_json
+from orch23.model.digest import Json
 from orch23.model.event import (
     ORCH23_ROLE,
     AttemptFinished,
@@ -25,59 +24,12 @@ from orch23.model.event import (
     StageStarted,
     StageWithheld,
 )
+from orch23.model.parsing import from_struct
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import escape_hidden
-from orch23.store.json_text import indented_json
+from orch23.store.json_text import indented_json, with_sum
 from orch23.store.run_logs import INTERRUPTED, JournalLine, format_timestamp
 from orch23.store.safe_files import PRIVATE_FILE_MODE, write_atomic
-
-_NO_STAGES = '"stages": {}'
-
-
-class WritesJson(Protocol):
-    """A value with a JSON form."""
-
-    def to_json(self) -> dict[str, Json]:
-        """Return the JSON form."""
-
-
-class _Block(Struct, frozen=True):
-    """The texts of one stage with its name: indented for the file, canonical for the checksum."""
-
-    stage: WritesJson
-    shown: str
-    canonical: bytes
-
-
-class StateEncoder(Struct):
-    """Encodes the states of one run. Only the stages that have changed since the last state are encoded again."""
-
-    _blocks: dict[str, _Block] = field(default_factory=dict)
-
-    def encode(self, head: Mapping[str, Json], stages: Mapping[str, WritesJson]) -> str:
-        """Return the JSON of `head` and `stages`, in this order, with the checksum of its canonical form."""
-        blocks = {name: self._block(name, stage) for name, stage in stages.items()}
-        fields = {name: b"%s:%s" % (canonical_json(name), canonical_json(value)) for name, value in head.items()}
-        inner = b",".join(blocks[name].canonical for name in sorted(blocks))
-        fields["stages"] = b'"stages":{%s}' % inner
-        digest = hashlib.sha256(b"{%s}" % b",".join(fields[name] for name in sorted(fields))).hexdigest()
-        whole = indented_json({**head, "stages": {}, "sum": digest})
-        if not blocks:
-            return whole
-        shown = ",\n  ".join(block.shown for block in blocks.values())
-        before, _, after = whole.rpartition(_NO_STAGES)
-        return f'{before}"stages": {{\n  {shown}\n }}{after}'
-
-    def _block(self, name: str, stage: WritesJson) -> _Block:
-        known = self._blocks.get(name)
-        if known is None or known.stage is not stage:
-            body = stage.to_json()
-            shown = indented_json(body).replace("\n", "\n  ")
-            canonical = b"%s:%s" % (canonical_json(name), canonical_json(body))
-            known = _Block(stage, f"{indented_json(name)}: {shown}", canonical)
-            self._blocks[name] = known
-        return known
-
 
 SeedState: TypeAlias = Literal["INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"]
 SeedPhase: TypeAlias = Literal["init", "generated", "tested", "complete", "failed"]
@@ -102,13 +54,16 @@ _RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision",
 _TESTED = frozenset({"verify_failed", "acceptance_failed"})
 _TRANSITIONS = (StageStarted, AttemptStarted, FilesProposed, CheckResult, AttemptFinished, StageWithheld, StageFinished)
 _AT_LEAST_EVERY = timedelta(seconds=1)
-_SHARE = 20
+_SHARE = 60
 # Up to this number of stages the file is written after each transition. With 10,000 stages it has megabytes, and 40,000
 # writes of it would take hours.
 _ALWAYS_WRITTEN = 64
 
 
-class StageState(Struct, frozen=True, kw_only=True):
+_NAMES = {"attempt": "attempts", "exit_code": "last_test_exit_code", "error": "last_error", "files": "attempt_files"}
+
+
+class StageState(Struct, frozen=True, kw_only=True, rename=_NAMES):
     """The state of one stage. `state` is that of seed 001, `phase` that of seed 000; the first `attempt` is 1."""
 
     status: str = "waiting"
@@ -125,18 +80,9 @@ class StageState(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Json]:
         """Return the entry of a stage in `state.json`."""
-        return {
-            "status": self.status,
-            "state": self.state,
-            "phase": self.phase,
-            "attempts": self.attempt,
-            "max_attempts": self.max_attempts,
-            "key": self.key,
-            "test_passed": self.test_passed,
-            "last_test_exit_code": self.exit_code,
-            "last_error": self.error,
-            "attempt_files": list(self.files),
-        }
+        facts = from_struct(self)
+        del facts["output"]
+        return {**facts, "attempt_files": list(self.files)}
 
 
 class RunState(Struct, frozen=True, kw_only=True):
@@ -154,11 +100,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     stages: Mapping[str, StageState] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the content of `state.json`."""
-        return {**self.head(), "stages": {name: stage.to_json() for name, stage in self.stages.items()}}
-
-    def head(self) -> dict[str, Json]:
-        """Return the fields of `state.json` except `stages`. As in the seeds, `attempt` counts from 0.
+        """Return the content of `state.json`. As in the seeds, `attempt` counts from 0.
 
         `max_retries` is the maximum over all stages until one has begun.
         """
@@ -181,6 +123,7 @@ class RunState(Struct, frozen=True, kw_only=True):
             "spec_hash": self.spec_hash,
             "created_at": self.created_at,
             "updated_at": self.updated_at,
+            "stages": {name: stage.to_json() for name, stage in self.stages.items()},
         }
 
 
@@ -218,8 +161,15 @@ class RunStateFold:
         """Add one event, which happened at `moment`."""
         self._created = self._created or moment
         self._updated = moment or self._updated
-        if isinstance(event.data, RunStarted):
-            self._start(event.data)
+        if isinstance(began := event.data, RunStarted):
+            self._announced = began.stages
+            self._run = replace(
+                self._run,
+                run_id=began.run_id,
+                spec_file=began.spec_file or began.pipeline,
+                spec_hash=began.spec_hash,
+                max_retries=began.max_retries,
+            )
         elif isinstance(event.data, RunFinished):
             status = event.data.status
             wrong = status != "ok" and status not in _RESUMABLE
@@ -248,23 +198,13 @@ class RunStateFold:
         """Return the number of stages, as far as it is known."""
         return max(len(self._stages), self._announced)
 
-    def _start(self, began: RunStarted) -> None:
-        self._announced = began.stages
-        self._run = replace(
-            self._run,
-            run_id=began.run_id,
-            spec_file=began.spec_file or began.pipeline,
-            spec_hash=began.spec_hash,
-            max_retries=began.max_retries,
-        )
-
 
 class StateFile:
     """An observer that writes `state.json` during a run.
 
     The file only shows the journal, so it is not made durable. A run of up to 64 stages writes it after every
-    transition. A larger run writes it so often that each stage is encoded a few times in all, and at the first
-    transition after one second, or after 20 times the duration of a write.
+    transition. A larger run writes it at the first
+    transition after one second, or after 60 times the duration of a write.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime] | None = None) -> None:
@@ -272,26 +212,20 @@ class StateFile:
         self._path = path
         self._clock = clock or (lambda: datetime.now(UTC))
         self._folding = RunStateFold()
-        self._created: datetime | None = None
         self._lock = threading.Lock()
         self._unwritten = 0
         self._due_again: datetime | None = None
-        self._text = StateEncoder()
 
     def notice(self, event: Event) -> None:
         """Add one event; may be called from any thread."""
         with self._lock:
             now = self._clock()
-            self._folding.add(event, "")
-            self._created = self._created or now
+            self._folding.add(event, format_timestamp(now))
             self._unwritten += 1
             if self._is_due(event, now):
-                self._write(self._created, now)
+                self._write()
                 after = self._clock()
                 self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
-            # What follows, the snapshot, needs the memory that the texts of all stages take.
-            if isinstance(event.data, RunFinished):
-                self._text = StateEncoder()
 
     def _is_due(self, event: Event, now: datetime) -> bool:
         if isinstance(event.data, RunStarted | RunFinished):
@@ -301,10 +235,8 @@ class StateFile:
         late = self._due_again is not None and now >= self._due_again
         return late or self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
 
-    def _write(self, created: datetime, updated: datetime) -> None:
-        times = {"created_at": format_timestamp(created), "updated_at": format_timestamp(updated)}
-        state = replace(self._folding.state(), **times)
-        data = escape_hidden(self._text.encode(state.head(), state.stages)).encode()
+    def _write(self) -> None:
+        data = escape_hidden(indented_json(with_sum(self._folding.state().to_json()))).encode()
         # The temporary file is created in logs/, where the next build deletes it if this process is killed.
         scratch = self._path.parent.parent
         write_atomic(self._path, data + b"\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)

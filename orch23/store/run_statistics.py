@@ -3,20 +3,18 @@
 A damaged line is skipped here: estimates can do without it. `read_journal` reports damage.
 """
 
-import contextlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import Struct
 
-from orch23.model.event import Event, LlmRequest, LlmResponse, StageFinished
+from orch23.model.event import LlmRequest, LlmResponse, StageFinished
 from orch23.model.stage_status import StageStatus
-from orch23.store.run_logs import journal_paths, run_pipeline, whole_line
-from orch23.store.safe_files import open_stream
+from orch23.store.run_logs import journal_lines, pipeline_journals
 
 MAX_RUNS = 5
 # With more names than this, it is faster to parse all lines than to search each line for all names.
@@ -52,9 +50,14 @@ def read_statistics(
     tokens: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     families = {json.dumps(name.partition("@")[0], ensure_ascii=False)[:-1].encode() for name in stages}
     about = tuple(b'"role":' + family for family in families)
-    for data in islice(_journals_of(logs, pipeline_file), newest):
+    about = about if len(about) < _MAX_NAMES else (b'"role":',)
+
+    def is_wanted(line: bytes) -> bool:
+        return any(role in line for role in about) and any(kind in line for kind in _KINDS)
+
+    for path in islice(pipeline_journals(logs, pipeline_file), newest):
         others = set[str]()  # stages that have called another model in this run
-        for event in _events(data, about if len(about) < _MAX_NAMES else (b'"role":',)):
+        for event in (line.event for line in journal_lines(path, is_wanted, _MAX_JOURNAL_BYTES)):
             role, family = event.role, event.role.partition("@")[0]
             if isinstance(event.data, LlmRequest):
                 model = f"{event.data.provider} {event.data.model}"
@@ -64,7 +67,8 @@ def read_statistics(
                 match event.data:
                     case LlmResponse(input_tokens=given, output_tokens=written) if given or written:
                         tokens[name].append((given, written))
-                    case StageFinished() as ended if (seconds := _build_seconds(ended)) is not None:
+                    # Recorded responses are quick: their duration says nothing about a build that calls a model.
+                    case StageFinished(status=StageStatus.BUILT, recorded=0, duration_s=float() as seconds):
                         durations_s[name].append(seconds)
     return {
         name: StageStatistics(durations_s=tuple(durations_s[name]), tokens=tuple(tokens[name]))
@@ -75,27 +79,3 @@ def read_statistics(
 def statistics_of(past: Mapping[str, StageStatistics], stage: str) -> StageStatistics:
     """Return the statistics of a stage; if it never ran, those of the other items of its foreach."""
     return past.get(stage) or past.get(stage.partition("@")[0]) or _NOTHING
-
-
-def _journals_of(logs: Path, pipeline_file: str) -> Iterator[bytes]:
-    """Yield the journals of a pipeline without their first line, newest first. One that cannot be read is skipped."""
-    for path in journal_paths(logs):
-        with contextlib.suppress(OSError), open_stream(path) as stream:
-            first = whole_line(stream.readline())
-            if first is not None and run_pipeline(first) == pipeline_file:
-                yield stream.read(_MAX_JOURNAL_BYTES)
-
-
-def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[Event]:
-    for line in data.split(b"\n"):
-        if not any(role in line for role in about) or not any(kind in line for kind in _KINDS):
-            continue
-        if (found := whole_line(line + b"\n")) is not None:
-            yield found.event
-
-
-def _build_seconds(ended: StageFinished) -> float | None:
-    if ended.status is not StageStatus.BUILT:
-        return None
-    # Recorded responses are quick: their duration says nothing about a build that calls a model.
-    return None if ended.recorded else ended.duration_s

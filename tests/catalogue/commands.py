@@ -80,6 +80,14 @@ def disk_that_takes_nothing(project: Project) -> set[str]:
     return shown(Outcome(done.returncode, done.stdout, done.stderr))
 
 
+@TRIGGERS.of("E651")
+def store_that_a_step_removes(project: Project) -> set[str]:
+    """Build a step without a sandbox that removes the store."""
+    step = f"{{outputs: [o], shell: 'rm -rf {project.root}/.orch23', sandbox: off}}"
+    project.write({"pipeline.yaml": f"version: 1\nstages:\n  a: {step}\n"})
+    return shown(project.build("--allow-unsandboxed"))
+
+
 @TRIGGERS.of("E669")
 def view_without_its_libraries(project: Project) -> set[str]:
     """View a run where the extra is not installed."""

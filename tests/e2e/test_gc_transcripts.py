@@ -114,7 +114,7 @@ def test_responses_to_earlier_requests_go_and_a_replay_needs_nothing_else(grown:
     shown = gc(grown, "--dry-run")
     assert grown.files("heard") == before
     outcome = grown.run("gc", "--transcripts")
-    assert outcome.out.startswith("".join(f"removed {path}\n" for path in shown))
+    assert outcome.out.startswith("".join(f"removing {path}\n" for path in shown))
     assert before.keys() - grown.files("heard").keys() == set(shown)
     names = ("plan", "docs@a", "docs@b", "steps@one", "steps@two", "mine")
     tried = {f"{kind} {number}" for kind in ("bad", "good") for number in (1, 2, 3)}

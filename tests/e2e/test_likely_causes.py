@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import venv
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -256,3 +257,95 @@ def test_the_last_line_is_the_first_cause_in_the_order_of_the_plan(project: Proj
     project.write({"pipeline.yaml": HEAD + stages})
     last = project.build("--keep-going").err.splitlines()[-1]
     assert last == "failed: a (pipeline.yaml:6:3): exited with 4 and printed nothing (and 1 more stage)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stages", "entry"),
+    [
+        ("  a: {outputs: [gen.h], shell: echo > gen.h}\n  b: {needs: [a], shell: cat gen.h}\n", "gen.h"),
+        ("  b: {shell: cat gen.h}\n  z: {outputs: [gen.h], shell: sleep 0.3; echo > gen.h}\n", "gen.h"),
+        ("  a: {outputs: [d/], shell: mkdir -p d; echo > d/x}\n  b: {needs: [a], shell: cat d/x}\n", "d/x"),
+        ("  a: {outputs: [d/x], shell: mkdir -p d; echo > d/x}\n  b: {needs: [a], shell: ls d}\n", "d/"),
+        ("  a: {outputs: [m.py], shell: echo > m.py}\n  b: {needs: [a], shell: python -c 'import m'}\n", "m.py"),
+        (
+            "  b: {shell: cat d/y}\n  f: {foreach: {in: [y]}, outputs: ['d/${{ item }}'], shell: echo > d/y}\n",
+            "d/y",
+        ),
+    ],
+)
+def test_a_file_of_another_stage_is_named_in_the_first_build_and_in_the_second(
+    project: Project, stages: str, entry: str
+) -> None:
+    first = failed(project, stages.replace("shell: ", 'shell: "').replace("}\n", '"}\n')).err
+    assert f"likely cause: `{entry}` is in the project, but not in `inputs`" in first
+    assert f"likely cause: `{entry}`" in project.build().err
+    apply_shown_change(project, first)
+    passed = project.build()
+    assert passed.code == 0, passed.err
+
+
+EDITABLE = {
+    "pth": lambda place: {"mypkg.pth": f"{place}\n"},
+    "finder": lambda place: {
+        "__editable__.mypkg.pth": "import __editable___mypkg_finder\n",
+        "__editable___mypkg_finder.py": f"MAPPING: dict[str, str] = {{'mypkg': '{place}/mypkg'}}\n",
+    },
+    "link": lambda place: {"mypkg": place / "mypkg"},
+}
+
+
+def editable(project: Project, how: str, place: Path) -> None:
+    """Give the project an environment in which a package of a folder is installed as editable."""
+    venv.create(project.root / ".venv", with_pip=False)
+    packages = next((project.root / ".venv").glob("lib/python3*/site-packages"))
+    for name, content in EDITABLE[how](place).items():
+        if isinstance(content, Path):
+            (packages / name).symlink_to(content)
+        else:
+            (packages / name).write_text(content)
+    (place / "mypkg").mkdir(parents=True)
+    (place / "mypkg/__init__.py").write_text("")
+    (place / "mypkg/__main__.py").write_text("print('hi')\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "keys"),
+    [
+        ("pth", 'inputs: ["lib/**"]'),
+        ("finder", 'inputs: ["lib/**"]'),
+        ("link", 'inputs: ["lib/**"]'),
+        ("pth", 'inputs: ["lib/**"]; env: {PYTHONPATH: other}'),
+        ("pth", 'inputs: ["lib/**", sub/x]; cwd: sub'),
+    ],
+)
+def test_a_package_that_is_installed_as_editable_needs_its_folder_on_the_path(
+    project: Project, how: str, keys: str
+) -> None:
+    editable(project, how, project.root / "lib")
+    keys = keys.replace("; ", "\n    ")
+    shown = failed(project, f"  a:\n    {keys}\n    shell: python -m mypkg\n", {"sub/x": ""}).err
+    assert "`mypkg` is installed as editable: `" in shown
+    assert "pip install" not in shown
+    apply_shown_change(project, shown)
+    passed = project.build()
+    assert passed.code == 0, passed.err
+
+
+def test_a_package_that_is_installed_as_editable_is_named_as_an_input_first(project: Project) -> None:
+    editable(project, "pth", project.root / "lib")
+    shown = failed(project, "  a:\n    shell: python -m mypkg\n").err
+    assert "and add `lib` to `env.PYTHONPATH`" in shown
+    apply_shown_change(project, shown)
+    again = project.build().err
+    apply_shown_change(project, again)
+    assert project.build().code == 0
+
+
+def test_a_package_that_is_installed_from_elsewhere_is_not_to_be_installed_as_editable(project: Project) -> None:
+    outside = project.root.parent / f"{project.root.name}-other"
+    editable(project, "pth", outside)
+    shown = failed(project, "  a:\n    shell: python -m mypkg\n").err
+    assert f"leads to `{outside}`, outside of the project" in shown
+    assert "install it without `-e`" in shown

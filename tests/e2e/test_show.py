@@ -71,7 +71,9 @@ def test_each_view_of_a_stage_that_ran(built: Project) -> None:
 
 
 def test_all_of_a_command_is_what_it_printed(built: Project) -> None:
-    assert show(built, "copy") == "copied\n"
+    *printed, command, end = show(built, "copy").splitlines()
+    assert printed[1] == "copied"
+    assert (command[:7], end[:8]) == ("exit 0 ", "built in")
     assert built.run("show", "copy", "--prompt").code == 66
 
 
@@ -79,10 +81,12 @@ def test_a_command_that_printed_nothing_is_shown_as_that_and_not_with_what_an_ea
     project: Project,
 ) -> None:
     green(project.write(shell("  a: {outputs: [a.txt], shell: 'echo said; touch a.txt'}\n")).build())
-    assert show(project, "a") == "said\n"
+    assert "\nsaid\n" in show(project, "a")
     green(project.write(shell("  a: {outputs: [a.txt], shell: 'touch a.txt'}\n")).build())
     newest = project.journals()[-1].stem
-    assert show(project, "a") == ""
+    command, end = show(project, "a").splitlines()
+    assert command.endswith("$ touch a.txt")
+    assert end.startswith("built in ")
     assert facts(project, "a")["run"] == newest
     assert not project.exists(f"logs/{newest}/a")
 
@@ -312,3 +316,80 @@ def test_a_link_in_the_logs_is_not_followed(built: Project) -> None:
     (outside / "attempt-1" / "response.txt").write_text("planted\n")
     folder.symlink_to(outside)
     assert show(built, "say", "--response") == "a spec\n", "the recorded response"
+
+
+RAN = """\
+version: 1
+stages:
+  a:
+    inputs: [i]
+    outputs: [o]
+    shell: 'cp i o; ! grep -q bad i'
+    verify: [{shell: 'test -s o'}, {shell: [sh, -c, 'cat o']}]
+  r: {inputs: [o, t.j2], outputs: [r], render: {template: t.j2}}
+  t: {shell: sleep 60, timeout: 0.2s}
+"""
+
+
+def test_a_stage_shows_what_it_ran_and_log_lists_the_commands(project: Project) -> None:
+    project.write({"pipeline.yaml": RAN, "i": "1\n", "t.j2": "x"})
+    project.build("-k", "-j1")
+    shown = project.run("show", "a").out
+    lines = [line for line in shown.splitlines() if "$" in line]
+    assert [line.partition("  $ ")[2] for line in lines] == ["cp i o; ! grep -q bad i", "test -s o", "sh -c 'cat o'"]
+    assert all(line.startswith("exit 0 ") for line in lines)
+    assert re.search(r"^built in \d+\.\ds: o$", shown, re.MULTILINE)
+    assert re.fullmatch(r"built in \d+\.\ds: r\n", project.run("show", "r").out)
+    facts = project.run("show", "--json", "a").json()
+    assert [(one["command"], one["exit_code"]) for one in facts["commands"]][1:] == [
+        ("test -s o", 0),
+        ("sh -c 'cat o'", 0),
+    ]
+    assert (facts["status"], facts["outputs"]) == ("built", ["o"])
+    listed = project.run("log", "--commands").out.splitlines()
+    assert [line.partition("  $ ")[2] for line in listed if line.startswith("a  exit 0")] == [
+        "cp i o; ! grep -q bad i",
+        "test -s o",
+        "sh -c 'cat o'",
+    ]
+    assert any(re.match(r"t  killed +0\.2s  \$ sleep 60", line) for line in listed)
+    document = project.run("log", "--commands", "--json").json()
+    assert [one["stage"] for one in document["commands"]].count("a") == 3
+    assert {"stage", "attempt", "command", "exit_code", "duration_s"} == set(document["commands"][0])
+
+
+def test_a_run_that_ran_no_command_says_so(project: Project) -> None:
+    stage = "{inputs: [t.j2], outputs: [r], render: {template: t.j2}}"
+    project.write({"pipeline.yaml": f"version: 1\nstages:\n  r: {stage}\n", "t.j2": "x"})
+    assert project.build().code == 0
+    assert project.run("log", "--commands").out == "no command of this run is recorded\n"
+
+
+def test_the_commands_of_a_verification_alone_are_listed(project: Project) -> None:
+    project.write({"pipeline.yaml": RAN, "i": "1\n", "t.j2": "x"})
+    project.build("-k")
+    project.replace("pipeline.yaml", "test -s o", "test -f o")
+    project.build("a")
+    assert [line.partition("  $ ")[2] for line in project.run("log", "--commands").out.splitlines()] == [
+        "test -f o",
+        "sh -c 'cat o'",
+    ]
+
+
+def test_the_diff_of_a_stage_that_failed_since_says_so(project: Project) -> None:
+    project.write({"pipeline.yaml": RAN, "i": "1\n", "t.j2": "x"})
+    project.build("a")
+    project.edit("i", "2\n")
+    project.build("a")
+    good = project.run("runs", "--json").json()["runs"][0]["run"]
+    before = project.run("show", "--diff", "a").out
+    assert "failed" not in before
+    project.edit("i", "bad\n")
+    project.build("a")
+    bad = project.run("runs", "--json").json()["runs"][0]["run"]
+    note = f"the last attempt failed, in {bad}: this shows the last result, of {good}\n"
+    assert project.run("show", "--diff", "a").out == note + before
+    assert project.run("show", "--diff", "--json", "a").json()["failed_in"] == bad
+    project.edit("i", "2\n")
+    project.build("a")
+    assert project.run("show", "--diff", "a").out == before

@@ -40,7 +40,7 @@ def collected(root: Path, wish: GcLimits, *, crash_at: int | None = None) -> boo
         patch("orch23.store.records.sync_folder", guarded(lambda _folder: None)),
     ):
         try:
-            collect_garbage(open_store(root), ENVIRON, wish)
+            collect_garbage(open_store(root), ENVIRON, wish, lambda _selected: None)
         except CrashError:
             return False
     return True

@@ -2,7 +2,9 @@
 
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
@@ -31,7 +33,7 @@ from orch23.resolve.metrics import MetricValues
 from orch23.store.access import foreign_store_warning
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import run_ids
-from orch23.store.run_logs import AttemptFiles, journal_pipeline, read_journal
+from orch23.store.run_logs import AttemptFiles, journal_pipeline, pipeline_journals, read_journal
 from orch23.store.run_metrics import RunMetrics, runs_with_metrics
 
 STDOUT = "-"
@@ -62,8 +64,7 @@ def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSource
     """
     root = project_root(console)
     logs = root / LOGS_FOLDER
-    known = run_ids(logs)
-    chosen = select_run(known, run)
+    chosen = select_run(run_ids(logs), run)
     lines = read_journal(logs / f"{chosen}.jsonl")
     if not lines:
         message = f"the journal of {chosen} has no events"
@@ -72,7 +73,7 @@ def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSource
     facts = read_run(chosen, lines, redact)
     sources = page_sources(console, root, chosen)
     notes = (*sources.notes, *_gone(facts, KeptFiles(root, chosen)))
-    return facts, replace(sources, notes=notes), former_run(logs, known, facts, redact)
+    return facts, replace(sources, notes=notes), former_run(logs, facts, redact)
 
 
 def page_sources(console: Console, root: Path, run: str) -> PageSources:
@@ -155,17 +156,12 @@ def _gone(facts: RunFacts, files: KeptFiles) -> Iterator[str]:
         yield f"Prompts and responses are not shown: {LOGS_FOLDER}/{files.run}/ was deleted."
 
 
-def former_run(logs: Path, known: list[str], run: RunFacts, redact: Callable[[Event], Event]) -> RunFacts | None:
+def former_run(logs: Path, run: RunFacts, redact: Callable[[Event], Event]) -> RunFacts | None:
     """Return the facts of the newest run of the same pipeline before this one; a damaged journal is skipped."""
-    at = known.index(run.run_id) + 1 if run.run_id in known else len(known)
-    for earlier in known[at:]:
-        path = logs / f"{earlier}.jsonl"
-        if journal_pipeline(path) != run.began.pipeline:
-            continue
-        try:
-            return read_run(earlier, read_journal(path), redact)
-        except CorruptStateError:
-            continue
+    for path in islice(pipeline_journals(logs, run.began.pipeline, run.run_id), 1, None):
+        with suppress(CorruptStateError):
+            if lines := read_journal(path):
+                return read_run(path.stem, lines, redact)
     return None
 
 

@@ -10,7 +10,6 @@ from msgspec import Struct, field
 
 from orch23.cli.actions.plan import first_request, replay_first_request, shared_results
 from orch23.cli.console import Console
-from orch23.cli.kept_attempts import nothing_kept
 from orch23.cli.opening import open_one_stage, select_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
@@ -20,20 +19,21 @@ from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError
-from orch23.model.event import AttemptFinished, LlmResponse
-from orch23.model.event_data import EventData
+from orch23.model.event import FROM_SHARED_CACHE, AttemptFinished, Event, LlmResponse, StageFinished
 from orch23.model.llm import Exchange, joined_messages
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
+from orch23.model.stage_status import NEW_RESULTS, StageStatus
+from orch23.model.text import format_duration
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible
 from orch23.report.explain import accepted_text, text_diff
 from orch23.report.plan_view import pipeline_arguments
-from orch23.report.runs import costs_json, costs_text, stage_costs
+from orch23.report.runs import commands_json, commands_text, costs_text, ran_commands, stage_costs
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
 from orch23.store.run_list import run_ids, run_of_result
-from orch23.store.run_logs import AttemptFiles, read_journal
+from orch23.store.run_logs import AttemptFiles, read_journal, stage_ends
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
@@ -79,7 +79,7 @@ def _find_kept(
         case "key":
             return _key(session, seen, stage)
         case "diff":
-            return _diff(session, stage)
+            return _diff(project.store.logs, session, stage)
         case _:
             step = node.step if is_llm(node.step) else None
             found = _Search(project, session, seen, step, stage, view, attempt, run, read_cache)
@@ -160,7 +160,8 @@ class _Search(Struct, frozen=True):
         files = AttemptFiles(self.project.store.logs / run)
         place = files.attempt_folder(self.stage, 1).parent
         silent = self._silent_attempts(run)
-        attempts = silent | _attempts(place)
+        kept = (path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*"))
+        attempts = silent.union(int(one) for one in kept if one.isdecimal())
         number = self.attempt or max(attempts, default=None)
         if number not in attempts:
             return None
@@ -169,22 +170,35 @@ class _Search(Struct, frozen=True):
         parts = [(name, self._readable(text[0].decode("utf-8", "replace"))) for name, text in texts if text is not None]
         if not parts and number not in silent:
             return None
+        done, outcome = self._outcome(run, number) if self.view == "all" else ([], {})
         response = next((one for one in reversed(self._responses(run)) if one.attempt == number), None)
         provenance = response.provenance if response is not None else ""
         origin = f" ({visible(provenance)})" if provenance else ""
-        if response is not None and (answered := self._exchange(response.fingerprint)) is not None:
-            origin = f"{self._fallback(answered)}{origin}"
         facts: dict[str, Json] = {"stage": self.stage, "run": run, "attempt": number, "provenance": provenance}
         exchange = self._exchange(response.fingerprint) if response is not None else None
         if exchange is not None:
+            origin = f"{self._fallback(exchange)}{origin}"
             facts |= {"exchange": exchange.fingerprint, "outcome": exchange.outcome}
-        return ShowResult(_joined(parts, f"attempt {number} of {run}{origin}"), facts)
+        return ShowResult(_joined([*parts, *done], f"attempt {number} of {run}{origin}"), {**facts, **outcome})
+
+    def _outcome(self, run: str, attempt: int) -> tuple[list[tuple[str, str]], dict[str, Json]]:
+        """Return what an attempt ran, and how its stage ended in this run."""
+        events = self._events(run)
+        ran = [one for one in ran_commands(events) if one[1] == attempt]
+        text = commands_text(ran, stage=False)
+        facts: dict[str, Json] = {"commands": commands_json(ran)}
+        for end in (event.data for event in events if isinstance(event.data, StageFinished)):
+            took = "" if end.duration_s is None else f" in {format_duration(end.duration_s)}"
+            text += f"{end.status}{took}{': ' if end.outputs else ''}{visible(' '.join(end.outputs))}\n"
+            facts |= {"status": end.status, "duration_s": end.duration_s, "outputs": list(end.outputs)}
+        return [("result", text)] if text else [], facts
 
     def _silent_attempts(self, run: str) -> frozenset[int]:
         """Return finished attempts of a stage without a model: an attempt that printed nothing left no file."""
         if self.step is not None or self.view != "all":
             return frozenset()
-        return frozenset(data.attempt for data in self._events(run) if isinstance(data, AttemptFinished))
+        ended = (event.data for event in self._events(run))
+        return frozenset(data.attempt for data in ended if isinstance(data, AttemptFinished))
 
     def _exchanges(self) -> Iterator[_Source]:
         """Give exchanges: of runs, newest first; of the last result; of the first request of the next build."""
@@ -221,12 +235,12 @@ class _Search(Struct, frozen=True):
         return self.session.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
 
     def _responses(self, run: str) -> list[LlmResponse]:
-        return [data for data in self._events(run) if isinstance(data, LlmResponse)]
+        return [event.data for event in self._events(run) if isinstance(event.data, LlmResponse)]
 
-    def _events(self, run: str) -> list[EventData]:
+    def _events(self, run: str) -> list[Event]:
         path = self.project.store.logs / f"{run}.jsonl"
         events = [line.event for line in read_journal(path)] if path.is_file() else []
-        return [event.data for event in events if event.role == self.stage]
+        return [event for event in events if event.role == self.stage]
 
     def _fallback(self, exchange: Exchange) -> str:
         """Return who responded, if it was a fallback."""
@@ -245,11 +259,11 @@ class _Search(Struct, frozen=True):
     def _not_found(self) -> NotFoundError:
         if self.run is None and self.attempt is None:
             record = _known_record(self.session, self.stage)
-            return NotFoundError(nothing_kept(self.project, self.stage, record, is_llm=self.step is not None))
+            return NotFoundError(_nothing_kept(self.project, self.stage, record, is_llm=self.step is not None))
         what = f"attempt {self.attempt}" if self.attempt else "attempt"
         where = f" in run {self.run}" if self.run else ""
         message = f"no {what} of `{self.stage}` is kept{where}"
-        return NotFoundError(Diagnostic("E664", message, hint="`orch23 log` shows what ran"))
+        return NotFoundError(Diagnostic("E664", message, hint="`orch23 log --commands` shows what ran"))
 
 
 def _sent(exchange: Exchange) -> str:
@@ -275,11 +289,6 @@ def _names(kept: Path, view: str) -> tuple[str, ...]:
     return (*first, *(path.name for path in steps), last)
 
 
-def _attempts(place: Path) -> set[int]:
-    numbers = (path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*"))
-    return {int(number) for number in numbers if number.isdecimal()}
-
-
 def _joined(parts: list[tuple[str, str]], title: str) -> str:
     if len(parts) == 1:
         return _ended(parts[0][1])
@@ -288,6 +297,26 @@ def _joined(parts: list[tuple[str, str]], title: str) -> str:
 
 def _ended(text: str) -> str:
     return text if text.endswith("\n") or not text else f"{text}\n"
+
+
+def _nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm: bool) -> Diagnostic:
+    """Return the error that no attempt of a stage is kept, with the reason."""
+    if record is None:
+        hint = f"`orch23 build {stage}` makes one; only llm stages have prompts and responses"
+        return Diagnostic("E664", f"`{stage}` has no result yet, and no attempt of it is kept", hint=hint)
+    again = f"`orch23 build --force {stage}` runs the stage here"
+    ends = (line.event for _, line, end in stage_ends(project.store.logs, stage) if end.status in NEW_RESULTS)
+    if (newest := next(ends, None)) is None or newest.message != FROM_SHARED_CACHE:
+        why = "its result was made elsewhere, or what was kept of it is deleted"
+        return Diagnostic("E664", f"no attempt of `{stage}` is kept: {why}", hint=again)
+    text = f"no attempt of `{stage}` is kept: its result is from the shared cache"
+    if not is_llm:
+        return Diagnostic("E664", text, hint=again)
+    if project.pipeline.cache.get("responses"):
+        hint = f"`show` reads the cache of ORCH23_CACHE_URL or of the pipeline; {again}"
+        return Diagnostic("E664", f"{text}, and its response is not found", hint=hint)
+    hint = f"the response is where the result was made; `cache: {{responses: true}}` shares later ones; {again}"
+    return Diagnostic("E664", f"{text}, and its response was not shared", hint=hint)
 
 
 # ---- the record ----------------------------------------------------------------------------------
@@ -308,22 +337,25 @@ def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
         raise NotFoundError(
             Diagnostic("E664", f"`{stage}` has no key yet", hint="it is known when its upstream stages have run")
         )
-    lines = [f"{key}{note}", *(f"  {visible(name)}  {_value(value)}" for name, value in manifest.items())]
+    texts = {
+        name: one if isinstance(one, str) else json.dumps(one, ensure_ascii=False, default=list)
+        for name, one in manifest.items()
+    }
+    lines = [f"{key}{note}", *(f"  {visible(name)}  {visible(text)}" for name, text in texts.items())]
     facts: dict[str, Json] = {"stage": stage, "key": key, "manifest": dict(manifest), "has_result": record is not None}
     return ShowResult("\n".join(lines) + "\n", facts)
 
 
-def _value(value: Json) -> str:
-    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=list))
-
-
-def _diff(session: Session, stage: str) -> ShowResult:
+def _diff(logs: Path, session: Session, stage: str) -> ShowResult:
     """Compare each output with the file that the stage started from, or with the result before."""
     record = _known_record(session, stage)
     if record is None:
         hint = f"`orch23 build {stage}` makes one; `orch23 show {stage}` has what was tried so far"
         raise NotFoundError(Diagnostic("E664", f"`{stage}` has no result yet", hint=hint))
     former = _previous(session, record)
+    ends = ((run, end.status) for run, _, end in stage_ends(logs, stage))
+    decided = ((run, status) for run, status in ends if status.has_result or status is StageStatus.FAILED)
+    failed_in = next((run if status is StageStatus.FAILED else "" for run, status in decided), "")
     blocks = []
     for path, entry in record.outputs.items():
         base = record.bases.get(path)
@@ -335,7 +367,10 @@ def _diff(session: Session, stage: str) -> ShowResult:
             continue
         found = text_diff(path, then, now)
         blocks.append("".join(f"{visible(line)}\n" for line in (f"{path}:", *found.lines)) if found.lines else "")
-    return ShowResult("".join(blocks) or "no changes\n", {"stage": stage, "key": record.key})
+    good = run_of_result(logs, stage, record.key)
+    note = f"the last attempt failed, in {failed_in}: this shows the last result{', of ' if good else ''}{good}\n"
+    facts: dict[str, Json] = {"stage": stage, "key": record.key, "failed_in": failed_in or None}
+    return ShowResult((note if failed_in else "") + ("".join(blocks) or "no changes\n"), facts)
 
 
 def _previous(session: Session, record: Record) -> Record | None:
@@ -364,7 +399,7 @@ def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
         where = f"run {run}" if run else "any run"
         text = f"no model was called for `{stage}` in {where}"
         raise NotFoundError(Diagnostic("E664", text, hint="`orch23 runs` lists the runs"))
-    return ShowResult(costs_text(visible(stage), costs), costs_json(stage, costs))
+    return ShowResult(costs_text(visible(stage), costs), {"stage": stage, "runs": [cost.facts() for cost in costs]})
 
 
 def _read_shared_responses(console: Console, project: Project, args: PipelineArguments) -> bool:

@@ -1,7 +1,7 @@
 """Run `gc`, `cache`, `runs` and `log`: remove, count, verify or show what the store and the journals hold."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,11 +19,12 @@ from orch23.execute.git_revision import open_revision
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
+from orch23.model.parsing import from_struct
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Fresh
 from orch23.report.diagnostics import visible
-from orch23.report.runs import log_line, runs_text
+from orch23.report.runs import commands_json, commands_text, log_line, ran_commands, runs_text
 from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.garbage_collection import (
@@ -34,14 +35,14 @@ from orch23.store.garbage_collection import (
     StoredKind,
     StoreVerification,
     count_stored,
+    unneeded_runs,
     verify_store,
 )
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.run_list import list_runs, run_ids
-from orch23.store.run_logs import read_journal
+from orch23.store.run_list import SharedCacheRun, list_runs, run_ids, shared_cache_run
+from orch23.store.run_logs import journal_paths, read_journal
 from orch23.store.run_state import fold_events
 from orch23.store.safe_files import read_regular
-from orch23.store.shared_cache_runs import SharedCacheRun, shared_cache_run, shared_cache_runs
 
 
 def remove_unneeded(
@@ -56,15 +57,16 @@ def remove_unneeded(
     """Remove unneeded data from the store."""
     limits = replace(parse_keep(keep, time.time_ns(), answers=forget_paid_answers), transcripts=transcripts)
     store = open_store(project_root(console), console.progress)
+
+    def show(selected: GcSelection) -> None:
+        console.write_out("" if as_json else _to_remove(selected, store.root, dry_run=dry_run))
+
     collect = _select if dry_run else collect_garbage
-    roots, selected = collect(store, console.environ, limits)
+    roots, selected = collect(store, console.environ, limits, show)
     hint = "`orch23 validate` reports its errors"
     notes = (Diagnostic("W671", note, severity=Severity.WARNING, hint=hint) for note in roots.notes)
     console.write_diagnostics(tuple(notes))
-    paths = [file.path.relative_to(store.root).as_posix() for file in selected.transcripts]
     if not as_json:
-        verb = "would remove" if dry_run else "removed"
-        console.write_out("".join(f"{verb} {visible(path)}\n" for path in paths))
         console.write_out(_text(selected, limits, dry_run=dry_run))
         return
     body: dict[str, Json] = {
@@ -77,14 +79,26 @@ def remove_unneeded(
         "results": len(selected.records),
         "stored_files": len(selected.blobs),
         "recorded_answers": len(selected.exchanges),
-        "transcripts": paths,
+        "transcripts": [file.path.relative_to(store.root).as_posix() for file in selected.transcripts],
+        "runs": [run.run_id for run in selected.runs],
+        "freed_run_bytes": sum(run.size_bytes for run in selected.runs),
         "not_planned": list(roots.notes),
     }
     console.write_out(json_document(body))
 
 
-def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:
-    """Return what is needed and what can be removed. Takes no lock, writes nothing.
+def _to_remove(selected: GcSelection, root: Path, *, dry_run: bool) -> str:
+    """Return a line for each transcript and each run that is removed: what is not only a copy of other data."""
+    lines = [str(file.path.relative_to(root)) for file in selected.transcripts]
+    lines += [f"{LOGS_FOLDER}/{run.run_id}: a run of {run.pipeline or 'no pipeline'}" for run in selected.runs]
+    verb = "would remove" if dry_run else "removing"
+    return "".join(f"{verb} {visible(line)}\n" for line in lines)
+
+
+def _select(
+    store: ProjectStore, environ: Mapping[str, str], limits: GcLimits, show: Callable[[GcSelection], None]
+) -> tuple[GcRoots, GcSelection]:
+    """Show and return what can be removed, with what is needed. Takes no lock, writes nothing.
 
     Raises:
         CorruptStateError: a lock file or a journal is damaged, so it is not known what is needed.
@@ -92,7 +106,10 @@ def _select(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -
     """
     replay = _replay_needs if limits.transcripts else None
     roots = project_needs(store.root, store.logs, environ, replay)
-    return roots, GarbageCollector(store).select(roots, limits)
+    selected = GarbageCollector(store).select(roots, limits)
+    selected = replace(selected, runs=unneeded_runs(store.logs, roots.runs, limits))
+    show(selected)
+    return roots, selected
 
 
 def _replay_needs(project: Project, session: Session, seen: Preview) -> GcRoots:
@@ -121,8 +138,10 @@ def _replay_needs(project: Project, session: Session, seen: Preview) -> GcRoots:
     )
 
 
-def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcLimits) -> tuple[GcRoots, GcSelection]:
-    """Remove what is not needed, and return the same as `_select`.
+def collect_garbage(
+    store: ProjectStore, environ: Mapping[str, str], limits: GcLimits, show: Callable[[GcSelection], None]
+) -> tuple[GcRoots, GcSelection]:
+    """Show and remove what is not needed, and return the same as `_select`.
 
     Raises:
         CorruptStateError: as `_select`. Nothing was removed.
@@ -135,7 +154,7 @@ def collect_garbage(store: ProjectStore, environ: Mapping[str, str], limits: GcL
         store.sweep()
         # An interrupted promotion needs stored bytes, so it is finished before any are removed.
         store.promoter.recover()
-        roots, selected = _select(store, environ, limits)
+        roots, selected = _select(store, environ, limits, show)
         GarbageCollector(store).delete(selected)
         record_size(store.folder, int(time.time()))
     return roots, selected
@@ -146,10 +165,12 @@ def _text(selected: GcSelection, limits: GcLimits, *, dry_run: bool) -> str:
         "result": len(selected.records),
         "stored file": len(selected.blobs),
         "recorded response": len(selected.exchanges),
+        "run": len(selected.runs),
     }
+    freed_bytes = selected.freed_bytes + sum(run.size_bytes for run in selected.runs)
     parts = [pluralize(number, noun) for noun, number in counts.items() if number]
     verb = "would remove" if dry_run else "removed"
-    removed = f"{verb} {', '.join(parts)}: {format_size(selected.freed_bytes)}" if parts else "nothing to remove"
+    removed = f"{verb} {', '.join(parts)}: {format_size(freed_bytes)}" if parts else "nothing to remove"
     left = f"{removed}; the store holds {format_size(selected.remaining_bytes)}{' then' if dry_run and parts else ''}"
     if limits.max_bytes is not None and selected.remaining_bytes > limits.max_bytes:
         return f"{left}, over {format_size(limits.max_bytes)}: all of it is needed\n"
@@ -190,13 +211,9 @@ def show_stats(console: Console, *, run: str | None, every: bool, as_json: bool)
 
 def _shared_cache_runs(logs: Path, run: str | None, *, every: bool) -> list[SharedCacheRun]:
     """Return what all runs did with a shared cache, or a run, or the newest one; those that used none are left out."""
-    if every:
-        return [*shared_cache_runs(logs)]
-    known = run_ids(logs)
-    if run is None and not known:
-        return []
-    found = shared_cache_run(logs / f"{select_run(known, run)}.jsonl")
-    return [] if found is None else [found]
+    known = [] if every else run_ids(logs)
+    one = [logs / f"{select_run(known, run)}.jsonl"] if run is not None or known else []
+    return [*filter(None, map(shared_cache_run, journal_paths(logs) if every else one))]
 
 
 def _stored_text(found: Sequence[StoredKind], limit: int | None) -> str:
@@ -221,14 +238,7 @@ def verify_contents(console: Console, *, exit_code: bool, as_json: bool) -> int:
             store.sweep()
             found = verify_store(store)
     if as_json:
-        body: dict[str, Json] = {
-            "orch23_cache_verify": 1,
-            "results": found.results,
-            "stored_files": found.stored_files,
-            "recorded_answers": found.recorded_answers,
-            "damaged": list(found.damaged),
-        }
-        console.write_out(json_document(body))
+        console.write_out(json_document({"orch23_cache_verify": 1, **from_struct(found)}))
     else:
         console.write_out("".join(f"damaged: {visible(line)}\n" for line in found.damaged))
         checked = (
@@ -243,29 +253,14 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
     """List runs, newest first."""
     found = list_runs(project_root(console) / LOGS_FOLDER)
     if as_json:
-        rows: list[Json] = [
-            {
-                "run": one.run_id,
-                "status": one.status,
-                "pipeline": one.pipeline,
-                "started": one.started,
-                "finished": one.finished,
-                "stages": dict(one.counts),
-                "duration_s": one.duration_s,
-                "calls": one.calls,
-                "cost": one.cost,
-                "possible_cost": one.possible_cost,
-                "unpriced": one.unpriced,
-            }
-            for one in found
-        ]
+        rows: list[Json] = [from_struct(one) for one in found]
         console.write_out(json_document({"orch23_runs": 1, "runs": rows}))
     else:
         console.write_out(runs_text(found))
 
 
-def show_log(console: Console, *, run: str | None, as_json: bool, as_state: bool, otel: bool) -> int:
-    """Show the events of a run, or send them as spans."""
+def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool, as_state: bool, otel: bool) -> int:
+    """Show the events of a run, or its commands, or send its events as spans."""
     logs = project_root(console) / LOGS_FOLDER
     path = logs / f"{select_run(run_ids(logs), run)}.jsonl"
     if otel:
@@ -273,7 +268,12 @@ def show_log(console: Console, *, run: str | None, as_json: bool, as_state: bool
         from orch23.cli.spans import send_run  # noqa: PLC0415 - the libraries of an extra
 
         return send_run(console, path, event_redactor(console))
-    if as_json:
+    if commands:
+        ran = [*ran_commands(line.event for line in read_journal(path))]
+        body: dict[str, Json] = {"orch23_log": 1, "run": path.stem, "commands": commands_json(ran)}
+        text = commands_text(ran) or "no command of this run is recorded\n"
+        console.write_out(json_document(body) if as_json else text)
+    elif as_json:
         console.write_out((read_regular(path) or b"").decode("utf-8", "replace"))
     elif as_state:
         console.write_out(json_document(fold_events(read_journal(path)).to_json()))

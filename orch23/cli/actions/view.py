@@ -87,5 +87,5 @@ class FollowedPage:
         facts = self._run.facts
         if facts.run_id != self._sources_of:
             self._sources, self._sources_of = page_sources(self._console, self._root, facts.run_id), facts.run_id
-        former = former_run(self._logs, run_ids(self._logs), facts, self._redact)
+        former = former_run(self._logs, facts, self._redact)
         return compose_page(facts, self._sources, former)

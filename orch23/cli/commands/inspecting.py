@@ -121,6 +121,7 @@ def runs_command() -> None:
 @declare_command("log", "store.show_log")
 @click.argument("run", required=False)
 @option("--json", "as_json", is_flag=True, help="Write the journal, one JSON event a line.")
+@option("--commands", is_flag=True, help="List the commands that ran; with --json, as one JSON document.")
 @option("--state", "as_state", is_flag=True, help="Write the run's state, as in state.json.")
 @option("--otel", is_flag=True, help="Send the run as OpenTelemetry spans.")
 def log_command() -> None:
@@ -168,5 +169,5 @@ def view_command() -> None:
 def show_command() -> None:
     """Show prompts, responses and outputs of a stage.
 
-    Without an option, shows everything that is kept of the last attempt.
+    Without an option, shows everything that is kept of the last attempt, the commands that it ran, and its result.
     """

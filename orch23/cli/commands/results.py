@@ -70,9 +70,9 @@ def reset_command() -> None:
 @option("-n", "--dry-run", is_flag=True, help="Show what would be removed.")
 @option(
     "--keep",
-    metavar="SIZE|AGE",
+    metavar="SIZE|AGE|RUNS",
     multiple=True,
-    help="Limit size (5GB), age (30d) or both. Default: 10GB.",
+    help="Limit by size (5GB), age (30d), runs (20runs). Default: 10GB, 50runs.",
 )
 @option(
     "--forget-paid-answers",
@@ -82,13 +82,17 @@ def reset_command() -> None:
 @option("--transcripts", is_flag=True, help="Also remove transcripts that nothing needs.")
 @json_option
 def gc_command() -> None:
-    """Remove unneeded data from the store.
+    """Remove unneeded data from the store, and old runs.
 
     Removes the least recently used results first, until .orch23 is within the limits of --keep. Never removes data
     that a lock file or the current plan of a pipeline needs, recorded responses, or edits that were overwritten. A
     build makes removed results again if it needs them.
 
-    With --transcripts, also shows and removes files of transcripts that no record of a lock file and no replay of the
+    Also removes the journals of runs older than the newest 50 of their pipeline, or than an age, with the files of
+    their attempts. The run that a build continues stays, and the last run of each pipeline and of each stage. Lists
+    these runs before it removes them.
+
+    With --transcripts, also lists and removes files of transcripts that no record of a lock file and no replay of the
     pipelines needs, at HEAD or now. The store keeps their responses. Build first: all responses of a stage that is not
     fresh, or that needed several attempts, are kept.
     """

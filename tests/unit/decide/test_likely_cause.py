@@ -1,7 +1,7 @@
 """The likely cause of a failure: messages of many programs, and no cause without a fact."""
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from msgspec import Struct
@@ -30,6 +30,7 @@ class Facts(Struct):
     is_orch23s_interpreter: bool = False
     has_uv: bool = True
     unseen: tuple[str, ...] = ()
+    installed: tuple[str, str] | None = None
 
     def undeclared_input(self, path: str) -> str | None:
         return path if path in self.inputs else None
@@ -45,6 +46,12 @@ class Facts(Struct):
 
     def has_module(self, name: str) -> bool:
         return name in self.modules
+
+    def editable(self, name: str) -> tuple[str, str] | None:
+        return self.installed
+
+    def python_path(self, folder: str) -> str:
+        return f"old:{folder}"
 
     def inside(self, path: str) -> str | None:
         return path.removeprefix("/project/") if path.startswith("/project/") else None
@@ -386,3 +393,45 @@ def test_limits_and_timeouts_show_twice_the_value() -> None:
     assert (processes.key, processes.value) == ("limits/processes", "8")
     assert limit_cause("made a link", StepLimits()) is None
     assert (timeout_cause(90).key, timeout_cause(90).value) == ("timeout", "180s")
+
+
+@pytest.mark.parametrize(
+    ("failed", "facts", "wanted"),
+    [
+        ({}, {}, ("env/PYTHONPATH", "old:src", False, "")),
+        ({}, {"inputs": ("src/app",)}, ("inputs", "src/app", True, "and add `src` to `env.PYTHONPATH`")),
+        ({"is_pytest": True}, {}, ("", "", False, "add `src` to `pytest.pythonpath`")),
+        ({"is_pytest": True, "python_path_key": "pytest/pythonpath"}, {}, ("pytest/pythonpath", "src", True, "")),
+        (
+            {"is_pytest": True, "python_path": ("src/",)},
+            {"inputs": ("src/app.py",)},
+            ("inputs", "src/app.py", True, ""),
+        ),
+    ],
+)
+def test_a_module_that_is_installed_as_editable_needs_its_folder(
+    failed: dict[str, Any], facts: dict[str, Any], wanted: tuple[str, str, bool, str]
+) -> None:
+    step = FailedStep(output="ModuleNotFoundError: No module named 'app'", network=True, **failed)
+    cause = likely_cause(step, Facts(installed=("app.pth", "src"), **facts))
+    assert cause is not None
+    assert (cause.key, cause.value, cause.appends, cause.hint) == wanted
+    assert cause.text.startswith("`app` is installed as editable: `app.pth` leads to `src` of the project")
+
+
+def test_a_folder_on_the_path_is_not_the_cause() -> None:
+    step = FailedStep(output="No module named 'app'", network=True, is_pytest=True, python_path=("src",))
+    cause = likely_cause(step, Facts(installed=("app.pth", "src")))
+    assert cause is not None
+    assert cause.kind == "package"
+
+
+def test_of_a_package_that_was_found_only_a_file_is_missing() -> None:
+    step = FailedStep(output="No module named 'app.sub'", network=True)
+    installed = ("app.pth", "src")
+    cause = likely_cause(step, Facts(installed=installed, inputs=("src/app/sub.py",)))
+    assert cause is not None
+    assert (cause.key, cause.value, cause.hint) == ("inputs", "src/app/sub.py", "")
+    cause = likely_cause(step, Facts(installed=installed, staged=("src/app",)))
+    assert cause is not None
+    assert cause.text == "there is no module `app.sub`: the stage has no `src/app/sub.py`"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import pytest
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
@@ -104,7 +104,7 @@ class Bench:
         questions = RequestBuilder(self.secrets, cast("Any", self), {})
         return AttemptLoop(
             resolved=self.resolved,
-            runner=cast("Any", SimpleNamespace(contents=self.contents, tree=self)),
+            runner=cast("Any", SimpleNamespace(contents=self.contents, tree=self, take_ran=lambda: UNSET)),
             verifier=cast("Verifier", self),
             models=Models(
                 requests=questions,

@@ -106,7 +106,7 @@ def test_a_file_in_a_folders_place_is_deleted_and_reported(tmp_path: Path, place
     store = open_store(tmp_path)
     store.sweep()
     assert store.repairs() == (f"{place}: was not a folder",)
-    assert not path.exists()
+    assert not path.is_file()
     assert store.contents.get(store.contents.put(b"data")) == b"data"
 
 

@@ -24,7 +24,8 @@ from orch23.store.run_list import list_runs, run_ids
 from orch23.store.run_logs import (
     AttemptFiles,
     Journal,
-    interrupted_journals,
+    is_interrupted,
+    latest_runs,
     new_run_id,
     parse_journal,
     read_journal,
@@ -124,7 +125,7 @@ def test_no_event_no_file(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         read_journal(tmp_path / "logs" / "r.jsonl")
     assert list_runs(tmp_path / "logs") == ()
-    assert interrupted_journals(tmp_path / "logs", "p.yaml") == ()
+    assert latest_runs(tmp_path / "logs", "p.yaml") == ()
 
 
 def test_a_folder_of_journals_that_is_made_is_not_for_git_and_one_that_was_there_is_left_alone(tmp_path: Path) -> None:
@@ -405,7 +406,7 @@ def test_a_list_of_runs_is_as_if_all_lines_were_parsed_whatever_is_damaged(tmp_p
         path.write_bytes(case)
         found = list_runs(path.parent)
         assert run_ids(path.parent) == [run.run_id for run in found]
-        with patch("orch23.store.run_list._sketch", return_value=None):
+        with patch("orch23.store.run_list._brief", return_value=None):
             assert list_runs(path.parent) == found, case
 
 
@@ -433,7 +434,8 @@ def run_over(status: str) -> Event:
 
 
 def cut_off(logs: Path, pipeline: str = "p.yaml") -> list[tuple[str, list[Event]]]:
-    return [(run, [line.event for line in lines]) for run, lines in interrupted_journals(logs, pipeline)]
+    runs = latest_runs(logs, pipeline)
+    return [(run, [line.event for line in lines]) for run, lines in runs if is_interrupted(lines[-1])]
 
 
 def test_a_killed_run_is_interrupted(tmp_path: Path) -> None:
@@ -480,7 +482,7 @@ def test_a_damaged_journal_that_would_have_to_be_read_stops(tmp_path: Path) -> N
     path = write(tmp_path, "1", [started(), attempt(1), answered("f1"), attempt(2)])
     path.write_bytes(path.read_bytes().replace(b'"attempt":1', b'"attempt":0'))
     with pytest.raises(CorruptStateError):
-        interrupted_journals(tmp_path, "p.yaml")
+        latest_runs(tmp_path, "p.yaml")
     write(tmp_path, "2", [started(), run_over("ok")])
     assert cut_off(tmp_path) == []
 
