@@ -399,7 +399,9 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
         conflict = _MARKER.search(document)
         if conflict is not None:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
-            return _of_both_sides(document, location)
+            hint = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
+            marked = _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, hint)
+            return _of_both_sides(_sides_of(document), marked)
         body = _parsed(data) if is_known else parse_stored(document)
         version = to_struct(body, JsonObject).get("orch23_lock")
         if version not in (1, LOCK_VERSION):
@@ -422,25 +424,40 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
     except ValueError as error:
         line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
-        raise _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE) from error
+        damaged = _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE)
+        if (sides := _repeated_blocks(data)) is None:
+            raise damaged from error
+        return _of_both_sides(sides, damaged)
 
 
-def _of_both_sides(document: str, conflict: Location) -> LockFile:
-    """Return the records of both sides of a conflict: no side decides what is believed (ADR 19).
+def _of_both_sides(sides: tuple[bytes, bytes], damaged: CorruptStateError) -> LockFile:
+    """Return the records of both sides of a merge: no side decides what is believed (ADR 19).
 
     Git may merge lines of both sides into one record, so that it is on neither side: it is left out.
     """
     try:
-        ours, theirs = (decode_lock(text.encode(), conflict.file, only_intact=True) for text in _sides_of(document))
+        ours, theirs = (decode_lock(side, "", only_intact=True) for side in sides)
     except CorruptStateError as error:
-        hint = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
-        raise _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", conflict, hint) from error
+        raise damaged from error
     records = {**theirs.records, **ours.records}
     others = tuple(record for name, record in theirs.records.items() if record != records[name])
     return LockFile(records, {**theirs.retained, **ours.retained}, others)
 
 
-def _sides_of(document: str) -> tuple[str, str]:
+def _repeated_blocks(data: bytes) -> tuple[bytes, bytes] | None:
+    """Return a text with the first block of each record, and one with the last, if git merged both without a conflict."""
+    end = data.find(_LAST)
+    heads = [*_HEAD.finditer(data, 0, max(end, 0))]
+    ends = (*(head.start() for head in heads[1:]), end)
+    blocks = [(head[0], data[head.start() : at]) for head, at in zip(heads, ends, strict=False)]
+    last, first = dict(blocks), dict(reversed(blocks))
+    if len(last) == len(blocks):
+        return None
+    start = data[: heads[0].start()]
+    return start + b"".join(first.values()) + data[end:], start + b"".join(last.values()) + data[end:]
+
+
+def _sides_of(document: str) -> tuple[bytes, bytes]:
     """Return both sides of a text with conflict markers, without the common base that git may show."""
     both: tuple[list[str], list[str]] = ([], [])
     into: Sequence[list[str]] = both
@@ -450,7 +467,7 @@ def _sides_of(document: str) -> tuple[str, str]:
         else:
             for side in into:
                 side.append(line)
-    return "\n".join(both[0]), "\n".join(both[1])
+    return "\n".join(both[0]).encode(), "\n".join(both[1]).encode()
 
 
 def _parsed(data: bytes) -> Json:

@@ -169,7 +169,7 @@ class Facts:
 
     def recall(self, stage: Stage) -> None:
         """Learn what committed lock files know of a stage with a file that no one is known to have made."""
-        if stage.kind != "llm" or stage.name in self.lock.retained:
+        if stage.name in self.lock.retained:
             return
         former = self.lock.results.get(stage.name)
         mine = {*stage.literal_outputs, *(former.outputs if former else filter(stage.covers, self.disk))}

@@ -164,6 +164,9 @@ class Player(Steps):
         )
         stuck = {name: end for name, end in seen.ends.items() if end in ("failed", "edited", "held", "blocked")}
         still = {name: end for name, end in again.ends.items() if end in ("failed", "edited", "held", "blocked")}
+        # A committed edit is on disk: once it is verified, its group withholds nothing of it.
+        on_disk = {name for name, end in stuck.items() if end == "held" and again.ends.get(name) == "fresh"}
+        stuck = {name: end for name, end in stuck.items() if name not in on_disk}
         require(stuck == still, "I4", f"stuck {stuck}, then {still}")
         moving = {name: end for name, end in again.ends.items() if end in ("built", "restored", "verified")}
         require(not moving, "I4", f"a second build did {moving}")
@@ -418,12 +421,12 @@ class Player(Steps):
         if any(lock_text in after for lock_text in [f"{name}.lock" for name in "ab" if name != pipeline]):
             return
         owned = {path: made for made in lock.results.values() for path in made.outputs}
-        made_now = {text for made in lock.results.values() for text in made.outputs.values()}
+        made_now = {(path, text) for made in lock.results.values() for path, text in made.outputs.items()}
         moved = {
             path
             for made in lock.results.values()
             for path, start in dict(made.start).items()
-            if path in made.accepted or start not in (None, made.originals.get(path), *made_now)
+            if path in made.accepted or (start not in (None, made.originals.get(path)) and (path, start) not in made_now)
         }
         moved |= {path for path, made in owned.items() if path in made.accepted}
         adopted = {path for made in self.store.records for path in made.accepted}

@@ -34,7 +34,10 @@ class Rules(Building):
             message = "accept of the output of a stage that reads outputs of others"
             raise UnsureError(message)
         decided = all(self.is_head(p) for paths in edited.values() for p in paths) and found[0].kind == "llm"
-        if any((path, self.disk[path]) in self.store.released for paths in edited.values() for path in paths):
+        given = {path for path, _ in self.store.released}
+        if any((path, self.disk[path]) in self.store.released for paths in edited.values() for path in paths) or any(
+            self._is_new(stage) and any(map(stage.covers, given)) for stage in found
+        ):
             message = "accept of what is released"
             raise UnsureError(message)
         if not any(edited.values()) or decided:
