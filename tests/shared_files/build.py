@@ -366,7 +366,7 @@ class Building(Facts):
         gone: dict[str, str | None] = {}
         for one in [*([former] if former is not None else []), *merged]:
             for path in one.outputs.keys() - made.outputs.keys() & self.disk.keys():
-                if self.overwrite or (self.is_own(path) and not self.is_accepted(path)):
+                if (self.overwrite and one is former) or (self.is_own(path) and not self.is_accepted(path)):
                     gone.setdefault(path, {**dict(one.start), **dict(made.start)}.get(path))
         return gone
 

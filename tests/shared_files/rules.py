@@ -115,7 +115,11 @@ class Rules(Building):
     def _to_take(self, *, force: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
         names = {stage.name for stage in self.declared}
         kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
-        records = [*self.lock.all(), *kept]
+        made_here, off = [*self.store.records, *self.store.retained], {stage.family for stage in self.skipped}
+        # The lock file of a clone does not suffice to remove files of a stage that no one declares.
+        known = [made for made in self.lock.all() if made in made_here or made.stage in names]
+        known += [made for made in self.lock.all() if made.stage.partition("@")[0] in off]
+        records = [*known, *kept]
         target: dict[str, str | None] = {}
         modified: dict[str, str | None] = {}
         for path in {path for made in records for path in made.outputs if path in self.disk}:
