@@ -137,6 +137,7 @@ def _members(value: JsonObject) -> str:
 
 _START = f'{{\n "orch23_lock": {LOCK_VERSION},\n "defaults": {{{_members(_DEFAULTS)}}},\n "pipeline": '
 _EMPTY = _START.encode() + b'"",\n "records": {%b\n  "~": null\n }\n}\n'
+_EITHER = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
 _RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
 
 
@@ -399,8 +400,7 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
         conflict = _MARKER.search(document)
         if conflict is not None:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
-            hint = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
-            marked = _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, hint)
+            marked = _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, _EITHER)
             return _of_both_sides(_sides_of(document), marked)
         body = _parsed(data) if is_known else parse_stored(document)
         version = to_struct(body, JsonObject).get("orch23_lock")
@@ -445,7 +445,7 @@ def _of_both_sides(sides: tuple[bytes, bytes], damaged: CorruptStateError) -> Lo
 
 
 def _repeated_blocks(data: bytes) -> tuple[bytes, bytes] | None:
-    """Return a text with the first block of each record, and one with the last, if git merged both without a conflict."""
+    """Return a text with the first block of each record and one with the last, if a stage has two (after a merge)."""
     end = data.find(_LAST)
     heads = [*_HEAD.finditer(data, 0, max(end, 0))]
     ends = (*(head.start() for head in heads[1:]), end)

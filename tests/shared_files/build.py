@@ -92,7 +92,7 @@ class Building(Facts):
                     raise UnsureError(message)
         return False
 
-    def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:  # noqa: C901  one decision, told in its order
+    def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:  # noqa: C901, PLR0912  one decision, told in its order
         """Decide on one stage and do what is to be done."""
         core = self.core_of[stage.name] = self.core(stage, inputs)
         made = self._matching(stage, core)

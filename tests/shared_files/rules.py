@@ -29,6 +29,9 @@ class Rules(Building):
             raise UnsureError(message)
         if any(stage.chain for stage in found):
             return self._accept_chain(found)
+        for stage in found:
+            if self.edited(stage):
+                self.recall(stage)
         edited = {stage: self.edited(stage) for stage in found}
         if any(stage.family.startswith(("page", "lit")) for stage in found):
             message = "accept of the output of a stage that reads outputs of others"
@@ -50,6 +53,10 @@ class Rules(Building):
             if (made_today is None or not stage.literal_outputs) and self._is_new(stage) and edited[stage]:
                 message = "accept of a new stage"
                 raise UnsureError(message)
+            former = self.lock.of(stage.name)
+            has_to_run = stage.kind == "llm" and made_today is None and edited[stage]
+            if has_to_run and former is not None and former.outputs.keys() - {*edited[stage]}:
+                return Forecast(64, self.disk, self.lock)  # a model would have to make the others
         for stage, paths in edited.items():
             if paths and not all(self.is_head(path) and stage.kind == "llm" for path in paths):
                 made = self.accepted(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}), paths)
