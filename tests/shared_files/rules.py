@@ -23,7 +23,7 @@ class Rules(Building):
             return Forecast(65, self.disk, self.lock)
         results, code = dict(self.lock.results), 0
         if not found:
-            return Forecast(66, self.disk, self.lock)
+            return Forecast(64, self.disk, self.lock)  # it is switched off
         if any(self.others(path) for stage in self.declared for path in stage.literal_outputs):
             message = "accept beside a refused stage"
             raise UnsureError(message)
