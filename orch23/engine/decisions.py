@@ -230,7 +230,7 @@ class StageDecider(Struct):
         return replace(known, edited=tuple(left))
 
     def _owned(self, resolved: ResolvedStage, decision: Decision, replacing: Decision) -> DecidedStage:
-        """Return the decision, unless it, or `replacing`, would overwrite accepted bytes or files of another pipeline."""
+        """Return the decision, unless it or `replacing` would overwrite accepted bytes or files of other pipelines."""
         state, stage = self.state, resolved.stage
         if not isinstance(decision, Run | Restore | VerifyOnly):
             return DecidedStage(resolved, decision)
@@ -354,7 +354,10 @@ class StageDecider(Struct):
             for path in edited
             if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
         }
-        return tuple(p for p, entry in there.items() if not any(record.outputs.get(p) == entry for record in current))
+        # What a result of today's key started from is no edit of it: its promotion group may have withheld it.
+        known = [one for record in current for one in record.outputs.items()]
+        known += [(path, base.start) for record in current for path, base in record.bases.items()]
+        return tuple(path for path, entry in there.items() if (path, entry) not in known)
 
     def _uncertain(self, waiting: Collection[str]) -> tuple[str, ...]:
         """Return the patterns of files that unsettled stages may still write."""

@@ -38,6 +38,14 @@ def test_a_plan_knows_that_a_stage_may_start_from_a_committed_edit():
 
 
 @pytest.mark.slow
+def test_the_edit_that_a_withheld_result_started_from_is_not_its_result():
+    """The group passes in the third build: the file then has what the model made of the edit for the new item."""
+    passing, failing = (("items", "par", (("x", text), ("y", "q"))) for text in ("p", "bad"))
+    steps = [("build", "a"), ("edit", "tests/test_y.py"), ("commit", "all"), failing, ("build", "a"), passing]
+    check(Setup(slots=("par",), together=True), [*steps, ("build", "a")])
+
+
+@pytest.mark.slow
 def test_two_branches_may_rename_a_stage_to_the_same_name():
     """Git keeps the blocks of both in the lock file, without a conflict."""
     theirs, mine = (("edit", "build/page.txt"), ("build", "a")), (("spec", "feature", "q"), ("build", "a"))

@@ -81,6 +81,8 @@ class Building(Facts):
         return 6 if "edited" in ends else 1 if "failed" in ends else 0
 
     def _missing_input(self) -> bool:
+        if len({stage.name for stage in self.declared}) < len(self.declared):
+            return True  # git merged two items with one key
         for stage in self.declared:
             for path in stage.inputs:
                 if any(sign in path for sign in "*?") or any(one.covers(path) for one in self.declared):

@@ -213,10 +213,9 @@ class Facts:
         return base
 
     def _is_new(self, stage: Stage) -> bool:
-        """Return whether no lock file has a result of the stage; an item of a chain that had one is no new chain."""
+        """Return whether the lock file has no result of the stage; an item of a chain that had one is no new chain."""
         names = {one.name for one in self.declared if one.family == stage.family} if stage.chain else {stage.name}
-        known = {*self.lock.results, *self.lock.retained, *(made.stage for made in self.lock.others)}
-        return names.isdisjoint(known) and not self._failure_on_disk(stage)
+        return all(self.lock.of(name) is None for name in names) and not self._failure_on_disk(stage)
 
     def _starts_from(self, stage: Stage, path: str, start: str | None, *, new: bool) -> bool:
         """Return whether a run starts from the bytes on disk instead of from its base so far."""
@@ -261,9 +260,9 @@ class Facts:
 
     def _has_owner_today(self, path: str) -> bool:
         names = {stage.name for stage in self.declared}
-        return any(
-            path in made.outputs for name, made in {**self.lock.retained, **self.lock.results}.items() if name in names
-        )
+        known = {**self.lock.retained, **self.lock.results}.items()
+        merged = any(path in made.outputs for made in self.lock.others if made.stage in names)
+        return merged or any(path in made.outputs for name, made in known if name in names)
 
     # ---- the end of ownership ----
 

@@ -69,7 +69,8 @@ class Rules(Building):
         return Forecast(code, self.disk, Lock(results, retained))
 
     def _holds_accepted(self, found: Sequence[Stage]) -> bool:
-        return any(
+        before_reset = [made for stage in found if (made := self.lock.retained.get(stage.name)) is not None]
+        return any(made.accepted for made in before_reset) or any(
             self.is_accepted(path)
             for stage in found
             for path in self.disk
