@@ -1,7 +1,6 @@
 """Accept user edits of outputs as a result: verify and record them."""
 
 from collections.abc import Collection, Mapping
-from itertools import chain
 
 from msgspec import UNSET
 
@@ -46,23 +45,21 @@ def accept(build: Build, stages: Collection[str]) -> int:
     """
     decisions = DryRun(build.session.decider).run()
     Selection(only=tuple(stages)).nodes(build.session.state.plan)
-    edits = {name: paths for name, decision in decisions.items() if (paths := _edited_paths(decision))}
-    named = {stage: [name for name in decisions if stage in (name, family_of(name))] for stage in stages}
-    others = {stage: names for stage, names in named.items() if edits.keys().isdisjoint(names)}
-    labels = {stage: ", ".join(sorted({decisions[n].label for n in names})) for stage, names in others.items()}
+    names = [name for name in decisions if not {name, family_of(name)}.isdisjoint(stages)]
+    edits = {name: paths for name in names if (paths := _edited_paths(decisions[name]))}
+    left = [stage for stage in stages if all(stage not in (name, family_of(name)) for name in edits)]
+    labels = {stage: {decisions[name].label for name in names if stage in (name, family_of(name))} for stage in left}
     # A stage that reads what is accepted now is decided afterwards.
-    later = [stage for stage, label in labels.items() if label == "blocked" and len(others) < len(named)]
-    if wrong := [stage for stage in others if stage not in later]:
+    if wrong := [stage for stage in left if not edits or labels[stage] != {"blocked"}]:
         hint = "`accept` is for outputs that plan shows as `edited`"
-        messages = [f"no output of `{stage}` was edited: it is {labels[stage] or 'skipped'}" for stage in wrong]
-        raise UsageError(*(Diagnostic("E642", message, hint=hint) for message in messages))
+        states = [f"`{stage}` was edited: it is {', '.join(sorted(labels[stage])) or 'skipped'}" for stage in wrong]
+        raise UsageError(*(Diagnostic("E642", f"no output of {state}", hint=hint) for state in states))
     code: int = ExitCode.OK
-    names = list(dict.fromkeys(chain.from_iterable(named.values())))
-    for name, paths in _owners(build, {name: edits[name] for name in names if name in edits}, names).items():
+    for name, paths in _owners(build, edits, names).items():
         decision = decisions[name]
         recorded = decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
         code = max(code, _accept_one(build, name, paths, recorded))
-    return code if code or not later else accept(build, later)
+    return code if code or not left else accept(build, left)
 
 
 def _edited_paths(decision: Decision) -> tuple[str, ...]:

@@ -355,9 +355,9 @@ class StageDecider(Struct):
             if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
         }
         # What a result of today's key started from is no edit of it: its promotion group may have withheld it.
-        known = [one for record in current for one in record.outputs.items()]
-        known += [(path, base.start) for record in current for path, base in record.bases.items()]
-        return tuple(path for path, entry in there.items() if (path, entry) not in known)
+        starts = {(path, base.start) for record in current for path, base in record.bases.items()}
+        results = starts.union(*(record.outputs.items() for record in current))
+        return tuple(path for path, entry in there.items() if (path, entry) not in results)
 
     def _uncertain(self, waiting: Collection[str]) -> tuple[str, ...]:
         """Return the patterns of files that unsettled stages may still write."""

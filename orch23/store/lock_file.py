@@ -5,8 +5,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,13 +139,7 @@ def _members(value: JsonObject) -> str:
 _START = f'{{\n "orch23_lock": {LOCK_VERSION},\n "defaults": {{{_members(_DEFAULTS)}}},\n "pipeline": '
 _EMPTY = _START.encode() + b'"",\n "records": {%b\n  "~": null\n }\n}\n'
 _EITHER = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
-_RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
-
-
-class _Named(Struct, frozen=True):
-    """The name of the pipeline of a lock file."""
-
-    pipeline: str
+_RESTORE = "restore the file of an earlier commit, or delete it and build: store and commits have the same records"
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -218,7 +213,7 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str, known:
     texts = {} if known is None else _texts_in(known, lock, path)
     data = b"".join(piece.encode("utf-8") for piece in _pieces(lock, pipeline_name, texts))
     before = read_file(root, path)
-    if before is not None and (before == data or _is_earlier_form(before, lock, pipeline_name)):
+    if before is not None and (before.replace(b"\r\n", b"\n") == data or _is_earlier_form(before, lock, pipeline_name)):
         return LockWrite(digest_bytes(before).sha256)
     return LockWrite(digest_bytes(data).sha256, replace_file(root, path, data, 0o644))
 
@@ -240,7 +235,7 @@ def lock_digest(path: Path) -> str:
 def lock_pipeline(path: Path) -> str:
     """Return the name of the pipeline of a lock file; empty if it cannot be read."""
     with contextlib.suppress(ValueError):
-        return to_struct(parse_stored(read_regular(path) or b""), _Named).pipeline
+        return str(to_struct(parse_stored(read_regular(path) or b""), JsonObject).get("pipeline", ""))
     return ""
 
 
@@ -424,13 +419,13 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
     except ValueError as error:
         line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
-        damaged = _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE)
-        if (sides := _repeated_blocks(data)) is None:
-            raise damaged from error
-        return _of_both_sides(sides, damaged)
+        unreadable = _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE)
+        if only_intact:
+            raise unreadable from error
+        return _of_both_sides(_repeated_blocks(data), unreadable)
 
 
-def _of_both_sides(sides: tuple[bytes, bytes], damaged: CorruptStateError) -> LockFile:
+def _of_both_sides(sides: Iterable[bytes], damaged: CorruptStateError) -> LockFile:
     """Return the records of both sides of a merge: no side decides what is believed (ADR 19).
 
     Git may merge lines of both sides into one record, so that it is on neither side: it is left out.
@@ -444,17 +439,14 @@ def _of_both_sides(sides: tuple[bytes, bytes], damaged: CorruptStateError) -> Lo
     return LockFile(records, {**theirs.retained, **ours.retained}, others)
 
 
-def _repeated_blocks(data: bytes) -> tuple[bytes, bytes] | None:
-    """Return a text with the first block of each record and one with the last, if a stage has two (after a merge)."""
+def _repeated_blocks(data: bytes) -> Iterator[bytes]:
+    """Yield a text with the first block of each record, and one with the last: a merge may leave a stage two."""
     end = data.find(_LAST)
-    heads = [*_HEAD.finditer(data, 0, max(end, 0))]
-    ends = (*(head.start() for head in heads[1:]), end)
-    blocks = [(head[0], data[head.start() : at]) for head, at in zip(heads, ends, strict=False)]
-    last, first = dict(blocks), dict(reversed(blocks))
-    if len(last) == len(blocks):
-        return None
-    start = data[: heads[0].start()]
-    return start + b"".join(first.values()) + data[end:], start + b"".join(last.values()) + data[end:]
+    places = [*(head.start() for head in _HEAD.finditer(data, 0, max(end, 0))), end]
+    blocks = [data[start:after] for start, after in pairwise(places)]
+    for some in (reversed(blocks), blocks):
+        named = {block.partition(b": {")[0]: block for block in some}
+        yield b"".join((data[: places[0]], *named.values(), data[end:]))
 
 
 def _sides_of(document: str) -> tuple[bytes, bytes]:

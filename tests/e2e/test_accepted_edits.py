@@ -97,6 +97,12 @@ def edited(project: Project) -> Project:
     return project
 
 
+def test_a_forced_run_over_a_changed_file_does_not_say_that_nothing_changed(edited: Project) -> None:
+    (edited.root / "b.txt").unlink()
+    assert "same bytes" not in edited.run("build", "-f", "b", "--only", "b").err
+    assert "same bytes" in edited.run("build", "-f", "b", "--only", "b").err
+
+
 def test_several_stages_are_accepted_at_once(edited: Project) -> None:
     assert edited.run("accept", "a", "b").code == 0
     assert edited.build().code == 6
