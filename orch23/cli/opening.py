@@ -190,17 +190,17 @@ def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[st
     return plugins_of(found.pipeline, project_root(console, arguments))
 
 
-def open_one_stage(console: Console, args: PipelineArguments) -> tuple[Project, str]:
-    """Return the project and the one stage on the command line.
+def open_stages(console: Console, args: PipelineArguments, most: int | None = None) -> tuple[Project, tuple[str, ...]]:
+    """Return the project and the stages on the command line, `most` at most.
 
     Raises:
-        UsageError: no stage is named, or several.
+        UsageError: no stage is named, or too many.
 
     """
-    project, stages = open_for_command(console, args, most_stages=1)
+    project, stages = open_for_command(console, args, most_stages=most)
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
-    return project, stages[0]
+    return project, stages
 
 
 def select_run(known: list[str], run: str | None) -> str:

@@ -17,7 +17,6 @@ from orch23.model.errors import (
     ExitCode,
     InvalidInputError,
     MissingBytesError,
-    NotFoundError,
     SafetyError,
     UsageError,
     custom_exit_code,
@@ -27,36 +26,40 @@ from orch23.model.pipeline import family_of
 from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
+from orch23.plan.planner import Selection
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.promotion import refused_path_errors
 
 
-def accept(build: Build, stage: str) -> int:
-    """Verify and record the edited outputs of a stage, and return the exit code.
+def accept(build: Build, stages: Collection[str]) -> int:
+    """Verify and record the edited outputs of stages, and return the exit code.
 
     In a chain, the last item that makes a path is recorded with the edit.
 
     Raises:
         InvalidInputError: the edit has a secret.
-        NotFoundError: no stage has this name, or it is not known yet.
+        NotFoundError: no stage has one of these names, or it is not known yet.
         SafetyError: its result would change a protected path that no stage declares.
-        UsageError: no output was edited, or an upstream stage has to run first.
+        UsageError: a stage has no edited output, or an upstream stage has to run first.
 
     """
     decisions = DryRun(build.session.decider).run()
-    names = [name for name in decisions if stage in (name, family_of(name))]
-    if not names:
-        raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 graph` shows the stages"))
+    Selection(only=tuple(stages)).nodes(build.session.state.plan)
+    names = [name for name in decisions if not {name, family_of(name)}.isdisjoint(stages)]
     edits = {name: paths for name in names if (paths := _edited_paths(decisions[name]))}
-    if not edits:
-        message = f"no output of `{stage}` was edited: it is {', '.join(sorted({decisions[n].label for n in names}))}"
-        raise UsageError(Diagnostic("E642", message, hint="`accept` is for outputs that plan shows as `edited`"))
+    left = [stage for stage in stages if all(stage not in (name, family_of(name)) for name in edits)]
+    labels = {stage: {decisions[name].label for name in names if stage in (name, family_of(name))} for stage in left}
+    # A stage that reads what is accepted now is decided afterwards.
+    if wrong := [stage for stage in left if not edits or labels[stage] != {"blocked"}]:
+        hint = "`accept` is for outputs that plan shows as `edited`"
+        states = [f"`{stage}` was edited: it is {', '.join(sorted(labels[stage])) or 'skipped'}" for stage in wrong]
+        raise UsageError(*(Diagnostic("E642", f"no output of {state}", hint=hint) for state in states))
     code: int = ExitCode.OK
     for name, paths in _owners(build, edits, names).items():
         decision = decisions[name]
         recorded = decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
         code = max(code, _accept_one(build, name, paths, recorded))
-    return code
+    return code if code or not left else accept(build, left)
 
 
 def _edited_paths(decision: Decision) -> tuple[str, ...]:

@@ -189,7 +189,9 @@ class StageDecider(Struct):
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
         if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
-        return self._owned(resolved, decision)
+        # A result of today's key whose bytes are lost is made again, and replaces the same files.
+        is_again = isinstance(decision, Run) and known.current and not (known.ignores_records or known.pending_upstream)
+        return self._owned(resolved, decision, Restore(known.current[0].record, ()) if is_again else decision)
 
     def _may_start_over(self, known: StageFacts, resolved: ResolvedStage) -> bool:
         """Return whether no record counts on the base in force, so that the stage may have another base."""
@@ -227,8 +229,8 @@ class StageDecider(Struct):
         left = (p for p, entry in there.items() if entry is None or not view.has_started_from(p, entry))
         return replace(known, edited=tuple(left))
 
-    def _owned(self, resolved: ResolvedStage, decision: Decision) -> DecidedStage:
-        """Return the decision, unless it would overwrite accepted bytes or files of another pipeline."""
+    def _owned(self, resolved: ResolvedStage, decision: Decision, replacing: Decision) -> DecidedStage:
+        """Return the decision, unless it or `replacing` would overwrite accepted bytes or files of other pipelines."""
         state, stage = self.state, resolved.stage
         if not isinstance(decision, Run | Restore | VerifyOnly):
             return DecidedStage(resolved, decision)
@@ -250,7 +252,7 @@ class StageDecider(Struct):
                 return DecidedStage(replace(resolved, broken=(*resolved.broken, *marked)), decision)
             if unshown := unshown_files(state, self.sources, resolved, texts):
                 return DecidedStage(resolved, Edited(unshown, unshown=unshown))
-        if not (isinstance(decision, Run) or self.overwrite_edited) and (kept := accepted_elsewhere(state, decision)):
+        if not self.overwrite_edited and (kept := accepted_elsewhere(state, replacing)):
             return DecidedStage(resolved, Edited(kept, accepted=kept))
         recorded = () if isinstance(decision, Run) else decision.record.outputs
         # The error is reported when the stage runs: it must not stop stages that do not depend on this one.
@@ -352,7 +354,10 @@ class StageDecider(Struct):
             for path in edited
             if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
         }
-        return tuple(p for p, entry in there.items() if not any(record.outputs.get(p) == entry for record in current))
+        # What a result of today's key started from is no edit of it: its promotion group may have withheld it.
+        starts = {(path, base.start) for record in current for path, base in record.bases.items()}
+        results = starts.union(*(record.outputs.items() for record in current))
+        return tuple(path for path, entry in there.items() if (path, entry) not in results)
 
     def _uncertain(self, waiting: Collection[str]) -> tuple[str, ...]:
         """Return the patterns of files that unsettled stages may still write."""

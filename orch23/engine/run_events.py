@@ -49,6 +49,7 @@ class RunEvents(Struct):
     clock: Callable[[], float]
     _began: dict[str, float] = field(default_factory=dict)
     _took: dict[str, float] = field(default_factory=dict)
+    _written: set[tuple[str, str]] = field(default_factory=set)
 
     def emit(self, data: EventData, text: str, role: str = ORCH23_ROLE) -> None:
         """Emit one event."""
@@ -98,6 +99,7 @@ class RunEvents(Struct):
 
     def promoted(self, name: str, text: str, promoted: PromotionResult) -> None:
         """Report the files of the workspace that changed."""
+        self._written.update((name, path) for path in promoted.written)
         self.emit(FilesPromoted(files=promoted.written, removed=promoted.removed), text, name)
 
     def restored(self, name: str, promoted: PromotionResult) -> None:
@@ -107,7 +109,8 @@ class RunEvents(Struct):
     def ended(self, name: str, end: StageOutcome, former: Record | None) -> None:
         """Report how a stage ended. `former` is its result before this run, if any."""
         record = end.record
-        same = record is not None and former is not None and bool(record.outputs)
+        paths = tuple(record.outputs) if record is not None else ()
+        same = former is not None and bool(paths) and self._written.isdisjoint((name, path) for path in paths)
         data = StageFinished(
             status=end.status,
             key=end.key,
@@ -122,7 +125,7 @@ class RunEvents(Struct):
             saved=str(end.usage.saved),
             by_hand=end.usage.by_hand,
             fallbacks=end.usage.fallbacks,
-            outputs=tuple(record.outputs) if record else (),
+            outputs=paths,
             unchanged=same and _result(record) == _result(former),
             failure=end.failure,
             problems=tuple(

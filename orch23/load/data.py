@@ -62,7 +62,7 @@ def invalid_schema_errors(schema_json: Json, file: str) -> tuple[Diagnostic, ...
     if fault is None:
         return ()
     message, pointer = fault
-    return _unusable(file, message, f"see `{file}#{pointer}`; {_INSIDE}")
+    return _unusable(file, message, f"see `{file}#{pointer}`" + f"; {_INSIDE}" * pointer.endswith(("$ref", "Ref")))
 
 
 def _unusable(file: str, message: str, hint: str) -> tuple[Diagnostic, ...]:

@@ -5,8 +5,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,13 +138,8 @@ def _members(value: JsonObject) -> str:
 
 _START = f'{{\n "orch23_lock": {LOCK_VERSION},\n "defaults": {{{_members(_DEFAULTS)}}},\n "pipeline": '
 _EMPTY = _START.encode() + b'"",\n "records": {%b\n  "~": null\n }\n}\n'
-_RESTORE = "restore the file from version control, or delete it and build: the store has the same records"
-
-
-class _Named(Struct, frozen=True):
-    """The name of the pipeline of a lock file."""
-
-    pipeline: str
+_EITHER = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
+_RESTORE = "restore the file of an earlier commit, or delete it and build: store and commits have the same records"
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -217,7 +213,7 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str, known:
     texts = {} if known is None else _texts_in(known, lock, path)
     data = b"".join(piece.encode("utf-8") for piece in _pieces(lock, pipeline_name, texts))
     before = read_file(root, path)
-    if before is not None and (before == data or _is_earlier_form(before, lock, pipeline_name)):
+    if before is not None and (before.replace(b"\r\n", b"\n") == data or _is_earlier_form(before, lock, pipeline_name)):
         return LockWrite(digest_bytes(before).sha256)
     return LockWrite(digest_bytes(data).sha256, replace_file(root, path, data, 0o644))
 
@@ -239,7 +235,7 @@ def lock_digest(path: Path) -> str:
 def lock_pipeline(path: Path) -> str:
     """Return the name of the pipeline of a lock file; empty if it cannot be read."""
     with contextlib.suppress(ValueError):
-        return to_struct(parse_stored(read_regular(path) or b""), _Named).pipeline
+        return str(to_struct(parse_stored(read_regular(path) or b""), JsonObject).get("pipeline", ""))
     return ""
 
 
@@ -399,7 +395,8 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
         conflict = _MARKER.search(document)
         if conflict is not None:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
-            return _of_both_sides(document, location)
+            marked = _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, _EITHER)
+            return _of_both_sides(_sides_of(document), marked)
         body = _parsed(data) if is_known else parse_stored(document)
         version = to_struct(body, JsonObject).get("orch23_lock")
         if version not in (1, LOCK_VERSION):
@@ -422,25 +419,37 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
     except ValueError as error:
         line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
-        raise _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE) from error
+        unreadable = _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE)
+        if only_intact:
+            raise unreadable from error
+        return _of_both_sides(_repeated_blocks(data), unreadable)
 
 
-def _of_both_sides(document: str, conflict: Location) -> LockFile:
-    """Return the records of both sides of a conflict: no side decides what is believed (ADR 19).
+def _of_both_sides(sides: Iterable[bytes], damaged: CorruptStateError) -> LockFile:
+    """Return the records of both sides of a merge: no side decides what is believed (ADR 19).
 
     Git may merge lines of both sides into one record, so that it is on neither side: it is left out.
     """
     try:
-        ours, theirs = (decode_lock(text.encode(), conflict.file, only_intact=True) for text in _sides_of(document))
+        ours, theirs = (decode_lock(side, "", only_intact=True) for side in sides)
     except CorruptStateError as error:
-        hint = "take either side, with git checkout --ours FILE or --theirs, then build: both lead to the same result"
-        raise _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", conflict, hint) from error
+        raise damaged from error
     records = {**theirs.records, **ours.records}
     others = tuple(record for name, record in theirs.records.items() if record != records[name])
     return LockFile(records, {**theirs.retained, **ours.retained}, others)
 
 
-def _sides_of(document: str) -> tuple[str, str]:
+def _repeated_blocks(data: bytes) -> Iterator[bytes]:
+    """Yield a text with the first block of each record, and one with the last: a merge may leave a stage two."""
+    end = data.find(_LAST)
+    places = [*(head.start() for head in _HEAD.finditer(data, 0, max(end, 0))), end]
+    blocks = [data[start:after] for start, after in pairwise(places)]
+    for some in (reversed(blocks), blocks):
+        named = {block.partition(b": {")[0]: block for block in some}
+        yield b"".join((data[: places[0]], *named.values(), data[end:]))
+
+
+def _sides_of(document: str) -> tuple[bytes, bytes]:
     """Return both sides of a text with conflict markers, without the common base that git may show."""
     both: tuple[list[str], list[str]] = ([], [])
     into: Sequence[list[str]] = both
@@ -450,7 +459,7 @@ def _sides_of(document: str) -> tuple[str, str]:
         else:
             for side in into:
                 side.append(line)
-    return "\n".join(both[0]), "\n".join(both[1])
+    return "\n".join(both[0]).encode(), "\n".join(both[1]).encode()
 
 
 def _parsed(data: bytes) -> Json:

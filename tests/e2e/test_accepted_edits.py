@@ -82,3 +82,46 @@ def test_a_deleted_output_is_restored_as_missing(built: Project) -> None:
     built.delete("w.txt")
     row = next(line for line in built.build().err.splitlines() if " write " in line)
     assert row.split(maxsplit=3)[1:] == ["write", "restored", "w.txt   was missing"]
+
+
+TWO = {"a": {"shell": "echo a > a.txt", "outputs": ["a.txt"]}, "b": {"shell": "echo b > b.txt", "outputs": ["b.txt"]}}
+
+
+@pytest.fixture
+def edited(project: Project) -> Project:
+    stages = {**TWO, "c": {"shell": "cat a.txt > c.txt", "inputs": ["a.txt"], "outputs": ["c.txt"]}}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages})})
+    assert project.build().code == 0
+    for path in ("a.txt", "b.txt", "c.txt"):
+        project.edit(path, f"my {path}\n")
+    return project
+
+
+def test_a_forced_run_over_a_changed_file_does_not_say_that_nothing_changed(edited: Project) -> None:
+    (edited.root / "b.txt").unlink()
+    assert "same bytes" not in edited.run("build", "-f", "b", "--only", "b").err
+    assert "same bytes" in edited.run("build", "-f", "b", "--only", "b").err
+
+
+def test_several_stages_are_accepted_at_once(edited: Project) -> None:
+    assert edited.run("accept", "a", "b").code == 0
+    assert edited.build().code == 6
+    assert edited.run("accept", "c").code == 0
+    assert edited.build().code == 0
+    assert [edited.read(path) for path in ("a.txt", "b.txt", "c.txt")] == ["my a.txt\n", "my b.txt\n", "my c.txt\n"]
+
+
+def test_a_stage_and_one_that_reads_it_are_accepted_at_once(edited: Project) -> None:
+    assert edited.run("accept", "c", "b", "a").code == 0
+    assert edited.build().code == 0
+    assert [edited.read(path) for path in ("a.txt", "b.txt", "c.txt")] == ["my a.txt\n", "my b.txt\n", "my c.txt\n"]
+
+
+def test_all_stages_that_cannot_be_accepted_are_named_and_none_is_accepted(edited: Project) -> None:
+    edited.edit("b.txt", "b\n")
+    refused = edited.run("accept", "a", "b", "zero")
+    assert refused.code == 66
+    assert "no stage is named `zero`" in refused.err
+    refused = edited.run("accept", "a", "b")
+    assert (refused.code, "no output of `b` was edited: it is fresh" in refused.err) == (64, True)
+    assert edited.build().code == 6

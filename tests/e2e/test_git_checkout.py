@@ -405,8 +405,10 @@ def test_a_clean_clone_with_other_line_ends_is_not_edited(project: Project, how:
     elif how == "global":
         clone.home.mkdir(exist_ok=True)
         (clone.home / ".gitconfig").write_text("[core]\n\tautocrlf = input\n")
+    lock = (clone.root / "pipeline.lock").read_bytes()
     done = clone.build("--replay")
     assert done.code == 0, done.err
+    assert (clone.root / "pipeline.lock").read_bytes() == lock
     assert git(clone.root, "diff", home=clone.home) == ""
     for path in ("given.py", "many.txt", "pipeline.lock"):
         (clone.root / path).unlink()

@@ -123,6 +123,20 @@ def test_an_edit_accepted_for_other_inputs_is_for_the_user_to_decide(tmp_path, m
     kept(where, model, mine)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hand", "accepted", "other"])
+@pytest.mark.parametrize("lock", LOCKS)
+def test_without_the_commits_of_a_merge_no_file_of_a_user_is_overwritten(tmp_path, model, lock, name):
+    """In a clone with --depth 1, bytes of the other branch are lost; it may have to pay for its result again."""
+    users = two_users(tmp_path)
+    text = {"hand": HAND, "accepted": users.ben.read("gen.py"), "other": addition("b")}[name]
+    users.merge(lock, {"gen.py": text})
+    users.ben.git("clone", "-q", "--depth", "1", f"file://{users.ben.root}", str(tmp_path / "clone"))
+    clone = Repository(tmp_path / "clone")
+    assert clone.run("build", "a.yaml").code in (0, 6)
+    assert clone.read("gen.py").startswith(text)
+
+
 @pytest.mark.parametrize("lock", ["ours", "theirs"])
 def test_the_other_result_is_taken_if_the_accepted_edit_is_discarded(tmp_path, model, lock):
     users = two_users(tmp_path)

@@ -30,6 +30,30 @@ def test_a_file_that_was_released_before_a_reset_is_a_source_after_it():
 
 
 @pytest.mark.slow
+def test_a_plan_knows_that_a_stage_may_start_from_a_committed_edit():
+    """The item before it has to run, so the plan cannot decide it: in a clone, the bytes that it made are lost."""
+    items = ("items", "chain", (("x", "p"), ("y", "q"), ("z", "p")))
+    steps = [("build", "a"), ("edit", "src/app.py"), items, ("commit", "outputs"), ("clone", "bare"), ("build", "a")]
+    check(Setup(slots=("chain",)), steps)
+
+
+@pytest.mark.slow
+def test_the_edit_that_a_withheld_result_started_from_is_not_its_result():
+    """The group passes in the third build: the file then has what the model made of the edit for the new item."""
+    passing, failing = (("items", "par", (("x", text), ("y", "q"))) for text in ("p", "bad"))
+    steps = [("build", "a"), ("edit", "tests/test_y.py"), ("commit", "all"), failing, ("build", "a"), passing]
+    check(Setup(slots=("par",), together=True), [*steps, ("build", "a")])
+
+
+@pytest.mark.slow
+def test_two_branches_may_rename_a_stage_to_the_same_name():
+    """Git keeps the blocks of both in the lock file, without a conflict."""
+    theirs, mine = (("edit", "build/page.txt"), ("build", "a")), (("spec", "feature", "q"), ("build", "a"))
+    steps = [("build", "a"), ("rename", "feature"), ("merge", theirs, mine, "theirs", "ours"), ("build", "a")]
+    check(Setup(slots=("feature", "page"), together=True, two=True), steps)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seeds", [SLOW[start : start + 10] for start in range(0, len(SLOW), 10)])
 def test_no_edit_is_lost_in_more_histories(seeds):

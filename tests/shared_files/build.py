@@ -81,6 +81,8 @@ class Building(Facts):
         return 6 if "edited" in ends else 1 if "failed" in ends else 0
 
     def _missing_input(self) -> bool:
+        if len({stage.name for stage in self.declared}) < len(self.declared):
+            return True  # git merged two items with one key
         for stage in self.declared:
             for path in stage.inputs:
                 if any(sign in path for sign in "*?") or any(one.covers(path) for one in self.declared):
@@ -92,15 +94,18 @@ class Building(Facts):
                     raise UnsureError(message)
         return False
 
-    def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:  # noqa: C901  one decision, told in its order
+    def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:  # noqa: C901, PLR0912  one decision, told in its order
         """Decide on one stage and do what is to be done."""
         core = self.core_of[stage.name] = self.core(stage, inputs)
         made = self._matching(stage, core)
         edited = [] if self.overwrite else self.edited(stage)
         if stage.family == self.forced:
+            if stage.kind != "llm":
+                self.recall(stage)
+                edited = [] if self.overwrite else self.edited(stage)
             self._force(stage, core, inputs, edited)
             return
-        if made is None or edited:
+        if edited or not self._matches_in_force(stage, core):
             self.recall(stage)
             made = self._matching(stage, core)
             edited = [] if self.overwrite else self.edited(stage)
@@ -133,8 +138,7 @@ class Building(Facts):
 
     def _force(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str], edited: Sequence[str]) -> None:
         """Run a stage whatever is recorded; it starts from a user's bytes, as any other run does."""
-        records = [*self.lock.results.values(), *self.store.records]
-        matching = [m for m in records if m.core == core and same(m.start, self.in_force(stage)) and not m.failed]
+        matching = self._matches_in_force(stage, core)
         if matching:
             self.repeats.add(stage.name)
             edited = [p for p in edited if all(self.disk[p] != made.outputs.get(p) for made in matching)]
@@ -144,6 +148,11 @@ class Building(Facts):
             self.stale.add(stage.name)
         else:
             self._run(stage, core, inputs)
+
+    def _matches_in_force(self, stage: Stage, core: tuple[Any, ...]) -> list[Made]:
+        """Return the results of today's key on the base in force."""
+        records = [*self.lock.results.values(), *self.store.records]
+        return [m for m in records if m.core == core and same(m.start, self.in_force(stage)) and not m.failed]
 
     def _before_reset(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
         """Return the accepted result that a reset dropped, if the stage is as it was then."""
@@ -355,12 +364,12 @@ class Building(Facts):
     def _left_over(self, stage: Stage, made: Made) -> dict[str, str | None]:
         """Return the files of the former result that a newer one lacks: path -> what takes their place."""
         former = self.lock.of(stage.name)
+        merged = [one for one in self.lock.others if one.stage == stage.name]
         gone: dict[str, str | None] = {}
-        for path in former.outputs if former else ():
-            if path in made.outputs or path not in self.disk:
-                continue
-            if self.overwrite or (self.is_own(path) and not self.is_accepted(path)):
-                gone[path] = dict(former.start).get(path) if former else None
+        for one in [*([former] if former is not None else []), *merged]:
+            for path in one.outputs.keys() - made.outputs.keys() & self.disk.keys():
+                if (self.overwrite and one is former) or (self.is_own(path) and not self.is_accepted(path)):
+                    gone.setdefault(path, {**dict(one.start), **dict(made.start)}.get(path))
         return gone
 
     def _settle(self, stage: Stage, made: Made, end: str) -> None:

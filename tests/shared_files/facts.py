@@ -169,7 +169,7 @@ class Facts:
 
     def recall(self, stage: Stage) -> None:
         """Learn what committed lock files know of a stage with a file that no one is known to have made."""
-        if stage.kind != "llm" or stage.name in self.lock.retained:
+        if stage.name in self.lock.retained:
             return
         former = self.lock.results.get(stage.name)
         mine = {*stage.literal_outputs, *(former.outputs if former else filter(stage.covers, self.disk))}
@@ -260,9 +260,9 @@ class Facts:
 
     def _has_owner_today(self, path: str) -> bool:
         names = {stage.name for stage in self.declared}
-        return any(
-            path in made.outputs for name, made in {**self.lock.retained, **self.lock.results}.items() if name in names
-        )
+        known = {**self.lock.retained, **self.lock.results}.items()
+        merged = any(path in made.outputs for made in self.lock.others if made.stage in names)
+        return merged or any(path in made.outputs for name, made in known if name in names)
 
     # ---- the end of ownership ----
 

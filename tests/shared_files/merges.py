@@ -33,6 +33,7 @@ def merge(steps: "Steps", theirs: Part, mine: Part, lock: str, files: str) -> bo
         steps.play(step)
     steps._make_commit()
     peer, steps.repository, steps.written = steps.repository.root, here, written
+    steps.store.complete = False  # the responses of the other user stay in the other folder
     steps._read_head()
     for step in mine:
         steps.play(step)
@@ -58,14 +59,14 @@ def _merge(steps: "Steps", lock: str, files: str) -> None:
 
 
 def _resolve(steps: "Steps", path: str, how: str) -> None:
-    """Resolve a file in conflict. A pipeline file stays as it is in the first branch."""
+    """Resolve a file in conflict. A pipeline file stays as it is in the first branch; no spec gets a line by hand."""
     repository = steps.repository
     sides = {"ours": _at(steps, f":2:{path}"), "theirs": _at(steps, f":3:{path}")}
     if path.endswith(".yaml"):
         how = "ours"
     if how == "markers" and None not in sides.values():
         return
-    if how == "hand" and sides["ours"] is not None:
+    if how == "hand" and sides["ours"] is not None and not path.endswith(".md"):
         repository.write({path: sides["ours"]})
         steps._edit(path)
         return
@@ -96,10 +97,11 @@ def past_locks(steps: "Steps", name: str) -> list[Lock]:
 
 def _learn(steps: "Steps", text: str, sides: list[str | None]) -> None:
     """Remember what a merged lock file knows: each record that is as one of the sides has it."""
-    if text in steps.locks:
-        return
+    versions = _versions(text)
+    if text in steps.locks or any(len(_blocks(one)) < one.count(': {\n   "manifest"') for one in versions):
+        return  # known already, or it has a record twice
     known = [(_blocks(side), steps.locks[side]) for side in sides if side is not None and side in steps.locks]
-    found = [_known(_blocks(version), known) for version in _versions(text)]
+    found = [_known(_blocks(version), known) for version in versions]
     if len(known) < len(sides):
         return  # a lock file that the model has not seen
     first, last = found[0], found[-1]

@@ -23,18 +23,24 @@ class Rules(Building):
             return Forecast(65, self.disk, self.lock)
         results, code = dict(self.lock.results), 0
         if not found:
-            return Forecast(66, self.disk, self.lock)
+            return Forecast(64, self.disk, self.lock)  # it is switched off
         if any(self.others(path) for stage in self.declared for path in stage.literal_outputs):
             message = "accept beside a refused stage"
             raise UnsureError(message)
         if any(stage.chain for stage in found):
             return self._accept_chain(found)
+        for stage in found:
+            if self.edited(stage):
+                self.recall(stage)
         edited = {stage: self.edited(stage) for stage in found}
         if any(stage.family.startswith(("page", "lit")) for stage in found):
             message = "accept of the output of a stage that reads outputs of others"
             raise UnsureError(message)
         decided = all(self.is_head(p) for paths in edited.values() for p in paths) and found[0].kind == "llm"
-        if any((path, self.disk[path]) in self.store.released for paths in edited.values() for path in paths):
+        given = {path for path, _ in self.store.released}
+        if any((path, self.disk[path]) in self.store.released for paths in edited.values() for path in paths) or any(
+            self._is_new(stage) and any(map(stage.covers, given)) for stage in found
+        ):
             message = "accept of what is released"
             raise UnsureError(message)
         if not any(edited.values()) or decided:
@@ -47,6 +53,10 @@ class Rules(Building):
             if (made_today is None or not stage.literal_outputs) and self._is_new(stage) and edited[stage]:
                 message = "accept of a new stage"
                 raise UnsureError(message)
+            former = self.lock.of(stage.name)
+            has_to_run = stage.kind == "llm" and made_today is None and edited[stage]
+            if has_to_run and former is not None and former.outputs.keys() - {*edited[stage]}:
+                return Forecast(64, self.disk, self.lock)  # a model would have to make the others
         for stage, paths in edited.items():
             if paths and not all(self.is_head(path) and stage.kind == "llm" for path in paths):
                 made = self.accepted(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}), paths)
@@ -59,7 +69,8 @@ class Rules(Building):
         return Forecast(code, self.disk, Lock(results, retained))
 
     def _holds_accepted(self, found: Sequence[Stage]) -> bool:
-        return any(
+        before_reset = [made for stage in found if (made := self.lock.retained.get(stage.name)) is not None]
+        return any(made.accepted for made in before_reset) or any(
             self.is_accepted(path)
             for stage in found
             for path in self.disk
@@ -112,7 +123,11 @@ class Rules(Building):
     def _to_take(self, *, force: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
         names = {stage.name for stage in self.declared}
         kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
-        records = [*self.lock.all(), *kept]
+        made_here, off = [*self.store.records, *self.store.retained], {stage.family for stage in self.skipped}
+        # The lock file of a clone does not suffice to remove files of a stage that no one declares.
+        known = [made for made in self.lock.all() if made in made_here or made.stage in names]
+        known += [made for made in self.lock.all() if made.stage.partition("@")[0] in off]
+        records = [*known, *kept]
         target: dict[str, str | None] = {}
         modified: dict[str, str | None] = {}
         for path in {path for made in records for path in made.outputs if path in self.disk}:

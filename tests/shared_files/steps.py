@@ -303,14 +303,21 @@ class Steps:
         text = self.disk().get(f"{name}.lock")
         if text is None:
             return False
+        if text not in self.locks:
+            self.lose("a lock file that the model has not seen")
         self._take_lock((self.repository.root, name), self.locks.get(text, Lock()))
         self.repository.delete(f"{name}.lock")
         return True
 
     def _take_lock(self, place: tuple[Path, str], known: Lock) -> None:
         self.taken[place] = known
+        store = self.store_of(place[0])
         if known.retained:
             self.lose("the lock file is gone beside a reset: the store has only what was on disk")
+        if known.others or any(made not in store.records for made in known.results.values()):
+            self.lose("the lock file is gone, and with it results of others that no build of this folder has read")
+        if any(path in made.outputs for made in known.results.values() for path, _ in store.released):
+            self.lose("the lock file is gone, which alone knows that a released file has an owner again")
 
     def _format(self, slot: str) -> bool:
         """Change all outputs of a stage, as a formatter does."""

@@ -18,8 +18,8 @@ from orch23.cli.opening import (
     cache_address,
     check_forced,
     open_for_command,
-    open_one_stage,
     open_partial_project,
+    open_stages,
     parse_budget,
     selection_of,
 )
@@ -348,14 +348,14 @@ def accept_edits(
     """Accept outputs that the user edited."""
     from orch23.engine.accept import accept  # noqa: PLC0415 - a build does not need it
 
-    project, stage = open_one_stage(console, args)
+    project, stages = open_stages(console, args)
     # It verifies on this machine, wherever the stage runs.
     pipeline = replace(project.pipeline, pool_executors={})
     project = replace(project, loaded=replace(project.loaded, pipeline=pipeline))
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR)
     with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
-        code = accept(build, stage)
+        code = accept(build, stages)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"
         build.observer.notice(Event(RunFinished(status=status, exit_code=int(code)), status))
     return code

@@ -6,7 +6,7 @@ import click
 
 from orch23.cli.actions.plan import first_request, plan_view_of, replay_first_request
 from orch23.cli.console import Console
-from orch23.cli.opening import open_one_stage
+from orch23.cli.opening import open_stages
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.request_difference import describe_difference
@@ -252,7 +252,7 @@ def show_explanation(
     as_json: bool,
 ) -> None:
     """Show why a stage's key changed."""
-    project, name = open_one_stage(console, args)
+    project, (name,) = open_stages(console, args, 1)
     found = explain_stage(project, open_read_session(project), name)
     if as_json:
         if len(found) > 1:

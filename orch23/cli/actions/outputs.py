@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.cli.discovery import required_pipeline
-from orch23.cli.opening import check_stage_count, found_project, open_for_command, project_root
+from orch23.cli.opening import check_stage_count, found_project, open_for_command, open_stages, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.engine.ownership import is_proven, release_files
@@ -20,7 +20,7 @@ from orch23.engine.session import Session
 from orch23.execute.cleanup import kill_leftovers
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, SafetyError, UsageError
+from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.record import LockFile, Record, retained_key
 from orch23.plan.planner import Selection
@@ -171,9 +171,7 @@ def clean_outputs(console: Console, *, args: PipelineArguments, force: bool) -> 
 
 def release_outputs(console: Console, *, args: PipelineArguments) -> None:
     """Turn outputs of stages into source files."""
-    project, stages = open_for_command(console, args)
-    if not stages:
-        raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
+    project, stages = open_stages(console, args)
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
         lock, _ = project.memory.read()

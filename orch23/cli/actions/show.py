@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from orch23.cli.actions.plan import first_request, replay_first_request, shared_results
 from orch23.cli.console import Console
-from orch23.cli.opening import open_one_stage, select_run
+from orch23.cli.opening import open_stages, select_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.secrets import secrets_from
@@ -417,7 +417,7 @@ def show_stage(
     as_json: bool,
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
-    project, stage = open_one_stage(console, args)
+    project, (stage,) = open_stages(console, args, 1)
     read_cache = partial(_read_shared_responses, console, project, args)
     result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
     console.write_out(

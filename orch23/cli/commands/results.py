@@ -9,7 +9,6 @@ from orch23.cli.declaration import (
     model_options,
     option,
     pipeline_argument,
-    stage_argument,
     stages_argument,
     unsandboxed_option,
     variable_options,
@@ -17,14 +16,14 @@ from orch23.cli.declaration import (
 
 
 @declare_command("accept", "build.accept_edits")
-@stage_argument
+@stages_argument
 @variable_options
 @model_options
 @unsandboxed_option
 def accept_command() -> None:
     """Accept outputs that you edited.
 
-    Verifies the outputs, then records them as a result of the stage.
+    Verifies the outputs, then records them as results of the stages.
     """
 
 

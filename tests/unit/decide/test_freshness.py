@@ -169,6 +169,12 @@ def test_a_decided_edit_of_a_stage_that_has_to_run_is_not_verified():
     assert decide(known(edited=("o",), is_committed=True, disk={"o": B})) == Edited(("o",))
 
 
+def test_a_decided_edit_behind_a_stage_that_has_to_run_may_be_what_a_run_starts_from():
+    decision = decide(known(edited=("o",), is_committed=True, pending_upstream=("up",), disk={"o": B}))
+    assert isinstance(decision, Run)
+    assert decision.edits == Edited(("o",))
+
+
 @pytest.mark.parametrize("facts", [{}, {"forced": True}, {"cacheable": False}])
 def test_the_result_of_a_stage_without_a_base_that_has_to_run_is_compared_with_the_edit(facts):
     decision = decide(known(edited=("o",), is_compared=True, disk={"o": B}, **facts))

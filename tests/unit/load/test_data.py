@@ -93,6 +93,8 @@ def test_all_missing_keys_are_named_each_once():
 def test_an_unusable_schema_is_reported_and_nothing_is_fetched(schema):
     found = validate_data("x", schema, "s.json")
     assert [d.code for d in found] == ["E861"]
+    is_reference = isinstance(schema, dict) and "$ref" in schema
+    assert ("`$ref`" in str(found[0].hint)) == is_reference
 
 
 def test_true_and_false_are_schemas():

@@ -215,6 +215,15 @@ def test_both_sides_of_a_conflict_are_read(base: str) -> None:
     }
 
 
+def test_a_record_that_git_merged_to_two_blocks_is_read_as_both_sides() -> None:
+    """Two branches gave a stage the same name: git may keep both blocks, without a conflict."""
+    first, last = (encode_lock(lock(record("a", version), record("b")), "p") for version in ("v2", "v3"))
+    start, end = (first.index(f'\n  "{name}": ') for name in ("a", "b"))
+    found = decode_lock((first[:end] + last[start:]).encode(), "x")
+    assert found.records == {"a": record("a", "v2"), "b": record("b")}
+    assert found.others == (record("a", "v3"),)
+
+
 def test_a_record_that_git_mixed_of_both_sides_is_no_record() -> None:
     text = encode_lock(lock(record("a", "v2"), record("b")), "p")
     mixed = text.replace(digest_bytes(b"v2").sha256, digest_bytes(b"v3").sha256)
@@ -284,13 +293,6 @@ def test_anything_but_a_lock_file_is_reported(text: str, code: str) -> None:
     with pytest.raises(CorruptStateError) as caught:
         decode_lock(text.encode(), "x.lock")
     assert [d.code for d in caught.value.diagnostics] == [code]
-
-
-def test_two_blocks_of_one_stage_left_by_a_merge_are_no_lock_file() -> None:
-    text = encode_lock(lock(record("a")), "p")
-    block = text[text.index('  "a"') : text.index('  "~"')]
-    with pytest.raises(CorruptStateError):
-        decode_lock(text.replace(block, block + block).encode(), "x.lock")
 
 
 def test_no_damage_gives_other_records(tmp_path: Path, damage: Callable[[Path], None]) -> None:
