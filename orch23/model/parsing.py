@@ -282,7 +282,7 @@ _TEXTS_AND_COMMENTS = lazy_pattern(
     re.DOTALL,
 )
 # A text: compiling it takes 3 ms, and few runs read TOML. `re` keeps what it has compiled.
-_LONG_KEY = r"[ \t]*\.[ \t]*".join([r"[A-Za-z0-9_-]+"] * (MAX_TOML_KEY_PARTS + 1))
+_LONG_KEY = "(?<![A-Za-z0-9_-])" + r"[ \t]*+\.[ \t]*+".join(["[A-Za-z0-9_-]++"] * (MAX_TOML_KEY_PARTS + 1))
 
 
 class LongTomlKeyError(ValueError):

@@ -61,7 +61,7 @@ _RUNS_OTHERS: Final = _set(
 """Programs that always run others: one of them alone in `tools` cannot be complete."""
 
 _WAY_OUT: Final = "list it and them in `tools`"
-_VERSION = lazy_pattern(r"-?\d+(?:\.\d+)*$")
+_VERSION = lazy_pattern(r"(?<!\d)(?<!\d\.)-?\d+(?:\.\d+)*+$")
 
 
 def starting_fault(called: Invocation, tools: Collection[str], *, is_python: bool, is_script: bool) -> str | None:

@@ -1,0 +1,329 @@
+"""Find the patterns of the product, feed them texts of one shape in growing sizes, and compare the CPU time."""
+
+import ast
+import contextlib
+import gc
+import importlib
+import inspect
+import pkgutil
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from re import _constants as sre  # type: ignore[attr-defined]  # the tree of a pattern is not public
+from re import _parser as parser  # type: ignore[attr-defined]
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+import orch23
+import orch23_checks
+from orch23.model import patterns
+
+SIZES: Final = (100_000, 200_000, 400_000)
+_METHODS: Final = frozenset({"search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"})
+_COMPILERS: Final = frozenset({"compile", "lazy_pattern"})
+# Of a pattern whose use is not seen, in a container for example.
+_ANY_USE: Final = ("finditer", "fullmatch")
+_LEAST_S: Final = 0.02
+_MOST_GROWTH: Final = 2.5
+_QUICK_SIZES: Final = (64, 256, 1_000, 4_000, 16_000)
+_QUICK_GROWTH, _QUICK_LEAST_S = 8.0, 0.000_3
+
+
+class UsedPattern(NamedTuple):
+    """A pattern of a module, with the way it is used: a method of `re.Pattern`."""
+
+    place: str
+    text: str | bytes
+    flags: int
+    method: str
+
+    def __call__(self, text: str) -> None:
+        """Use the pattern on a text."""
+        compiled: re.Pattern[Any] = re.compile(self.text, self.flags)
+        given = text.encode("utf-8", "surrogatepass") if isinstance(self.text, bytes) else text
+        if self.method in ("sub", "subn"):
+            getattr(compiled, self.method)(given[:0], given)
+        elif self.method == "finditer":
+            for _ in compiled.finditer(given):
+                pass
+        else:
+            getattr(compiled, self.method)(given)
+
+
+# ---- patterns ---------------------------------------------------------------------------------------
+
+
+def product_modules() -> Iterator[ModuleType]:
+    """Yield each module of the product, but for programs that run when they are imported."""
+    for package in (orch23, orch23_checks):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__"):
+                with contextlib.suppress(ModuleNotFoundError):
+                    yield importlib.import_module(found.name)
+
+
+def used_patterns(modules: list[ModuleType]) -> tuple[list[UsedPattern], list[str]]:
+    """Return each pattern with each of its uses, and the places of patterns whose text is not known."""
+    trees = {module: ast.parse(inspect.getsource(module)) for module in modules}
+    uses = {module: _uses([tree]) for module, tree in trees.items()}
+    public = _uses(trees.values())
+    found: dict[tuple[str | bytes, int, str], str] = {}
+    unknown: list[str] = []
+    for module, tree in trees.items():
+        for name, value in _named_values(module):
+            for text, flags in _compiled(value):
+                short = name.rpartition(".")[2]
+                for method in (uses[module] if short.startswith("_") else public).get(short) or _ANY_USE:
+                    found.setdefault((text, flags, method), f"{module.__name__}.{name}")
+        for place, text, flags, method in _literals(module, tree):
+            if text is None:
+                unknown.append(place)
+            else:
+                for one in (method,) if method else _ANY_USE:
+                    found.setdefault((text, flags, one), place)
+    return [UsedPattern(place, *key) for key, place in found.items()], unknown
+
+
+def _uses(trees: Any) -> Mapping[str, set[str]]:
+    """Return the methods that are called on each name: `_NAME.search(text)`, `self._name.sub(...)`."""
+    uses: defaultdict[str, set[str]] = defaultdict(set)
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in _METHODS:
+                owner = node.value
+                name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+                uses[name].add(node.attr)
+    return uses
+
+
+def _named_values(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(module).items():
+        yield name, value
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield from ((f"{name}.{inner}", one) for inner, one in vars(value).items())
+
+
+def _compiled(value: Any) -> Iterator[tuple[str | bytes, int]]:
+    """Yield text and flags of each compiled pattern in a value: also in containers and Structs."""
+    if isinstance(value, re.Pattern):
+        yield value.pattern, value.flags
+    elif isinstance(value, patterns._LazyPattern):  # noqa: SLF001 - its attributes are those of the pattern
+        yield value._text, re.compile(value._text, value._flags).flags  # noqa: SLF001
+    elif isinstance(value, Mapping):
+        for one in (*value.keys(), *value.values()):
+            yield from _compiled(one)
+    elif isinstance(value, tuple | list | set | frozenset):
+        for one in value:
+            yield from _compiled(one)
+    elif not isinstance(value, type) and hasattr(type(value), "__struct_fields__"):
+        for name in type(value).__struct_fields__:
+            yield from _compiled(getattr(value, name))
+
+
+def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str | bytes | None, int, str]]:
+    """Yield place, text, flags and method of each call of `re`, and of each `pattern=` of msgspec."""
+    # Values of modules and classes are found as such, with their uses.
+    bodies = [tree.body, *(one.body for one in ast.walk(tree) if isinstance(one, ast.ClassDef))]
+    named = {id(one.value) for body in bodies for one in body if isinstance(one, ast.Assign | ast.AnnAssign)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or id(node) in named:
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        of_re = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id in ("re", "re2")
+        place = f"{module.__name__}:{node.lineno}"
+        if name == "Meta":
+            for one in node.keywords:
+                if one.arg == "pattern":
+                    yield place, _text(module, one.value), re.compile("").flags, "search"
+        elif node.args and ((of_re and name in _METHODS | _COMPILERS) or name == "lazy_pattern"):
+            text = _text(module, node.args[0])
+            given = [*node.args[1:], *(one.value for one in node.keywords if one.arg == "flags")]
+            flags = 0
+            for one in given:
+                with contextlib.suppress(Exception):
+                    value = _value(module, one)
+                    flags = value if isinstance(value, re.RegexFlag) else flags
+            if text is not None:
+                flags = re.compile(text, flags).flags
+            yield place, text, flags, name if name in _METHODS else ""
+
+
+def _value(module: ModuleType, node: ast.expr) -> Any:
+    return eval(compile(ast.Expression(node), module.__name__, "eval"), dict(vars(module)))  # noqa: S307 - own code
+
+
+def _text(module: ModuleType, node: ast.expr) -> str | bytes | None:
+    """Return the text of a pattern, where values of a call are samples; None if it is not known."""
+    with contextlib.suppress(Exception):
+        value = _value(module, node)
+        value = value.pattern if isinstance(value, re.Pattern) else value
+        return value if isinstance(value, str | bytes) else None
+    if isinstance(node, ast.JoinedStr):
+        parts = [_part(module, one) for one in node.values]
+        with contextlib.suppress(re.error):
+            re.compile("".join(parts))
+            return "".join(parts)
+    return None
+
+
+def _part(module: ModuleType, node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    assert isinstance(node, ast.FormattedValue)
+    with contextlib.suppress(Exception):
+        return str(_value(module, node.value))
+    return "3" if "len" in ast.unparse(node) else "name"
+
+
+# ---- texts ------------------------------------------------------------------------------------------
+
+_RUNS = ("a", "A", "0", " ", "\n", ".", "-", "/", '"', "`", "<", "é")
+_PAIRS = ("a ", "a.", "a/", "a:", "a\n", " \n", "0.", "{\"", "\\\"")
+
+
+def shapes(pattern: UsedPattern | None = None) -> Iterator[Callable[[int], str]]:
+    """Yield 25 functions that make a text of a size: runs, pairs, and near misses of a pattern."""
+    for one in (*_RUNS, *_PAIRS):
+        yield lambda size, one=one: one * (size // len(one))
+    if pattern is None:
+        return
+    flags = pattern.flags & ~re.UNICODE if isinstance(pattern.text, bytes) else pattern.flags
+    tree = parser.parse(pattern.text, flags)
+    sample = _sample(tree, "", 1)
+    for one in (sample, sample[:-1], sample[:-1] + "\0"):
+        if one:
+            yield lambda size, one=one: one * max(1, size // len(one))
+    yield from _inflated(tree)
+
+
+def _inflated(tree: Any) -> Iterator[Callable[[int], str]]:
+    """Yield, for each repetition without a bound, texts that begin as the pattern does and then only repeat."""
+    for before, body in _repeats(tree, ""):
+        for unit in dict.fromkeys((_sample(body, "", 1), _last(body))):
+            if unit:
+                yield lambda size, before=before, unit=unit: before + unit * (size // len(unit))
+                yield lambda size, before=before, unit=unit: (before + unit * 20) * (size // (len(before) + 20 * len(unit)))
+
+
+def _repeats(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
+    for kind, given in tree:
+        if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            if given[1] == sre.MAXREPEAT:
+                yield before, given[2]
+            yield from _repeats(given[2], before)
+        elif kind is sre.SUBPATTERN:
+            yield from _repeats(given[3], before)
+        elif kind is sre.ATOMIC_GROUP:
+            yield from _repeats(given, before)
+        elif kind is sre.BRANCH:
+            for one in given[1]:
+                yield from _repeats(one, before)
+        elif kind in (sre.ASSERT, sre.ASSERT_NOT):
+            yield from _repeats(given[1], before)
+        before += _sample([(kind, given)], before, 1)
+
+
+def _sample(tree: Any, before: str, most: int) -> str:
+    """Return a text that a part of a pattern matches, more or less."""
+    text = ""
+    for kind, given in tree:
+        if kind is sre.LITERAL:
+            text += chr(given)
+        elif kind is sre.NOT_LITERAL:
+            text += "a" if given != ord("a") else "b"
+        elif kind is sre.ANY:
+            text += "a"
+        elif kind is sre.IN:
+            text += _of_class(given)
+        elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            text += _sample(given[2], before, most) * max(given[0], min(most, given[1]))
+        elif kind is sre.SUBPATTERN:
+            text += _sample(given[3], before, most)
+        elif kind is sre.ATOMIC_GROUP:
+            text += _sample(given, before, most)
+        elif kind is sre.BRANCH:
+            text += _sample(given[1][0], before, most)
+    return text
+
+
+def _last(tree: Any) -> str:
+    """Return a character of the last class of a part of a pattern."""
+    return _sample(list(tree)[-1:], "", 1)[-1:]
+
+
+def _of_class(given: Any) -> str:
+    """Return a character of a class: a plain one, if it has such."""
+    codes = (*map(ord, "a0A_ ./-:=\"'\n,;"), *range(33, 9_000))
+    return chr(next((code for code in codes if _in_class(given, code)), ord("a")))
+
+
+def _in_class(given: Any, code: int) -> bool:
+    negated = any(kind is sre.NEGATE for kind, _ in given)
+    found = False
+    for kind, value in given:
+        if kind is sre.LITERAL:
+            found |= value == code
+        elif kind is sre.RANGE:
+            found |= value[0] <= code <= value[1]
+        elif kind is sre.CATEGORY:
+            char = chr(code)
+            word, digit, space = char.isalnum() or char == "_", char.isdigit(), char.isspace()
+            found |= {
+                sre.CATEGORY_WORD: word, sre.CATEGORY_NOT_WORD: not word, sre.CATEGORY_DIGIT: digit,
+                sre.CATEGORY_NOT_DIGIT: not digit, sre.CATEGORY_SPACE: space, sre.CATEGORY_NOT_SPACE: not space,
+            }[value]
+    return found != negated
+
+
+def repeats_without_bound(pattern: UsedPattern) -> bool:
+    """Return whether a pattern has a repetition without a bound; else it takes linear time with any method."""
+    flags = pattern.flags & ~re.UNICODE if isinstance(pattern.text, bytes) else pattern.flags
+    return next(_repeats(parser.parse(pattern.text, flags), ""), None) is not None
+
+
+# ---- time -------------------------------------------------------------------------------------------
+
+
+def _seconds(function: Callable[[str], object], text: str, times: int) -> float:
+    best = float("inf")
+    for _ in range(times):
+        start = time.process_time()
+        function(text)
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def quick_growth(function: Callable[[str], object], shape: Callable[[int], str]) -> float:
+    """Return the growth of the time from a text to one of four times its size; 0 if it is too short to compare.
+
+    It begins with small texts and stops at the first growth that is too large: a larger text could take minutes.
+    """
+    before = 1.0
+    for size in _QUICK_SIZES:
+        now = _seconds(function, shape(size), 1)
+        if now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH:
+            now = min(now, _seconds(function, shape(size), 2))
+            before = min(before, _seconds(function, shape(size // 4), 3))
+            if now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH:
+                return now / before
+        before = max(now, 1e-7)
+    return 0
+
+
+def growth(function: Callable[[str], object], shape: Callable[[int], str]) -> float:
+    """Return the largest growth of the time for a doubling of the text, of times that are not too short to compare."""
+    if (found := quick_growth(function, shape)) > 3 * _QUICK_GROWTH:
+        return found / 4  # a larger text could take minutes
+    worst, before = 0.0, _seconds(function, shape(SIZES[0]), 1)
+    for size in SIZES[1:]:
+        text = shape(size)
+        now = _seconds(function, text, 1)
+        if now > _LEAST_S and now / before > _MOST_GROWTH:
+            before = min(before, _seconds(function, shape(size // 2), 5))
+            now = min(now, _seconds(function, text, 5))
+            if now / before > _MOST_GROWTH:
+                worst = max(worst, now / before)
+                break
+        before = now
+    return worst
