@@ -92,7 +92,9 @@ def _uses(trees: Any) -> Mapping[str, set[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in _METHODS:
                 owner = node.value
-                name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+                name = (
+                    owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+                )
                 uses[name].add(node.attr)
     return uses
 
@@ -130,7 +132,11 @@ def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str |
         if not isinstance(node, ast.Call) or id(node) in named:
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        of_re = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id in ("re", "re2")
+        of_re = (
+            isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id in ("re", "re2")
+        )
         place = f"{module.__name__}:{node.lineno}"
         if name == "Meta":
             for one in node.keywords:
@@ -179,7 +185,7 @@ def _part(module: ModuleType, node: ast.expr) -> str:
 # ---- texts ------------------------------------------------------------------------------------------
 
 _RUNS = ("a", "A", "0", " ", "\n", ".", "-", "/", '"', "`", "<", "é")
-_PAIRS = ("a ", "a.", "a/", "a:", "a\n", " \n", "0.", "{\"", "\\\"")
+_PAIRS = ("a ", "a.", "a/", "a:", "a\n", " \n", "0.", '{"', '\\"')
 
 
 def shapes(pattern: UsedPattern | None = None) -> Iterator[Callable[[int], str]]:
@@ -203,7 +209,11 @@ def _inflated(tree: Any) -> Iterator[Callable[[int], str]]:
         for unit in dict.fromkeys((_sample(body, "", 1), _last(body))):
             if unit:
                 yield lambda size, before=before, unit=unit: before + unit * (size // len(unit))
-                yield lambda size, before=before, unit=unit: (before + unit * 20) * (size // (len(before) + 20 * len(unit)))
+                yield (
+                    lambda size, before=before, unit=unit: (
+                        (before + unit * 20) * (size // (len(before) + 20 * len(unit)))
+                    )
+                )
 
 
 def _repeats(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
@@ -270,8 +280,12 @@ def _in_class(given: Any, code: int) -> bool:
             char = chr(code)
             word, digit, space = char.isalnum() or char == "_", char.isdigit(), char.isspace()
             found |= {
-                sre.CATEGORY_WORD: word, sre.CATEGORY_NOT_WORD: not word, sre.CATEGORY_DIGIT: digit,
-                sre.CATEGORY_NOT_DIGIT: not digit, sre.CATEGORY_SPACE: space, sre.CATEGORY_NOT_SPACE: not space,
+                sre.CATEGORY_WORD: word,
+                sre.CATEGORY_NOT_WORD: not word,
+                sre.CATEGORY_DIGIT: digit,
+                sre.CATEGORY_NOT_DIGIT: not digit,
+                sre.CATEGORY_SPACE: space,
+                sre.CATEGORY_NOT_SPACE: not space,
             }[value]
     return found != negated
 

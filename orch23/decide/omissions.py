@@ -33,6 +33,7 @@ _THING = (
 )
 _PART = r"(?:code|functions?|methods?|class(?:es)?|implementations?|logic|imports?|definitions?)"
 _FORMER = r"(?:existing|previous|original|remaining|unchanged|other|same|more|old)"
+_KEEP = "(?:keep|leave|retain|preserve)"
 _SAME = (
     r"(?:unchanged|untouched|unmodified|intact|identical|(?:the )?same(?: as (?:before|above))?"
     r"|as (?:is|before|above|it was|they were)|omitted|elided|snipped|truncated)"
@@ -67,13 +68,13 @@ _ALONE = _either(
     r"(?:same|identical) as (?:before|earlier|(?:in )?the original)",
     r"no changes? (?:here|below|above)",
     "snip",
-    rf"(?:todo|note|fixme)\W+(?:keep|leave|retain|preserve) {_THE}(?:rest|remaining|existing|others?)(?: {_WORDS}{{0,3}}\w+)?",
+    rf"(?:todo|note|fixme)\W+{_KEEP} {_THE}(?:rest|remaining|existing|others?)(?: {_WORDS}{{0,3}}\w+)?",
 )
 # Only with dots or brackets around it; or on a line of its own in a file that was there before.
 _VAGUE = _either(
     rf"{_THE}{_FORMER} {_WORDS}{{0,1}}{_PART}",
     rf"(?:the )?{_PART} (?:is|are|remains?|stays?) (?:exactly )?{_SAME}",
-    rf"(?:keep|leave|retain|preserve) {_THE}(?:rest|remaining|existing|original|others?)(?: {_WORDS}{{0,3}}?)? ?{_SAME}",
+    rf"{_KEEP} {_THE}(?:rest|remaining|existing|original|others?)(?: {_WORDS}{{0,3}}?)? ?{_SAME}",
 )
 # Only with dots or square brackets around it.
 _DOTTED = _either(
