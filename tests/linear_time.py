@@ -2,23 +2,24 @@
 
 import ast
 import contextlib
-import gc
 import importlib
 import inspect
 import pkgutil
 import re
+import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from re import _constants as sre  # type: ignore[attr-defined]  # the tree of a pattern is not public
 from re import _parser as parser  # type: ignore[attr-defined]
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orch23
 import orch23_checks
 from orch23.model import patterns
 
+Function: TypeAlias = Callable[[str], object]
 SIZES: Final = (100_000, 200_000, 400_000)
 _METHODS: Final = frozenset({"search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"})
 _COMPILERS: Final = frozenset({"compile", "lazy_pattern"})
@@ -26,7 +27,7 @@ _COMPILERS: Final = frozenset({"compile", "lazy_pattern"})
 _ANY_USE: Final = ("finditer", "fullmatch")
 _LEAST_S: Final = 0.02
 _MOST_GROWTH: Final = 2.5
-_QUICK_SIZES: Final = (64, 256, 1_000, 4_000, 16_000)
+_LONGEST_S: Final = 5.0
 _QUICK_GROWTH, _QUICK_LEAST_S = 8.0, 0.000_3
 
 
@@ -91,7 +92,7 @@ def _uses(trees: Any) -> Mapping[str, set[str]]:
     for tree in trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in _METHODS:
-                owner = node.value
+                owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
                 name = (
                     owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
                 )
@@ -110,8 +111,8 @@ def _compiled(value: Any) -> Iterator[tuple[str | bytes, int]]:
     """Yield text and flags of each compiled pattern in a value: also in containers and Structs."""
     if isinstance(value, re.Pattern):
         yield value.pattern, value.flags
-    elif isinstance(value, patterns._LazyPattern):  # noqa: SLF001 - its attributes are those of the pattern
-        yield value._text, re.compile(value._text, value._flags).flags  # noqa: SLF001
+    elif isinstance(value, patterns._LazyPattern):
+        yield value._text, re.compile(value._text, value._flags).flags
     elif isinstance(value, Mapping):
         for one in (*value.keys(), *value.values()):
             yield from _compiled(one)
@@ -127,7 +128,13 @@ def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str |
     """Yield place, text, flags and method of each call of `re`, and of each `pattern=` of msgspec."""
     # Values of modules and classes are found as such, with their uses.
     bodies = [tree.body, *(one.body for one in ast.walk(tree) if isinstance(one, ast.ClassDef))]
-    named = {id(one.value) for body in bodies for one in body if isinstance(one, ast.Assign | ast.AnnAssign)}
+    named = {
+        id(part)
+        for body in bodies
+        for one in body
+        if isinstance(one, ast.Assign | ast.AnnAssign) and one.value is not None
+        for part in ast.walk(one.value)
+    }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or id(node) in named:
             continue
@@ -137,12 +144,13 @@ def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str |
             and isinstance(node.func.value, ast.Name)
             and node.func.value.id in ("re", "re2")
         )
-        place = f"{module.__name__}:{node.lineno}"
+        is_call = node.args and ((of_re and name in _METHODS | _COMPILERS) or name == "lazy_pattern")
+        place = f"{module.__name__}.{_function_of(tree, node)}" if is_call or name == "Meta" else ""
         if name == "Meta":
             for one in node.keywords:
                 if one.arg == "pattern":
                     yield place, _text(module, one.value), re.compile("").flags, "search"
-        elif node.args and ((of_re and name in _METHODS | _COMPILERS) or name == "lazy_pattern"):
+        elif is_call:
             text = _text(module, node.args[0])
             given = [*node.args[1:], *(one.value for one in node.keywords if one.arg == "flags")]
             flags = 0
@@ -155,8 +163,16 @@ def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str |
             yield place, text, flags, name if name in _METHODS else ""
 
 
+def _function_of(tree: ast.Module, node: ast.expr) -> str:
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    around = [
+        one for one in ast.walk(tree) if isinstance(one, kinds) and one.lineno <= node.lineno <= (one.end_lineno or 0)
+    ]
+    return ".".join(one.name for one in sorted(around, key=lambda one: one.lineno)) or str(node.lineno)
+
+
 def _value(module: ModuleType, node: ast.expr) -> Any:
-    return eval(compile(ast.Expression(node), module.__name__, "eval"), dict(vars(module)))  # noqa: S307 - own code
+    return eval(compile(ast.Expression(node), module.__name__, "eval"), dict(vars(module)))
 
 
 def _text(module: ModuleType, node: ast.expr) -> str | bytes | None:
@@ -290,6 +306,70 @@ def _in_class(given: Any, code: int) -> bool:
     return found != negated
 
 
+_WORDS = (
+    "</think><think>",
+    "```a.py\n",
+    "- a\n",
+    '{"a":',
+    "[",
+    "<<<<<<< SEARCH\n",
+    "a: b\n",
+    "E   x\n",
+    "a: not found\n",
+    "${{",
+)
+
+
+def word_shapes() -> Iterator[Callable[[int], str]]:
+    """Yield functions that make texts of a size of the words of responses, messages and data."""
+    for one in _WORDS:
+        yield lambda size, one=one: one * (size // len(one))
+
+
+def functions_of_a_text(modules: Iterable[ModuleType], packages: Collection[str]) -> Iterator[tuple[str, Function]]:
+    """Yield each function of these packages whose one required parameter is a text or bytes, private ones too."""
+    for module in modules:
+        if module.__name__.split(".")[1:2] and module.__name__.split(".")[1] in packages:
+            for name, function in vars(module).items():
+                if inspect.isfunction(function) and function.__module__ == module.__name__:
+                    kind = _only_parameter(function)
+                    if kind in ("str", "bytes"):
+                        yield (
+                            f"{module.__name__}.{name}",
+                            refusing(_of_bytes(function) if kind == "bytes" else function),
+                        )
+
+
+def _only_parameter(function: Any) -> str:
+    """Return the kind of the one required parameter of a function; an empty text if it has none or several."""
+    with contextlib.suppress(TypeError, ValueError):
+        given = inspect.signature(function).parameters.values()
+        required = [
+            one for one in given if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        ]
+        if len(required) == 1:
+            return getattr(required[0].annotation, "__name__", str(required[0].annotation))
+    return ""
+
+
+def _of_bytes(function: Any) -> Function:
+    return lambda text: function(text.encode("utf-8", "surrogatepass"))
+
+
+def refusing(function: Function) -> Function:
+    """Return a function that also refuses a text, and reads what is returned piece by piece."""
+
+    def feed(text: str) -> None:
+        # What it refuses, it refuses in time.
+        with contextlib.suppress(Exception):
+            found = function(text)
+            if isinstance(found, Iterator):
+                for _ in found:
+                    pass
+
+    return feed
+
+
 def repeats_without_bound(pattern: UsedPattern) -> bool:
     """Return whether a pattern has a repetition without a bound; else it takes linear time with any method."""
     flags = pattern.flags & ~re.UNICODE if isinstance(pattern.text, bytes) else pattern.flags
@@ -299,45 +379,61 @@ def repeats_without_bound(pattern: UsedPattern) -> bool:
 # ---- time -------------------------------------------------------------------------------------------
 
 
-def _seconds(function: Callable[[str], object], text: str, times: int) -> float:
+class _TooLongError(BaseException):
+    """It took too long; no function catches this."""
+
+
+def _stop(*_: object) -> None:
+    raise _TooLongError
+
+
+def _seconds(function: Function, text: str, times: int) -> float:
     best = float("inf")
-    for _ in range(times):
-        start = time.process_time()
-        function(text)
-        best = min(best, time.process_time() - start)
+    before = signal.signal(signal.SIGPROF, _stop)
+    try:
+        for _ in range(times):
+            signal.setitimer(signal.ITIMER_PROF, _LONGEST_S)
+            start = time.process_time()
+            function(text)
+            best = min(best, time.process_time() - start)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
     return best
 
 
-def quick_growth(function: Callable[[str], object], shape: Callable[[int], str]) -> float:
-    """Return the growth of the time from a text to one of four times its size; 0 if it is too short to compare.
+def quick_growth(function: Function, shape: Callable[[int], str], largest: int = 16_000) -> float:
+    """Return the growth of the time from a text to one of four times its size, if it is too large twice; else 0.
 
-    It begins with small texts and stops at the first growth that is too large: a larger text could take minutes.
+    It begins with small texts and stops early: a larger text could take minutes.
     """
-    before = 1.0
-    for size in _QUICK_SIZES:
-        now = _seconds(function, shape(size), 1)
-        if now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH:
-            now = min(now, _seconds(function, shape(size), 2))
-            before = min(before, _seconds(function, shape(size // 4), 3))
-            if now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH:
+    before, size, was_large = 1.0, 64, False
+    with contextlib.suppress(_TooLongError):
+        while size <= largest or was_large:
+            now = _seconds(function, shape(size), 1)
+            is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
+            if is_large:
+                now = min(now, _seconds(function, shape(size), 2))
+                before = min(before, _seconds(function, shape(size // 4), 3))
+                is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
+            if is_large and (was_large or now > 1):
                 return now / before
-        before = max(now, 1e-7)
+            before, size, was_large = max(now, 1e-7), 4 * size, is_large
+        return 0
+    return float("inf")
+
+
+def growth(function: Function, shape: Callable[[int], str]) -> float:
+    """Return the growth of the time for a doubling of a long text, if it is too large and long enough; else 0."""
+    if found := quick_growth(function, shape):
+        return found / 2
+    times = dict.fromkeys(SIZES, 0.0)
+    for size in SIZES:
+        times[size] = _seconds(function, shape(size), 1)
+        half = size // 2
+        if half in times and times[size] > _LEAST_S and times[size] > _MOST_GROWTH * times[half]:
+            for one in (half, size):
+                times[one] = min(times[one], _seconds(function, shape(one), 4))
+            if times[size] > _LEAST_S and times[size] > _MOST_GROWTH * times[half]:
+                return times[size] / times[half]
     return 0
-
-
-def growth(function: Callable[[str], object], shape: Callable[[int], str]) -> float:
-    """Return the largest growth of the time for a doubling of the text, of times that are not too short to compare."""
-    if (found := quick_growth(function, shape)) > 3 * _QUICK_GROWTH:
-        return found / 4  # a larger text could take minutes
-    worst, before = 0.0, _seconds(function, shape(SIZES[0]), 1)
-    for size in SIZES[1:]:
-        text = shape(size)
-        now = _seconds(function, text, 1)
-        if now > _LEAST_S and now / before > _MOST_GROWTH:
-            before = min(before, _seconds(function, shape(size // 2), 5))
-            now = min(now, _seconds(function, text, 5))
-            if now / before > _MOST_GROWTH:
-                worst = max(worst, now / before)
-                break
-        before = now
-    return worst

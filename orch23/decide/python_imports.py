@@ -44,7 +44,7 @@ def modules_in_texts(text: str, *, is_loaded: bool) -> dict[str, int]:
 
 def doctest_lines(text: str) -> str:
     """Return the lines of a text that are examples of doctest and parse alone; others are empty."""
-    found = (_EXAMPLE.match(line) for line in text.splitlines() if ">>>" in text)
+    found = map(_EXAMPLE.match, text.splitlines() if ">>>" in text else ())
     return "\n".join(one[1] if one and isinstance(python_tree(one[1]), ast.Module) else "" for one in found)
 
 
