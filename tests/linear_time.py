@@ -6,7 +6,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -27,7 +26,6 @@ _COMPILERS: Final = frozenset({"compile", "lazy_pattern"})
 _ANY_USE: Final = ("finditer", "fullmatch")
 _LEAST_S: Final = 0.02
 _MOST_GROWTH: Final = 2.5
-_LONGEST_S: Final = 5.0
 _QUICK_GROWTH, _QUICK_LEAST_S = 8.0, 0.000_3
 
 
@@ -77,12 +75,12 @@ def used_patterns(modules: list[ModuleType]) -> tuple[list[UsedPattern], list[st
                 short = name.rpartition(".")[2]
                 for method in (uses[module] if short.startswith("_") else public).get(short) or _ANY_USE:
                     found.setdefault((text, flags, method), f"{module.__name__}.{name}")
-        for place, text, flags, method in _literals(module, tree):
-            if text is None:
+        for place, literal, flags, method in _literals(module, tree):
+            if literal is None:
                 unknown.append(place)
             else:
                 for one in (method,) if method else _ANY_USE:
-                    found.setdefault((text, flags, one), place)
+                    found.setdefault((literal, flags, one), place)
     return [UsedPattern(place, *key) for key, place in found.items()], unknown
 
 
@@ -147,9 +145,9 @@ def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str |
         is_call = node.args and ((of_re and name in _METHODS | _COMPILERS) or name == "lazy_pattern")
         place = f"{module.__name__}.{_function_of(tree, node)}" if is_call or name == "Meta" else ""
         if name == "Meta":
-            for one in node.keywords:
-                if one.arg == "pattern":
-                    yield place, _text(module, one.value), re.compile("").flags, "search"
+            for keyword in node.keywords:
+                if keyword.arg == "pattern":
+                    yield place, _text(module, keyword.value), re.compile("").flags, "search"
         elif is_call:
             text = _text(module, node.args[0])
             given = [*node.args[1:], *(one.value for one in node.keywords if one.arg == "flags")]
@@ -207,7 +205,7 @@ _PAIRS = ("a ", "a.", "a/", "a:", "a\n", " \n", "0.", '{"', '\\"')
 def shapes(pattern: UsedPattern | None = None) -> Iterator[Callable[[int], str]]:
     """Yield 25 functions that make a text of a size: runs, pairs, and near misses of a pattern."""
     for one in (*_RUNS, *_PAIRS):
-        yield lambda size, one=one: one * (size // len(one))
+        yield _repeated(one)
     if pattern is None:
         return
     flags = pattern.flags & ~re.UNICODE if isinstance(pattern.text, bytes) else pattern.flags
@@ -215,7 +213,7 @@ def shapes(pattern: UsedPattern | None = None) -> Iterator[Callable[[int], str]]
     sample = _sample(tree, "", 1)
     for one in (sample, sample[:-1], sample[:-1] + "\0"):
         if one:
-            yield lambda size, one=one: one * max(1, size // len(one))
+            yield _repeated(one)
     yield from _inflated(tree)
 
 
@@ -224,12 +222,12 @@ def _inflated(tree: Any) -> Iterator[Callable[[int], str]]:
     for before, body in _repeats(tree, ""):
         for unit in dict.fromkeys((_sample(body, "", 1), _last(body))):
             if unit:
-                yield lambda size, before=before, unit=unit: before + unit * (size // len(unit))
-                yield (
-                    lambda size, before=before, unit=unit: (
-                        (before + unit * 20) * (size // (len(before) + 20 * len(unit)))
-                    )
-                )
+                yield _repeated(unit, before)
+                yield _repeated(before + unit * 20)
+
+
+def _repeated(unit: str, before: str = "") -> Callable[[int], str]:
+    return lambda size: before + unit * max(1, size // len(unit))
 
 
 def _repeats(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
@@ -323,7 +321,7 @@ _WORDS = (
 def word_shapes() -> Iterator[Callable[[int], str]]:
     """Yield functions that make texts of a size of the words of responses, messages and data."""
     for one in _WORDS:
-        yield lambda size, one=one: one * (size // len(one))
+        yield _repeated(one)
 
 
 def functions_of_a_text(modules: Iterable[ModuleType], packages: Collection[str]) -> Iterator[tuple[str, Function]]:
@@ -379,26 +377,12 @@ def repeats_without_bound(pattern: UsedPattern) -> bool:
 # ---- time -------------------------------------------------------------------------------------------
 
 
-class _TooLongError(BaseException):
-    """It took too long; no function catches this."""
-
-
-def _stop(*_: object) -> None:
-    raise _TooLongError
-
-
 def _seconds(function: Function, text: str, times: int) -> float:
     best = float("inf")
-    before = signal.signal(signal.SIGPROF, _stop)
-    try:
-        for _ in range(times):
-            signal.setitimer(signal.ITIMER_PROF, _LONGEST_S)
-            start = time.process_time()
-            function(text)
-            best = min(best, time.process_time() - start)
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+    for _ in range(times):
+        start = time.process_time()
+        function(text)
+        best = min(best, time.process_time() - start)
     return best
 
 
@@ -408,19 +392,17 @@ def quick_growth(function: Function, shape: Callable[[int], str], largest: int =
     It begins with small texts and stops early: a larger text could take minutes.
     """
     before, size, was_large = 1.0, 64, False
-    with contextlib.suppress(_TooLongError):
-        while size <= largest or was_large:
-            now = _seconds(function, shape(size), 1)
+    while size <= largest or was_large:
+        now = _seconds(function, shape(size), 1)
+        is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
+        if is_large:
+            now = min(now, _seconds(function, shape(size), 2))
+            before = max(1e-6, min(before, _seconds(function, shape(size // 4), 3)))
             is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
-            if is_large:
-                now = min(now, _seconds(function, shape(size), 2))
-                before = min(before, _seconds(function, shape(size // 4), 3))
-                is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
-            if is_large and (was_large or now > 1):
-                return now / before
-            before, size, was_large = max(now, 1e-7), 4 * size, is_large
-        return 0
-    return float("inf")
+        if is_large and (was_large or now > 1):
+            return now / before
+        before, size, was_large = max(now, 1e-6), 4 * size, is_large
+    return 0
 
 
 def growth(function: Function, shape: Callable[[int], str]) -> float:

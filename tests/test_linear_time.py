@@ -82,8 +82,8 @@ USED = [one for one in (*PATTERNS, *KEYS) if linear.repeats_without_bound(one)]
 
 
 def too_slow(used: linear.UsedPattern, growth: Callable[..., float]) -> str:
-    worst = max((growth(used, shape), shape(20)) for shape in linear.shapes(used))
-    return f"{used.place} {used.method}: {worst[0]:.1f} times for {worst[1]!r}" if worst[0] else ""
+    found = ((growth(used, shape), shape(20)) for shape in linear.shapes(used))
+    return next((f"{used.place} {used.method}: {times:.1f} times for {text!r}" for times, text in found if times), "")
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_a_pattern_takes_at_most_two_and_a_half_times_for_a_doubling(used: linea
     assert too_slow(used, linear.growth) == ""
 
 
-@pytest.mark.parametrize("pattern", [r"\s*x$", r"(\w+)\s*:", r"^(a|b)*?c.*d$", "(a+)+b", r"a.*b.*c"])
+@pytest.mark.parametrize("pattern", [r"\s*x$", r"(\w+)\s*:", "c.*d.*e", r"a.*b.*c"])
 def test_a_quadratic_pattern_is_noticed_before_it_takes_minutes(pattern: str) -> None:
     assert too_slow(linear.UsedPattern("x", pattern, 0, "search"), linear.quick_growth)
 
@@ -183,8 +183,8 @@ def names_of_functions() -> dict[str, linear.Function]:
 
 def grows(function: linear.Function, growth: Callable[..., float]) -> str:
     feed = linear.refusing(function)
-    worst = max((growth(feed, shape), shape(20)) for shape in (*linear.shapes(), *linear.word_shapes()))
-    return f"{worst[0]:.1f} times for {worst[1]!r}" if worst[0] else ""
+    found = ((growth(feed, shape), shape(20)) for shape in (*linear.shapes(), *linear.word_shapes()))
+    return next((f"{times:.1f} times for {text!r}" for times, text in found if times), "")
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_every_cause_of_a_failure_is_fed() -> None:
 def test_a_response_has_a_limited_number_of_files(returns: str, number: int) -> None:
     texts = {
         "blocks": "".join(f"f{n}.py\n```\nx\n```\n" for n in range(number)),
-        "files": json.dumps({"writes": [{"path": f"f{n}.py", "content": ""} for n in range(number)]}),
+        "files": json.dumps({f"f{n}.py": "" for n in range(number)}),
         "edits": "a.py\n" + "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n" * number,
     }
     judgement = judged(texts[returns], returns)

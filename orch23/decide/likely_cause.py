@@ -182,8 +182,8 @@ def _unseen_file(path: str, failed: FailedStep, known: KnownFacts) -> LikelyCaus
         if entry is None and not known.is_staged(inside):
             return None
         text = f"`{path}` is the project's `{inside}`: a step sees only its inputs, by their paths in the project"
-        found = LikelyCause(kind="path", text=text, old_word=path, new_word=inside)
-        return found if entry is None else replace(found, key=failed.inputs_key, value=entry, appends=True)
+        cause = LikelyCause(kind="path", text=text, old_word=path, new_word=inside)
+        return cause if entry is None else replace(cause, key=failed.inputs_key, value=entry, appends=True)
     found = known.unseen_file(path)
     # Output can name any file. That it is in the command shows that the author of the pipeline wants it.
     if found is None or (found == "file" and path not in failed.command):
