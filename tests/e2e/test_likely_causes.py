@@ -132,6 +132,15 @@ def test_a_program_of_the_user_is_named(project: Project) -> None:
     assert f"`wordcount` is {tool} on your PATH" in shown
 
 
+def test_a_name_that_no_disk_can_have_is_no_cause(project: Project) -> None:
+    """Case: the build ended with `File name too long`, since a step printed a long word before `: not found`."""
+    code = (
+        "print('x' * 300 + ': not found'); print('/' + 'y' * 290 + ': No such file or directory'); raise SystemExit(3)"
+    )
+    shown = failed(project, f'  a:\n    shell: |\n      python3 -c "{code}"\n').err
+    assert shown.splitlines()[-1] == "failed: a (pipeline.yaml:4:3): exited with 3"
+
+
 def add_tool(project: Project, place: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text("#!/bin/sh\necho of the tool\n")
