@@ -396,8 +396,8 @@ def quick_growth(function: Function, shape: Callable[[int], str], largest: int =
         now = _seconds(function, shape(size), 1)
         is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
         if is_large:
-            now = min(now, _seconds(function, shape(size), 2))
-            before = max(1e-6, min(before, _seconds(function, shape(size // 4), 3)))
+            now = min(now, _seconds(function, shape(size), 4))
+            before = max(1e-6, min(before, _seconds(function, shape(size // 4), 5)))
             is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
         if is_large and (was_large or now > 1):
             return now / before
