@@ -274,7 +274,7 @@ def _short(text: str) -> str:
 
 MAX_TOML_KEY_PARTS = 64
 _TEXTS_AND_COMMENTS = lazy_pattern(
-    r'"""(?:\\.|[^\\])*?(?:"""|\Z)|'
+    r'"""(?:[^\\"]|\\.|"(?!""))*+(?:"""|\Z)|'
     r"'''.*?(?:'''|\Z)|"
     r'"(?:\\.|[^"\\\n])*"?|'
     r"'[^'\n]*'?|"
