@@ -151,9 +151,9 @@ def _of_awk(arguments: Sequence[Argument]) -> str | None:
 _SED_OPTION = lazy_pattern(r"-[nErsuz]+i?|-i")
 # Only d, p, q, and a substitution without the flags `e` and `w`, each for lines with a number or a pattern.
 _SED_COMMAND = lazy_pattern(
-    r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?|/(?:\\.|[^/\\])+/)?!?"
-    r"(?:[dpq]|s(?P<sign>[/|,#:!@%+])(?:\\.|(?!(?P=sign))[^\\])*(?P=sign)"
-    r"(?:\\.|(?!(?P=sign))[^\\])*(?P=sign)[gpIi0-9]*)"
+    r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?|/(?:\\.|[^/\\])++/)?!?"
+    r"(?:[dpq]|s(?P<sign>[/|,#:!@%+])(?:\\.|(?!(?P=sign))[^\\])*+(?P=sign)"
+    r"(?:\\.|(?!(?P=sign))[^\\])*+(?P=sign)[gpIi0-9]*)"
 )
 
 

@@ -121,7 +121,7 @@ _END = "~"
 _NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
 # The line break before a record, and its first line.
-_HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
+_HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*+": \{(?=\n)')
 # Aspects that follow from contents, as those whose value is a digest do.
 _CONTENTS = ("item", "list:", "verify.list:")
 _SHA256 = lazy_pattern(r"[0-9a-f]{64}")
