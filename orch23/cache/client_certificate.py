@@ -16,8 +16,8 @@ CERTIFICATE_VARIABLE: Final = "ORCH23_TLS_CLIENT_CERTIFICATE"
 KEY_VARIABLE: Final = "ORCH23_TLS_CLIENT_KEY"
 """The environment variables that name the files, as Bazel's `--tls_client_certificate` and `--tls_client_key` do."""
 
-_FIRST = re.compile(rb"-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-_KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\s+(Proc-Type: 4,ENCRYPTED)?")
+_FIRST = re.compile(rb"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]++-----END CERTIFICATE-----")
+_KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\s++(Proc-Type: 4,ENCRYPTED)?")
 
 
 class CertificateFiles(Struct, frozen=True):

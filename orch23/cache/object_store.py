@@ -32,7 +32,7 @@ _OPTIONS = {"endpoint", "region"}
 _CLIENT = {"connect_timeout": "5s", "timeout": "3600s"}
 _RETRIES = {"max_retries": 0}
 # The only words of the library for http:// that it was not allowed. AWS_ALLOW_HTTP has no effect beside other options.
-_PLAIN_HTTP = re.compile(r" http://\S+ .*builder error")
+_PLAIN_HTTP, _NOT_ALLOWED = " http://", "builder error"
 # Of Azure, it can contain a token.
 _QUERY = re.compile(r"\?\S+")
 
@@ -190,7 +190,7 @@ def _faults() -> Iterator[None]:
         raise
     except exceptions.BaseError as error:
         text = _first_line(error)
-        if _PLAIN_HTTP.search(text):
+        if _NOT_ALLOWED in text.partition(_PLAIN_HTTP)[2]:
             message = "its endpoint has http://, which only `?endpoint=http://...` in the address of the cache allows"
             raise CacheFault(message) from error
         raise CacheFault(text, transient=not isinstance(error, lasting)) from error

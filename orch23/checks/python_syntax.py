@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
 from orch23.checks.check_options import byte_location, text_items
-from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names
+from orch23.model.diagnostic import Diagnostic, Location, Severity, Suggestions
 from orch23.model.digest import Json
 from orch23.model.python_source import parse_python
 
@@ -107,9 +107,10 @@ def _place(path: str, error: SyntaxError) -> Location:
 def _missing(path: str, module: ast.Module, wanted: Sequence[str]) -> Iterator[Diagnostic]:
     """Yield an error for each wanted name that the module does not bind at its top level."""
     bound = frozenset(_bound(module.body))
+    suggestions = Suggestions(bound)
     for name in wanted:
         if name not in bound:
-            near = nearest_names(name, sorted(bound))
+            near = suggestions.nearest(name)
             hint = f"rename `{near[0]}`?" if near else f"define `{name}` at the top level of the file"
             yield Diagnostic(code="E312", message=f"does not define `{name}`", hint=hint, subject=path)
 

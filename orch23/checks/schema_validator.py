@@ -40,8 +40,8 @@ PATTERN_HINT = 'in place of `(?!x)` write `"not": {"pattern": "^x"}`, of `(?=x)`
 
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _TOKENS = re.compile(
-    r"(?P<reference>\\[1-9gk]|\(\?P=|\(\?\()|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
-    r"|(?P<open>\((?:\?(?:[:=!>]|<[=!]|P?<\w+>))?)|(?P<close>\))|(?P<repeat>[*+]|\{\d*,?\d*\})|(?P<choice>[?|])|.",
+    r"(?P<reference>\\[1-9gk]|\(\?P=|\(\?\()|\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]?"
+    r"|(?P<open>\((?:\?(?:[:=!>]|<[=!]|P?<\w++>))?)|(?P<close>\))|(?P<repeat>[*+]|\{\d*+,?\d*+\})|(?P<choice>[?|])|.",
     re.DOTALL,
 )
 _ESCAPES = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\.", re.DOTALL)

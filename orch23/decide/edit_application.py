@@ -4,6 +4,7 @@ Blocks match whole lines, exactly and once, in what the model was shown. All of 
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -12,16 +13,20 @@ from msgspec import Struct
 from orch23.decide import proposal_codes as codes
 from orch23.decide.edit_blocks import EditBlock
 from orch23.decide.excerpt import escape_text
+from orch23.decide.repetition import common_prefixes
 from orch23.model.diagnostic import Diagnostic
 
 # Bounds of what is compared and shown for a block that does not match.
 _SHOWN_LINES = 4
 _SHOWN_WIDTH = 90
 _SHOWN_PLACES = 6
-_COMPARED_LINES = 20_000
+_COMPARED_LINES = 5_000
 _COMPARED_WIDTH = 300
+_LEAST_LIKENESS = 0.5
+# Blocks of one file that do not match: the others are not compared with it.
+_MOST_ERRORS = 20
 # Lines of a block that are compared with those that it replaces, to keep the line ends of each.
-_ALIGNED_LINES = 5_000
+_ALIGNED_LINES = 500
 
 
 class _Place(Struct, frozen=True):
@@ -56,6 +61,8 @@ def apply_edits(
         found, problem = _locate(block, file)
         places += [found] if found else []
         errors += [problem] if problem else []
+        if len(errors) == _MOST_ERRORS:
+            break
     places.sort(key=lambda place: (place.start, place.end))
     errors += _overlaps(places, path)
     return (text, tuple(errors)) if errors else (mark + _replaced(file, places), ())
@@ -104,9 +111,11 @@ def _locate(block: EditBlock, file: _File) -> tuple[_Place | None, Diagnostic | 
 
 
 def _matches(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    first, size = wanted[0], len(wanted)
-    starts = (at for at in range(len(lines) - size + 1) if lines[at] == first)
-    return [at for at in starts if tuple(lines[at : at + size]) == tuple(wanted)]
+    size = len(wanted)
+    starts = [at for at, line in enumerate(lines) if line == wanted[0]]
+    if len(starts) * size <= len(lines):
+        return [at for at in starts if tuple(lines[at : at + size]) == tuple(wanted)]
+    return [at - size - 1 for at, equal in enumerate(common_prefixes((*wanted, None, *lines))) if at and equal >= size]
 
 
 def _overlaps(places: Sequence[_Place], path: str) -> Iterator[Diagnostic]:
@@ -213,9 +222,16 @@ def _nearest(wanted: Sequence[str], lines: Sequence[str], shown: Sequence[tuple[
     if votes:
         return min(votes, key=lambda at: (-votes[at], at))
     number, longest = max(enumerate(wanted), key=lambda pair: len(pair[1]))
-    known = [line for line in places if len(line) <= _COMPARED_WIDTH]
-    close = difflib.get_close_matches(longest[:_COMPARED_WIDTH], known, n=1, cutoff=0.5)
-    return max(places[close[0]][0] - number, 0) if close else None
+    longest = longest[:_COMPARED_WIDTH]
+    # Not `difflib`, which takes quadratic time: how many pairs of characters two lines share.
+    pairs = Counter(pairwise(f" {longest}"))
+    likeness = {
+        line: 2 * (pairs & Counter(pairwise(f" {line}"))).total() / (len(longest) + len(line))
+        for line in places
+        if 0 < len(line) <= _COMPARED_WIDTH
+    }
+    close = max(likeness, key=lambda line: likeness[line], default="")
+    return max(places[close][0] - number, 0) if likeness.get(close, 0) >= _LEAST_LIKENESS else None
 
 
 def _line(lines: Sequence[str], at: int) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from orch23.decide.fenced_files import FencedBlock, is_path, labelled_path, read_fenced
 
-_SEARCH = re.compile(r"^(?P<marks><{5,})[ \t]*SEARCH[ \t]*:?[ \t]*(?P<path>\S*)[ \t]*$", re.IGNORECASE)
+_SEARCH = re.compile(r"^(?P<marks><{5,}+)[ \t]*+SEARCH[ \t]*+:?[ \t]*+(?P<path>\S*+)[ \t]*+$", re.IGNORECASE)
 # In place of a block, while the Markdown around it is read. A response with a NUL is refused before.
 _PLACE = re.compile("^\0([0-9]+)$")
 
@@ -107,7 +107,7 @@ def _opening(line: str) -> re.Match[str] | None:
 def _read_block(lines: list[str], start: int, opened: re.Match[str]) -> tuple[EditBlock, int]:
     """Return the block that begins at a line, and the index of the line after it."""
     length = len(opened["marks"])
-    divider, closing = "=" * length, re.compile(rf"^>{{{length}}}[ \t]*REPLACE[ \t]*:?[ \t]*$", re.IGNORECASE)
+    divider, closing = "=" * length, re.compile(rf"^>{{{length}}}[ \t]*+REPLACE[ \t]*+:?[ \t]*+$", re.IGNORECASE)
     end = next((n for n in range(start + 1, len(lines)) if closing.match(lines[n])), len(lines))
     inner = [line.rstrip() for line in lines[start + 1 : end]]
     dividers = [number for number, line in enumerate(inner) if line == divider]

@@ -9,7 +9,7 @@ from orch23.decide import proposal_codes as codes
 from orch23.decide.edit_application import apply_edits
 from orch23.decide.edit_blocks import EditBlock, EditResponse, read_edits
 from orch23.decide.fenced_files import block_fault
-from orch23.decide.proposal_files import ProposalScope
+from orch23.decide.proposal_files import MAX_ENTRIES, ProposalScope, too_many_error
 from orch23.decide.proposal_normalization import normalize_envelope, relative_path
 from orch23.decide.response_parser import FilesEnvelope, ProposedFile, stated_in, unwrapped
 from orch23.model.diagnostic import Diagnostic
@@ -44,6 +44,8 @@ def read_edited_files(text: str, scope: ProposalScope) -> EditedFiles:
     if not any((response.edits, response.files, response.deletes)):
         fault = Diagnostic(codes.WRONG_SHAPE, "the response has no SEARCH/REPLACE block", hint=_FORM)
         return EditedFiles(FilesEnvelope(errors=(fault,)))
+    if len(response.edits) > MAX_ENTRIES:
+        return EditedFiles(FilesEnvelope(errors=(too_many_error(len(response.edits), "SEARCH/REPLACE blocks"),)))
     return _edited(response, scope)
 
 

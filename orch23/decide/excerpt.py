@@ -29,11 +29,11 @@ _INTERPRETER = lazy_pattern(r"/bin/python[0-9.]{0,6}t?(?=[\s:'\",)]|\Z)")
 _TREE_PATH = lazy_pattern(r"(?<![\w./-])/room/work(/[^\s'\"`:,;)\]}>]*|(?![\w./-]))")
 # As its author wrote it: a step has a HOME of its own.
 _SANDBOX_HOME = lazy_pattern(r"(?<![\w./-])/room/home(?=/|(?![\w./-]))")
-_PATH_START = lazy_pattern(r"[^\s'\"=:(\[]*\Z")
+_BEFORE_PATH = lazy_pattern(r"[\s'\"=:(\[]")
 _MAX_PATH = 4096
 _LEAST_SHARE = 400
 _LONG_LINE = 300
-_CORE = lazy_pattern(r"[>E]  |\S+:\d+: |likewise ")  # of a failure of pytest: the error, its line, its place
+_CORE = (">  ", "E  ", "likewise ")  # of a failure of pytest, with its place
 
 
 def shorten(text: str, limits: BriefLimits | None = None) -> str:
@@ -70,12 +70,19 @@ def _fit(part: str, size: int, limits: BriefLimits) -> str:
     if len(part) > size:
         head, *lines = (_cut_line(line, _LONG_LINE) for line in part.split("\n"))
         part = "\n".join((head, *lines))
-        core = [line for line in lines if _CORE.match(line)]
+        core = [line for line in lines if line.startswith(_CORE) or _is_place(line)]
         if len(part) > size and any(line.startswith("E  ") for line in core):
             part = "\n".join((head, *core))
     left = max(0, size - len("\n...\n"))
     tail = left * limits.tail // max(1, limits.head + limits.tail)
     return shorten(part, BriefLimits(size, left - tail, tail))
+
+
+def _is_place(line: str) -> bool:
+    """Return whether a line begins with a place, such as `tests/test_a.py:12: `."""
+    head, colon, _ = line.partition(": ")
+    path, _, number = head.rpartition(":")
+    return bool(colon and path) and number.isdecimal() and not any(map(str.isspace, path))
 
 
 def _cut_line(line: str, size: int) -> str:
@@ -110,8 +117,8 @@ def _with_short_paths(end: re.Pattern[str], form: str, text: str) -> str:
     parts: list[str] = []
     done = 0
     for found in end.finditer(text):
-        path = _PATH_START.search(text[max(done, found.start() - _MAX_PATH) : found.start()])
-        parts += [text[done : found.start() - len(path[0] if path else "")], form]
+        path = _BEFORE_PATH.split(text[max(done, found.start() - _MAX_PATH) : found.start()])[-1]
+        parts += [text[done : found.start() - len(path)], form]
         done = found.end()
     return "".join((*parts, text[done:]))
 

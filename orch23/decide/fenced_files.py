@@ -9,17 +9,16 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-_FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>[^\n`]*?)[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}[ \t]+")
 _BULLET = re.compile(r"^(?:[0-9]{1,3}[.)]|[-*+])[ \t]+")
 _LABEL = re.compile(r"^(?:file|filename|path)[ \t]*:[ \t]*", re.IGNORECASE)
-_NOTE = re.compile(r"[ \t]*\((?:new|new file|updated|modified|changed|complete)\)$", re.IGNORECASE)
+_NOTES = frozenset({"new", "new file", "updated", "modified", "changed", "complete"})
 _DELETE = re.compile(r"^delete:[ \t]*(?P<path>\S.*)$", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"^(?:title|file|filename|path)=(?P<quote>[\"']?)(?P<path>[^\"']+)(?P=quote)$")
 _EXTENSION = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,9}$|^\.[A-Za-z]")
 # Names of files without an extension. In an opening line, such a word is a language.
 _PLAIN_NAMES = frozenset({"Makefile", "Dockerfile", "Justfile", "Procfile", "Gemfile", "Rakefile", "LICENSE", "NOTICE"})
-_COMMENT = re.compile(r"^(?:\#|//|--|;+|%|/\*|<!--)[ \t]*(?P<text>.*?)[ \t]*(?:\*/|-->)?$")
+_COMMENTS = ("#", "//", "--", ";", "%", "/*", "<!--")
 
 
 class FencedBlock(Struct, frozen=True):
@@ -64,18 +63,18 @@ def read_fenced(text: str) -> FencedResponse:
     at, before = 0, ""
     while at < len(lines):
         line = lines[at]
-        opened = _FENCE.match(line)
-        if opened is None:
+        marks, info = _fence(line)
+        if not marks:
             outside.append((at + 1, line))
             before = labelled_path(line) if line.strip() else before
             at += 1
             continue
-        end = _end_of_block(lines, at, opened["marks"])
+        end = _end_of_block(lines, at, marks)
         inner = lines[at + 1 : end]
         content = "".join(f"{one}\n" for one in inner)
         is_closed = end < len(lines)
-        inside = _path_of_info(opened["info"]) or ("" if before else _path_of_comment(inner[:1]))
-        blocks.append(FencedBlock(at + 1, opened["info"], content, before, inside, is_closed))
+        inside = _path_of_info(info) or ("" if before else _path_of_comment(inner[:1]))
+        blocks.append(FencedBlock(at + 1, info, content, before, inside, is_closed))
         at, before = end + 1, ""
     return FencedResponse(tuple(blocks), tuple(outside), tuple(_deletes([line for _, line in outside])))
 
@@ -96,21 +95,28 @@ def sole_fence(text: str) -> FencedBlock | None:
     if not text.lstrip().startswith(("```", "~~~")):
         return None
     lines = text.strip().replace("\r\n", "\n").split("\n")
-    opened = _FENCE.match(lines[0])
+    marks, info = _fence(lines[0])
     last = len(lines) - 1
-    if opened is None or lines[last].rstrip() != opened["marks"] or _end_of_block(lines, 0, opened["marks"]) != last:
+    if not marks or lines[last].rstrip() != marks or _end_of_block(lines, 0, marks) != last:
         return None
-    return FencedBlock(1, opened["info"], "".join(f"{line}\n" for line in lines[1:last]), "", "", is_closed=True)
+    return FencedBlock(1, info, "".join(f"{line}\n" for line in lines[1:last]), "", "", is_closed=True)
+
+
+def _fence(line: str) -> tuple[str, str]:
+    """Return the marks of a line that is a fence, and the text after them; two empty texts for another line."""
+    rest = line.lstrip(line[:1])
+    marks, info = line[: len(line) - len(rest)], rest.strip(" \t")
+    return (marks, info) if marks.startswith(("```", "~~~")) and "`" not in info else ("", "")
 
 
 def _end_of_block(lines: list[str], start: int, marks: str) -> int:
     """Return the index of the line that closes a block; the number of lines if none does."""
     depth = 1
     for number in range(start + 1, len(lines)):
-        fence = _FENCE.match(lines[number])
-        if fence is None or not fence["marks"].startswith(marks):
+        found, info = _fence(lines[number])
+        if not found.startswith(marks):
             continue
-        depth += 1 if fence["info"] else -1
+        depth += 1 if info else -1
         if depth == 0:
             return number
     return len(lines)
@@ -133,7 +139,9 @@ def _without_marks(line: str) -> str:
 
 def labelled_path(line: str) -> str:
     """Return the path that a line consists of, without the marks of Markdown around it, or an empty text."""
-    plain = _NOTE.sub("", _without_marks(line).removesuffix(":").strip("* \t")).strip("* \t")
+    plain = _without_marks(line).removesuffix(":").strip("* \t")
+    before, _, note = plain.removesuffix(")").rpartition("(")
+    plain = before.strip("* \t") if plain.endswith(")") and note.lower() in _NOTES else plain
     named = _LABEL.sub("", plain).strip("* \t")
     path = named.strip("`")
     is_marked = named != plain or (named.startswith("`") and named.endswith("`")) or path in _PLAIN_NAMES
@@ -142,8 +150,10 @@ def labelled_path(line: str) -> str:
 
 def _path_of_comment(first: list[str]) -> str:
     """Return the path that a comment in the first line of a block consists of."""
-    found = _COMMENT.match(first[0].strip()) if first else None
-    path = "" if found is None else _LABEL.sub("", found["text"]).strip("`")
+    line = first[0].strip() if first else ""
+    mark = next(filter(line.startswith, _COMMENTS), "")
+    text = line.removeprefix(mark).lstrip(";" if mark == ";" else " \t").removesuffix("*/").removesuffix("-->")
+    path = _LABEL.sub("", text.strip(" \t")).strip("`") if mark else ""
     return path if is_path(path) else ""
 
 

@@ -1,60 +1,55 @@
 """Decide why a step probably failed, from its output and from facts that are verified.
 
 The output only says what to look for: programs under test can print anything. A cause is named if the project or this
-machine confirms it.
+machine confirms it. Names are found beside fixed words, so that any output costs linear time.
 """
 
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from orch23.decide.package_cause import Interpreter, missing_package
+from orch23.decide.network_cause import network_cause
+from orch23.decide.package_cause import known_package
 from orch23.model.action import StepLimits
 from orch23.model.event_data import LikelyCause
 from orch23.model.patterns import lazy_pattern
 
-_MAX_TEXT = 200_000
-_MAX_LINE = 1_000
+_MAX_TEXT, _MAX_LINE, _MAX_NAME = 200_000, 1_000, 200
 # Each is looked up in the project.
 _MAX_NAMES = 64
 _TREE = "/room/work/"
 
+# Of lines with paths.
 _NO_FILE = lazy_pattern(
     r"no such file|cannot open|can't open|could not open|cannot find|can't read|ENOENT|FileNotFoundError"
     r"|no rule to make target|file or directory not found|does not exist",
     re.IGNORECASE,
 )
-_QUOTED = lazy_pattern(r"['\"`\u2018]([^'\"`\u2018\u2019]{1,300})['\"`\u2019]")
-_BETWEEN_WORDS = lazy_pattern(r"[\s:,;()\[\]<>\"'`\u2018\u2019=]+")
-_PROGRAM_NAME = lazy_pattern(r"\s*[\w.+-]+: ")
+_UNSEEN = lazy_pattern(r"no such file|permission denied|can't open file|cannot open|not found", re.IGNORECASE)
+# Where a name is: before or after fixed words.
+_NO_MODULE: Final = ("No module named {}",)
+_NO_PROGRAM: Final = (
+    *("{}: command not found", "{}: not found", "No such file or directory: {}"),
+    *("env: {}", "spawn {}", "exec: {}", "make: {}"),
+)
+_NO_VARIABLE: Final = ("{}: unbound variable", "{}: parameter null or not set", "{}: parameter not set", "KeyError: {}")
+_QUOTES = lazy_pattern("['\"`\u2018\u2019]")
+_BETWEEN_WORDS = lazy_pattern("[\\s:,;()\\[\\]<>\"'`\u2018\u2019=]")
 # Other characters have a meaning in `inputs`, such as those of patterns, or in YAML.
 _PATH = lazy_pattern(r"(?!-)[\w.@+-]+(?:/[\w.@+-]+)*/?")
+# Paths from the root of the machine, or from the home of the user.
+_PATH_OUTSIDE = lazy_pattern(r"~?/(?!/)[^\x00-\x1f\x7f*?\[\]{}$]{1,200}")
 _PHRASE: Final = frozenset(
     ("no", "such", "file", "or", "directory", "cannot", "open", "not", "found", "error", "find", "line")
 )
-_NO_MODULE = lazy_pattern(r"No module named '?([A-Za-z_][\w.]{0,200})")
-_NO_PROGRAM = lazy_pattern(
-    r"(?:^|[\s:])([\w.+-]+): (?:command )?not found"
-    r"|env: ['\u2018]?([\w.+-]+)['\u2019]?: No such file"
-    r"|FileNotFoundError: .*No such file or directory: '([\w.+-]+)'"
-    r"|exec: \"([\w.+-]+)\": executable file not found"
-    r"|spawn ([\w.+-]+) ENOENT"
-    r"|make: ([\w.+-]+): No such file",
-    re.MULTILINE,
-)
-_NO_VARIABLE = lazy_pattern(
-    r"\b([A-Za-z_]\w{0,99}): (?:unbound variable|parameter (?:null or )?not set)|KeyError: '([A-Z_][A-Z0-9_]{0,99})'"
-)
-# Paths from the root of the machine, or from the home of the user.
-_PATH_OUTSIDE = lazy_pattern(r"~?/(?!/)[^\x00-\x1f\x7f*?\[\]{}$]{1,300}")
-_UNSEEN = lazy_pattern(r"no such file|permission denied|can't open file|cannot open|not found", re.IGNORECASE)
-_HOME = lazy_pattern(r"(?<![\w./-])/room/home(?=/)")
 _KILLED = 137
-_FLOODED = lazy_pattern(r"\nkilled: it printed more than (\d{1,15}) bytes\s*\Z")
+_FLOODED = "\nkilled: it printed more than "
 
 
 class FailedStep(Struct, frozen=True, kw_only=True):
@@ -74,14 +69,21 @@ class FailedStep(Struct, frozen=True, kw_only=True):
     is_pytest: bool = False
 
 
-class KnownFacts(Interpreter, Protocol):
-    """Facts of the project and of this machine. Paths are those that the step uses."""
+class KnownFacts(Protocol):
+    """Facts of the project and of this machine. Paths are those that the step uses.
+
+    `is_orch23s_interpreter`: for lack of another, the step has the interpreter that orch23 is installed in.
+    """
+
+    @property
+    def interpreter(self) -> str: ...  # noqa: D102
+    @property
+    def is_orch23s_interpreter(self) -> bool: ...  # noqa: D102
+    @property
+    def has_uv(self) -> bool: ...  # noqa: D102
 
     def undeclared_input(self, path: str) -> str | None:
-        """Return the entry of `inputs` for a file or directory of the project that the step did not get.
-
-        None if there is none, or if a step must not get it.
-        """
+        """Return the entry of `inputs` for a file or directory that the step did not get, and may get; else None."""
 
     def is_staged(self, path: str) -> bool:
         """Return whether the step got a file, or files below a directory."""
@@ -93,10 +95,7 @@ class KnownFacts(Interpreter, Protocol):
         """Return the path that a step uses for an absolute one, or one from `~`, of the project; None for others."""
 
     def unseen_file(self, path: str) -> Literal["program", "file"] | None:
-        """Return what is at a path of this machine, absolute or from `~`, that no step can see.
-
-        None if there is nothing, if steps can see it, or if it is private or of the system.
-        """
+        """Return what is at a path, absolute or from `~`, that no step can see; None if it is nothing or private."""
 
     def variable(self, name: str) -> Literal["settable", "refused"] | None:
         """Return whether `env` can set a variable; None if the user has not set it, or the step has it."""
@@ -111,71 +110,88 @@ class KnownFacts(Interpreter, Protocol):
         """Return the value of PYTHONPATH with one more folder; empty if it has it."""
 
 
+_Explain: TypeAlias = Callable[[str, FailedStep, KnownFacts], LikelyCause | None]
+
+
 def likely_cause(failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     """Return the first cause that the facts confirm, or None."""
-    text = _HOME.sub("~", failed.output[:_MAX_TEXT])
-    causes = (
-        _undeclared_file(text, failed, known),
-        *(_missing_module(name, failed, known) for name in _first(_NO_MODULE.findall(text))),
-        *(_missing_program(name, failed, known) for name in _first(map("".join, _NO_PROGRAM.findall(text)))),
-        *(_unseen_file(path, failed, known) for path in _first(_paths_outside(text))),
-        *(_missing_variable(name, known) for name in _first(map("".join, _NO_VARIABLE.findall(text)))),
+    text = failed.output[:_MAX_TEXT].replace("/room/home/", "~/")
+    named: tuple[tuple[_Explain, Iterable[str]], ...] = (
+        (_undeclared_file, _paths(text)),
+        (_missing_module, _beside(_NO_MODULE, text)),
+        (_missing_program, _beside(_NO_PROGRAM, text)),
+        (_unseen_file, _paths_outside(text)),
+        (_missing_variable, _beside(_NO_VARIABLE, text)),
     )
-    found = next((cause for cause in causes if cause is not None), None)
-    if found is not None or failed.network:
-        return found
-    from orch23.decide.network_cause import network_cause  # noqa: PLC0415 - only for failures of steps without network
-
-    return network_cause(text, failed.command, failed.exit_code)
+    looked_up = ((explain, name) for explain, names in named for name in islice(dict.fromkeys(names), _MAX_NAMES))
+    found = (cause for explain, name in looked_up if (cause := explain(name, failed, known)) is not None)
+    return next(found, None) or (None if failed.network else network_cause(text, failed.command, failed.exit_code))
 
 
-def _first(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))[:_MAX_NAMES]
+def _beside(forms: Iterable[str], text: str) -> Iterator[str]:
+    """Yield the word in place of each `{}`."""
+    for form in forms:
+        before, _, after = form.partition("{}")
+        parts = text.split(before or after)
+        near = (part[:_MAX_NAME] for part in parts[1:]) if before else (part[-_MAX_NAME:] for part in parts[:-1])
+        words = ([word for word in _BETWEEN_WORDS.split(one) if word] for one in near)
+        yield from (one[0 if before else -1] for one in words if one)
+
+
+def _words(line: str) -> Iterator[str]:
+    """Yield what is between quotes in a line, and its words that are no words of messages."""
+    yield from _QUOTES.split(line)[1:-1]
+    yield from (word.removesuffix(".") for word in _BETWEEN_WORDS.split(line) if word.casefold() not in _PHRASE)
+
+
+def _lines(text: str, words: re.Pattern[str]) -> Iterator[str]:
+    """Yield the beginnings of the lines that have one of the words."""
+    return (line for line in (one[:_MAX_LINE] for one in text.splitlines()) if words.search(line))
 
 
 # ---- files ----------------------------------------------------------------------------------------
 
 
-def _undeclared_file(text: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
-    lines = (line[:_MAX_LINE] for line in text.splitlines() if _NO_FILE.search(line[:_MAX_LINE]))
-    paths = _first(path for line in lines for path in _paths_in(line))
-    return next((_input(entry, failed) for path in paths if (entry := known.undeclared_input(path))), None)
-
-
-def _paths_in(line: str) -> Iterator[str]:
-    # The first word of `cat: a.md: No such file` is the program.
-    program = _PROGRAM_NAME.match(line)
-    words = _BETWEEN_WORDS.split(line[program.end() :] if program else line)
-    unquoted = (word.removesuffix(".") for word in words if word.casefold() not in _PHRASE)
-    for name in (*_QUOTED.findall(line), *unquoted):
-        path = name.removeprefix(_TREE).removeprefix("./")
-        # A pattern that the shell did not expand: `cat: 'specs/*.md'`. What it is about is the directory.
-        path = path.partition("*")[0].rpartition("/")[0] if "*" in path else path
-        if _PATH.fullmatch(path):
-            yield path
+def _paths(text: str) -> Iterator[str]:
+    for line in _lines(text, _NO_FILE):
+        # The first word of `cat: a.md: No such file` is the program.
+        program, colon, rest = line.partition(": ")
+        for word in _words(rest if colon and _PATH.fullmatch(program.lstrip()) else line):
+            path = word.removeprefix(_TREE).removeprefix("./")
+            # A pattern that the shell did not expand: `cat: 'specs/*.md'`. What it is about is the directory.
+            path = path.partition("*")[0].rpartition("/")[0] if "*" in path else path
+            if _PATH.fullmatch(path):
+                yield path
 
 
 def _paths_outside(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        if _UNSEEN.search(line[:_MAX_LINE]):
-            for word in (*_QUOTED.findall(line[:_MAX_LINE]), *_BETWEEN_WORDS.split(line[:_MAX_LINE])):
-                if _PATH_OUTSIDE.fullmatch(word) and not f"{word}/".startswith("/room/"):
-                    yield word
+    words = (word for line in _lines(text, _UNSEEN) for word in _words(line))
+    return (word for word in words if _PATH_OUTSIDE.fullmatch(word) and not f"{word}/".startswith("/room/"))
+
+
+def _undeclared_file(path: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
+    entry = known.undeclared_input(path)
+    if entry is None:
+        return None
+    what = "the verification does not get it" if failed.inputs_key != "inputs" else "the stage does not get it"
+    return LikelyCause(
+        kind="undeclared_input",
+        text=f"`{entry}` is in the project, but not in `{failed.inputs_key.replace('/', '.')}`, so {what}",
+        key=failed.inputs_key,
+        value=entry,
+        appends=True,
+    )
 
 
 def _unseen_file(path: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     """Return the cause of a path of this machine that steps cannot see."""
-    inside = known.inside(path)
-    if inside is not None:
+    if (inside := known.inside(path)) is not None:
         entry = known.undeclared_input(inside)
         if entry is None and not known.is_staged(inside):
             return None
         text = f"`{path}` is the project's `{inside}`: a step sees only its inputs, by their paths in the project"
-        key, value = ("", "") if entry is None else (failed.inputs_key, entry)
-        appends = entry is not None
-        return LikelyCause(
-            kind="path", text=text, key=key, value=value, appends=appends, old_word=path, new_word=inside
-        )
+        cause = LikelyCause(kind="path", text=text, old_word=path, new_word=inside)
+        return cause if entry is None else replace(cause, key=failed.inputs_key, value=entry, appends=True)
     found = known.unseen_file(path)
     # Output can name any file. That it is in the command shows that the author of the pipeline wants it.
     if found is None or (found == "file" and path not in failed.command):
@@ -204,30 +220,20 @@ def _copied(name: str, place: str, text: str, failed: FailedStep) -> LikelyCause
     )
 
 
-def _input(entry: str, failed: FailedStep) -> LikelyCause:
-    what = "the verification does not get it" if failed.inputs_key != "inputs" else "the stage does not get it"
-    name = failed.inputs_key.replace("/", ".")
-    return LikelyCause(
-        kind="undeclared_input",
-        text=f"`{entry}` is in the project, but not in `{name}`, so {what}",
-        key=failed.inputs_key,
-        value=entry,
-        appends=True,
-    )
-
-
 # ---- Python ---------------------------------------------------------------------------------------
 
 
 def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     name = name.rstrip(".")
     top = name.partition(".")[0]
+    if not name.replace(".", "_").isidentifier():
+        return None
     if (cause := _editable(name, top, failed, known)) is not None:
         return cause
     for folder in dict.fromkeys((".", *failed.python_path, "src")):
-        for path in _module_paths(name, top, folder):
-            if entry := known.undeclared_input(path):
-                return _input(entry, failed)
+        paths = _module_paths(name, top, folder)
+        if cause := next(filter(None, (_undeclared_file(path, failed, known) for path in paths)), None):
+            return cause
         is_needed = folder == "src" and "src" not in failed.python_path and failed.python_path_key
         if is_needed and any(map(known.is_staged, (f"src/{top}.py", f"src/{top}"))):
             return LikelyCause(
@@ -239,7 +245,7 @@ def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyC
             )
     if known.has_module(top):
         return None
-    return _missing_below(name, top, failed, known) or missing_package(top, known)
+    return _missing_below(name, top, failed, known) or _missing_package(top, known)
 
 
 def _editable(name: str, top: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
@@ -289,19 +295,36 @@ def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:
         yield path
 
 
+def _missing_package(module: str, known: KnownFacts) -> LikelyCause:
+    """Return the cause of a module that the interpreter does not have, with the command that installs it."""
+    name = known_package(module) or "PACKAGE"
+    guess = module.replace("_", "-").lower()
+    note = f"; PACKAGE is often named as its module, here `{guess}`, but check it first: the name may be invented"
+    note = note if name == "PACKAGE" else ""
+    text = f"`{module}` is not installed in the interpreter of the stage, {known.interpreter}"
+    if known.is_orch23s_interpreter:
+        text += ", which is that of orch23, since the project has no virtual environment"
+        make = f"python3 -m venv .venv && .venv/bin/python -m pip install pytest {name}"
+        make = f"uv venv && uv pip install pytest {name}" if known.has_uv else make
+        return LikelyCause(kind="package", text=text, hint=f"make one that has it: `{make}`{note}")
+    install = f"uv pip install --python {known.interpreter}" if known.has_uv else f"{known.interpreter} -m pip install"
+    hint = f"install the package that has it: `{install} {name}`{note}; or name another interpreter in `python:`"
+    return LikelyCause(kind="package", text=text, hint=hint)
+
+
 # ---- the machine ----------------------------------------------------------------------------------
 
 
 def _missing_program(name: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
-    place = known.program(name)
+    place = None if "/" in name else known.program(name)
     if place is None:
         return None
     text = f"`{name}` is {place} on your PATH; a step cannot see your home directory, and its PATH is fixed"
     return _copied(name, place, text, failed)
 
 
-def _missing_variable(name: str, known: KnownFacts) -> LikelyCause | None:
-    state = known.variable(name)
+def _missing_variable(name: str, _failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
+    state = known.variable(name) if name.isidentifier() else None
     if state is None:
         return None
     text = f"`{name}` is set in your environment, but a step gets only the variables in `env`"
@@ -366,12 +389,12 @@ def token_limit_cause(limit: int, most: int | None) -> LikelyCause | None:
 
 def output_cause(output: str, size_bytes: int, exit_code: int | None) -> LikelyCause | None:
     """Return the cause of a process that was killed since it printed too much. `size_bytes` is how much it printed."""
-    found = _FLOODED.search(output)
-    if found is None or exit_code != _KILLED or size_bytes <= int(found[1]):
+    most = output.rstrip().rpartition(_FLOODED)[2].removesuffix(" bytes")
+    if exit_code != _KILLED or not most.isdecimal() or size_bytes <= int(most):
         return None
     return LikelyCause(
         kind="output",
-        text=f"it printed more than {_size(int(found[1]))}, which is the most that a step may print",
+        text=f"it printed more than {_size(int(most))}, which is the most that a step may print",
         hint="print less, or write it to a file: `COMMAND > FILE`, with FILE in `outputs` or `scratch`",
     )
 

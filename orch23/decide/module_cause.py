@@ -1,14 +1,16 @@
 """Decide why tests do not find a module that a stage was to write: another name, or another directory."""
 
 import posixpath
-import re
 from collections.abc import Iterable, Sequence
 
 from orch23.decide.package_cause import known_package
 from orch23.decide.unfixable_tests import MissingImport
 from orch23.model.diagnostic import nearest_names
 from orch23.model.event_data import LikelyCause
+from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
+
+_WORD = lazy_pattern(r"\w+")
 
 
 def module_cause(
@@ -44,8 +46,10 @@ def module_cause(
 
 
 def _is_imported(name: str, tests: Iterable[str]) -> bool:
-    word = re.compile(rf"^\s*(?:import|from)\s[^#\n]*\b{re.escape(name)}\b", re.MULTILINE)
-    return any(word.search(text) for text in tests)
+    lines = (line.lstrip() for text in tests if name in text for line in text.splitlines() if name in line)
+    return any(
+        line.startswith(("import ", "from ")) and name in _WORD.findall(line.partition("#")[0]) for line in lines
+    )
 
 
 def _other_folder(top: str, path: str, cwd: str, python_path: Sequence[str], path_key: str) -> LikelyCause:

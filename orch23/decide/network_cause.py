@@ -3,7 +3,6 @@
 The sandbox denies connections without a record of them, so the cause comes from the output, or from the command.
 """
 
-import re
 from collections.abc import Iterator
 
 from orch23.model.event_data import LikelyCause
@@ -15,18 +14,17 @@ _NO_CONNECTION = lazy_pattern(
     r"|\b(?-i:EAI_AGAIN|ENOTFOUND|ENETUNREACH)\b|failed to resolve|unable to resolve|no such host"
     r"|failed to establish a new connection|couldn't connect to server"
 )
-_NO_FILE_LINE = lazy_pattern(r"(?im)^.*(?:no such file or directory|\w*NotFoundError:).*$")
+_NO_FILE = lazy_pattern(r"(?i)no such file or directory|NotFoundError:")
 _REFUSED = lazy_pattern(
-    r"(?i)connection refused|ECONNREFUSED|actively refused|couldn't connect to server|failed to connect to \S+ port"
+    r"(?i)connection refused|ECONNREFUSED|actively refused|couldn't connect to server|failed to connect to "
 )
 _LOOPBACK = lazy_pattern(r"(?i)(?<![\w.-])(?:localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)(?![\w.-]*[\w-])")
 _URL = lazy_pattern(r"(?i)\b(?:https?|ftps?)://(?:[^\s/'\"<>|;&@]*@)?(\[[0-9a-f:.]+\]|[^\s/:'\"<>|;&)]+)")
-# Where a command begins: not a word of another one, such as `echo curl`.
-_DOWNLOADER = lazy_pattern(
-    r"(?:^|[;|&(`{!]|\b(?:if|while|until|then|do|else|time)\b|-c ['\"])[ \t]*(?:\w+=\S*[ \t]+)*"
-    r"(?:/[\w./-]+/)?(curl|wget)(?=\s)",
-    re.MULTILINE,
-)
+_DOWNLOADER = lazy_pattern(r"\b(curl|wget)\s")
+# Where a command begins, and what may be before its program.
+_BEGIN = lazy_pattern(r"[\n;|&(`{!]|-c ['\"]")
+_BEFORE = frozenset(("", "if", "while", "until", "then", "do", "else", "time"))
+_LONGEST = 1_000
 # The exit codes for a host that was not found or not reached: of curl 6, 7 and 28 (no reply in time), of wget 4.
 _NO_HOST = {"curl": (6, 7, 28), "wget": (4,)}
 _HINT = "the stage then runs in each build, unless it also has `cache: true`"
@@ -41,7 +39,7 @@ def network_cause(output: str, command: str, exit_code: int | None) -> LikelyCau
 
     `command` is the text that its author wrote; `exit_code` is None if it is not known.
     """
-    output = _NO_FILE_LINE.sub("", output)
+    output = "\n".join(line for line in output.splitlines() if not _NO_FILE.search(line))
     host = _loopback_in(output, command) if _REFUSED.search(output) else ""
     # A connection to itself is refused because a server runs elsewhere, or because its own did not start.
     if host:
@@ -73,10 +71,14 @@ def _loopback_in(output: str, command: str) -> str:
 def _downloads(command: str) -> Iterator[tuple[str, str]]:
     """Yield each program of a command that downloads, with the host of the address after it."""
     for found in _DOWNLOADER.finditer(command):
-        # Up to the end of this command of a line.
-        rest = command[found.end() :].partition("\n")[0].partition(";")[0].partition("|")[0]
-        if address := _URL.search(rest):
-            yield found[1], address[1].strip("[]")
+        *words, folder = _BEGIN.split(command[max(0, found.start() - _LONGEST) : found.start()])[-1].split(" ")
+        # Not a word of another command, such as `echo curl`.
+        is_called = not folder or (folder.startswith("/") and folder.endswith("/"))
+        if is_called and all(word in _BEFORE or "=" in word for word in words):
+            # Up to the end of this command of a line.
+            rest = command[found.end() : found.end() + _LONGEST].partition("\n")[0].partition(";")[0].partition("|")[0]
+            if address := _URL.search(rest):
+                yield found[1], address[1].strip("[]")
 
 
 def _cause(kind: str, text: str) -> LikelyCause:

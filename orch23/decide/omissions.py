@@ -25,26 +25,27 @@ _CODE_TEXT = (
 # Languages in which a line of only dots is not valid.
 _CODE = tuple(_CODE_TEXT.split())
 
-_WORDS = r"(?:\w+\s+)"
-_THE = r"(?:(?:the|this|your|my|all|of|our)\s+){0,3}"
+_WORDS = r"(?:\w+ )"
+_THE = r"(?:(?:the|this|your|my|all|of|our) ){0,3}"
 _THING = (
     r"(?:code|files?|contents?|functions?|methods?|class(?:es)?|implementations?|modules?|logic|imports?|tests?|"
     r"documents?|scripts?|body|definitions?|schema|routes|handlers|components?|styles?|sections?|stuff|everything)"
 )
 _PART = r"(?:code|functions?|methods?|class(?:es)?|implementations?|logic|imports?|definitions?)"
 _FORMER = r"(?:existing|previous|original|remaining|unchanged|other|same|more|old)"
+_KEEP = "(?:keep|leave|retain|preserve)"
 _SAME = (
-    r"(?:unchanged|untouched|unmodified|intact|identical|(?:the\s+)?same(?:\s+as\s+(?:before|above))?"
-    r"|as\s+(?:is|before|above|it\s+was|they\s+were)|omitted|elided|snipped|truncated)"
+    r"(?:unchanged|untouched|unmodified|intact|identical|(?:the )?same(?: as (?:before|above))?"
+    r"|as (?:is|before|above|it was|they were)|omitted|elided|snipped|truncated)"
 )
 _STATE = (
-    rf"(?:(?:(?:is|are|was|were|remains?|stays?|left|kept)\s+)?(?:exactly\s+|all\s+)?{_SAME}|(?:goes\s+)?here"
-    rf"|continues?(?:\s+here)?)(?:\s+for\s+(?:brevity|clarity|space))?"
+    rf"(?:(?:(?:is|are|was|were|remains?|stays?|left|kept) )?(?:exactly |all )?{_SAME}|(?:goes )?here"
+    rf"|continues?(?: here)?)(?: for (?:brevity|clarity|space))?"
 )
-_REST_OF = rf"(?:the\s+)?(?:rest|remainder)\s+of\s+{_THE}{_WORDS}{{0,2}}?{_THING}"
+_REST_OF = rf"(?:the )?(?:rest|remainder) of {_THE}{_WORDS}{{0,2}}?{_THING}"
 _LEFT = (
-    rf"(?:{_REST_OF}|{_THE}(?:rest|remainder|everything\s+else|all\s+else|others?)"
-    rf"|{_THE}{_FORMER}\s+{_WORDS}{{0,2}}?{_THING})"
+    rf"(?:{_REST_OF}|{_THE}(?:rest|remainder|everything else|all else|others?)"
+    rf"|{_THE}{_FORMER} {_WORDS}{{0,2}}?{_THING})"
 )
 
 
@@ -54,36 +55,36 @@ def _either(*phrases: str) -> re.Pattern[str]:
 
 # In any comment, brackets or dots.
 _STRONG = _either(
-    rf"{_LEFT}\s+{_STATE}",
-    rf"(?:rest|remainder)\s+of\s+{_THE}{_WORDS}{{0,2}}?\w+\s+(?:unchanged|omitted|as\s+before)",
-    rf"{_WORDS}{{0,5}}(?:omitted|elided|snipped|truncated|shortened|skipped)\s+for\s+(?:brevity|clarity|space)",
-    rf"(?:add|insert|put|place)\s+(?:your|the\s+(?:rest|remaining|existing))\s+{_WORDS}{{0,2}}?{_THING}\s+here",
-    rf"your\s+{_WORDS}{{0,2}}?code\s+(?:goes\s+)?here",
+    rf"{_LEFT} {_STATE}",
+    rf"(?:rest|remainder) of {_THE}{_WORDS}{{0,2}}?\w+ (?:unchanged|omitted|as before)",
+    rf"{_WORDS}{{0,5}}(?:omitted|elided|snipped|truncated|shortened|skipped) for (?:brevity|clarity|space)",
+    rf"(?:add|insert|put|place) (?:your|the (?:rest|remaining|existing)) {_WORDS}{{0,2}}?{_THING} here",
+    rf"your {_WORDS}{{0,2}}?code (?:goes )?here",
 )
 # Only on a line of its own.
 _ALONE = _either(
     _REST_OF,
     "unchanged",
-    r"(?:same|identical)\s+as\s+(?:before|earlier|(?:in\s+)?the\s+original)",
-    r"no\s+changes?\s+(?:here|below|above)",
+    r"(?:same|identical) as (?:before|earlier|(?:in )?the original)",
+    r"no changes? (?:here|below|above)",
     "snip",
-    rf"(?:todo|note|fixme)\W+(?:keep|leave|retain|preserve)\s+{_THE}(?:rest|remaining|existing|others?)(?:\s+{_WORDS}{{0,3}}\w+)?",
+    rf"(?:todo|note|fixme)\W+{_KEEP} {_THE}(?:rest|remaining|existing|others?)(?: {_WORDS}{{0,3}}\w+)?",
 )
 # Only with dots or brackets around it; or on a line of its own in a file that was there before.
 _VAGUE = _either(
-    rf"{_THE}{_FORMER}\s+{_WORDS}{{0,1}}{_PART}",
-    rf"(?:the\s+)?{_PART}\s+(?:is|are|remains?|stays?)\s+(?:exactly\s+)?{_SAME}",
-    rf"(?:keep|leave|retain|preserve)\s+{_THE}(?:rest|remaining|existing|original|others?)(?:\s+{_WORDS}{{0,3}}?)?\s*{_SAME}",
+    rf"{_THE}{_FORMER} {_WORDS}{{0,1}}{_PART}",
+    rf"(?:the )?{_PART} (?:is|are|remains?|stays?) (?:exactly )?{_SAME}",
+    rf"{_KEEP} {_THE}(?:rest|remaining|existing|original|others?)(?: {_WORDS}{{0,3}}?)? ?{_SAME}",
 )
 # Only with dots or square brackets around it.
 _DOTTED = _either(
     _LEFT,
-    r"(?:same|identical)\s+as\s+above",
-    r"no\s+changes?\s+needed",
-    r".{0,60}\b(?:unverändert|inchangée?s?|sin\s+cambios|без\s+изменений)",
+    r"(?:same|identical) as above",
+    r"no changes? needed",
+    r".{0,60}\b(?:unverändert|inchangée?s?|sin cambios|без изменений)",
     r".{0,60}(?:不变|変更なし)",
 )
-_CUT_AWAY = re.compile(rf"{_WORDS}{{0,5}}(?:omitted|truncated|elided|snipped)(?:\s+{_WORDS}{{0,2}}\w+)?", re.IGNORECASE)
+_CUT_AWAY = re.compile(rf"{_WORDS}{{0,5}}(?:omitted|truncated|elided|snipped)(?: {_WORDS}{{0,2}}\w+)?", re.IGNORECASE)
 _WHOLE_LINE = re.compile(rf"\s*(?P<mark>{_MARK})?\s*(?P<dots>{_DOTS})?\s*(?P<open>[\[(<]*)\s*(?P<more>{_DOTS})?\s*")
 _TRAILING = re.compile(rf"\s(?P<mark>{_MARK})\s*(?P<dots>{_DOTS})?\s*(?P<open>[\[(<]*)\s*(?P<more>{_DOTS})?\s*")
 _MARKDOWN_MARK = re.compile(r"\s*(?:<!--|\.{2,}|…|[\[(<])")
@@ -187,13 +188,13 @@ def _is_placeholder(line: str, *, edited: bool) -> bool:
     if not remark.words:
         return replaces and remark.dots_before and (remark.marked or "[" in remark.opened)
     phrases = (
-        (_STRONG, True),
-        (_ALONE, remark.alone),
-        (_VAGUE, remark.dotted or replaces),
-        (_DOTTED, remark.boxed or remark.dots_after),
-        (_CUT_AWAY, remark.boxed),
+        (_STRONG.fullmatch, True),
+        (_ALONE.fullmatch, remark.alone),
+        (_VAGUE.fullmatch, remark.dotted or replaces),
+        (_DOTTED.fullmatch, remark.boxed or remark.dots_after),
+        (_CUT_AWAY.fullmatch, remark.boxed),
     )
-    if any(counts and phrase.fullmatch(remark.words) for phrase, counts in phrases):
+    if any(counts and matches(remark.words) for matches, counts in phrases):
         return True
     enclosed = remark.dots_before and (remark.dots_after or "(" in remark.opened)
     return replaces and remark.marked and enclosed
@@ -210,7 +211,7 @@ def _remark(line: str) -> _Remark | None:
     tail = rest[len(core) :]
     dots = bool(found["dots"] or found["more"])
     return _Remark(
-        words=core.replace(")", "").replace("]", "").strip(),
+        words=" ".join(core.replace(")", "").replace("]", "").split()),
         alone=alone,
         marked=bool(found["mark"]),
         opened=found["open"],

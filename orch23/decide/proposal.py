@@ -25,6 +25,7 @@ from orch23.decide.proposal_files import (
 )
 from orch23.decide.proposal_normalization import normalize_envelope, without_fence
 from orch23.decide.response_parser import (
+    MAX_RESPONSE_BYTES,
     FilesEnvelope,
     ProposedFile,
     code_block_of,
@@ -84,6 +85,9 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     """
     if not step.only_json:
         text = without_thoughts(text.removeprefix("\ufeff"), is_text=step.returns == "text")
+    if (size := len(text.encode("utf-8", "surrogatepass"))) > MAX_RESPONSE_BYTES:
+        message = f"the response has {size:,} bytes; the limit is {MAX_RESPONSE_BYTES:,}"
+        return _refuse(codes.TOO_LARGE, message, "respond with less, or divide the work into several stages")
     if (ended := _judge_stop(text, stop, step, next(iter(outputs), ""))) is not None:
         return ended
     scope = ProposalScope(
@@ -283,9 +287,9 @@ def _bounded(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     if len(found) <= _SHOWN:
         return found
     first = {d.code: d for d in reversed(found)}
-    kept = tuple(dict.fromkeys((*first.values(), *found)))[: max(_SHOWN, len(first))]
+    kept = set(tuple(dict.fromkeys((*first.values(), *found)))[: max(_SHOWN, len(first))])
     rest = f"{len(found) - len(kept)} more errors are not listed"
-    return (*(d for d in found if d in set(kept)), Diagnostic(found[-1].code, rest, hint="fix the listed ones first"))
+    return (*(d for d in found if d in kept), Diagnostic(found[-1].code, rest, hint="fix the listed ones first"))
 
 
 def _model_error(reason: str) -> RefusedResponse:

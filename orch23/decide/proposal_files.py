@@ -157,10 +157,18 @@ def _parents(path: str) -> list[str]:
 
 MAX_FILE_BYTES = 200_000
 MAX_TOTAL_BYTES = 500_000
+# Of files and deletes, or of blocks that edit files.
+MAX_ENTRIES = 1_000
 # Placeholders of one file: more would only repeat the first.
 _SHOWN_PLACEHOLDERS = 5
 _WHOLE = "write the whole file, every line"
 _WHOLE_EDIT = "write every new line; lines that stay as they are belong in no block, or in both of its parts"
+
+
+def too_many_error(number: int, what: str) -> Diagnostic:
+    """Return the error of a response with more files, or blocks, than are checked."""
+    message = f"the response has {number:,} {what}; the limit is {MAX_ENTRIES:,}"
+    return Diagnostic(codes.TOO_LARGE, message, hint="divide the work into several stages")
 
 
 def size_errors(entries: Iterable[ProposedFile]) -> Iterator[Diagnostic]:

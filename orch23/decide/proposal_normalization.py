@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from orch23.decide.fenced_files import sole_fence
 from orch23.decide.omissions import MARKDOWN
-from orch23.decide.proposal_files import ProposalScope
+from orch23.decide.proposal_files import MAX_ENTRIES, ProposalScope, too_many_error
 from orch23.decide.response_parser import FilesEnvelope, ProposedFile
 from orch23.decide.write_protection import allows_write
+from orch23.model.paths import without_dot
 
 # A file of these kinds may consist of one fenced block: Markdown, and templates of it.
 _MAY_BE_FENCED = re.compile(r"\.(?:md|markdown|mdx|qmd|rmd|rst|txt|j2|jinja2?|tmpl)(?:\.|$)", re.IGNORECASE)
@@ -19,6 +20,8 @@ _MAY_BE_FENCED = re.compile(r"\.(?:md|markdown|mdx|qmd|rmd|rst|txt|j2|jinja2?|tm
 
 def normalize_envelope(envelope: FilesEnvelope, scope: ProposalScope) -> FilesEnvelope:
     """Return a response with its paths relative to `cwd`, and contents with the line ends of the files they replace."""
+    if (number := len(envelope.files) + len(envelope.deletes)) > MAX_ENTRIES:
+        return FilesEnvelope(errors=(too_many_error(number, "files and deletes"),))
     write, delete = scope.write_scope.write, scope.write_scope.delete
     return replace(
         envelope,
@@ -32,8 +35,7 @@ def normalize_envelope(envelope: FilesEnvelope, scope: ProposalScope) -> FilesEn
 
 def relative_path(path: str, allowed: tuple[str, ...], scope: ProposalScope) -> str:
     """Return a path without `./` before it, and relative to `cwd` if only its form from the root makes sense."""
-    while path.startswith("./"):
-        path = path[2:]
+    path = without_dot(path)
     inside = scope.response_path(path)
     if inside == path or not allows_write(allowed, path, scope.protected):
         return path

@@ -13,7 +13,7 @@ _LISTS = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt", "requ
 _OF_CONDA = ("environment.yml", "environment.yaml")
 DEPENDENCY_FILES = ("pyproject.toml", "setup.cfg", "setup.py", "Pipfile", *_OF_CONDA, *_LISTS)
 # Not a path, nor an address: `app @ file:.` is in the project.
-_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*+)(?![/:+]|\s*(?:\[[^]]*\])?\s*@\s*file:)")
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][\w.-]*+)(?![/:+]|\s*+(?:\[[^]]*+\])?+\s*+@\s*+file:)")
 _OF_SETUP = ("install_requires", "extras_require", "setup_requires", "tests_require")
 _EXAMPLE = re.compile(r"\s*>>> ?(.*)")
 # If a file has one of these, a text of any file may name a module that is imported; for the last, one of it with a dot.
@@ -44,7 +44,7 @@ def modules_in_texts(text: str, *, is_loaded: bool) -> dict[str, int]:
 
 def doctest_lines(text: str) -> str:
     """Return the lines of a text that are examples of doctest and parse alone; others are empty."""
-    found = (_EXAMPLE.match(line) for line in text.splitlines() if ">>>" in text)
+    found = map(_EXAMPLE.match, text.splitlines() if ">>>" in text else ())
     return "\n".join(one[1] if one and isinstance(python_tree(one[1]), ast.Module) else "" for one in found)
 
 
@@ -112,7 +112,7 @@ def _read(name: str, text: str) -> tuple[Iterable[str], Iterable[str]]:
     if name == "setup.cfg":
         return _of_config(text)
     if name in _OF_CONDA:
-        return re.findall(r"""^\s*-\s*["']?(.*)""", text.partition("dependencies:")[2], re.MULTILINE), ()
+        return re.findall(r"""^[ \t]*-[ \t]*["']?(.*)""", text.partition("dependencies:")[2], re.MULTILINE), ()
     return text.splitlines(), ()
 
 

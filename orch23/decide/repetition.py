@@ -1,5 +1,7 @@
 """Find a text that repeats itself at its end: a small model may write the same lines until its tokens are used up."""
 
+from collections.abc import Sequence
+
 _LAST_CHARACTERS = 20_000
 _LEAST_TIMES = 6
 _LEAST_LENGTH = 300
@@ -18,7 +20,7 @@ def repeated_end(text: str) -> str:
     if len(tail) < least:
         return ""
     backwards = tail[::-1]
-    equal = _common_prefixes(backwards)
+    equal = common_prefixes(backwards)
     for period in range(1, len(tail) // _LEAST_TIMES + 1):
         length = period + equal[period]
         if length >= max(least, period * _LEAST_TIMES):
@@ -29,8 +31,8 @@ def repeated_end(text: str) -> str:
     return ""
 
 
-def _common_prefixes(text: str) -> list[int]:
-    """Return, for each position, how many characters from there equal those at the beginning (the Z function)."""
+def common_prefixes(text: Sequence[object]) -> list[int]:
+    """Return, for each position, how many characters or items from there equal those at the beginning (Z function)."""
     found = [0] * len(text)
     left = right = 0
     for position in range(1, len(text)):

@@ -22,7 +22,7 @@ _WORDS = {
     "sample": "the sample",
 }
 REQUEST_PARTS = tuple(_WORDS)
-_DELIMITER = lazy_pattern(r"^--- (begin|end) [0-9a-f]{8,}(.*?)(?: sha256=[0-9a-f]{64})? ---$", re.MULTILINE)
+_DELIMITER = lazy_pattern(r"^--- (begin|end) [0-9a-f]{8,}+(.*?)(?: sha256=[0-9a-f]{64})? ---$", re.MULTILINE)
 _WIDTH = 60
 _BEFORE = 20
 

@@ -39,12 +39,10 @@ _ACTIONS = frozenset({"action", "change", "op", "operation", "status", "type"})
 _DELETES = frozenset({"delete", "deleted", "remove", "removed"})
 # Other names of `path`, as tools of editors and agents have it.
 _PATH_KEYS = ("path", "file_path", "filepath", "filename", "file")
-_THOUGHT = re.compile(r"\s*<(think|thinking|thought|reasoning)>.*?</\1>", re.DOTALL)
-_OPEN_THOUGHT = re.compile(r"\s*<(think|thinking|thought|reasoning)>")
+_OPEN_THOUGHT = re.compile(r"\s*+<(think|thinking|thought|reasoning)>")
+_THOUGHT_TAG = re.compile(r"<(?:think|thinking|thought|reasoning)>")
 # The chat templates of some models begin the thoughts themselves: the response has only their end.
-_END_OF_THOUGHTS = re.compile(
-    r"\A(?P<thoughts>(?!\s*[\[{]).*?)^[ \t]*</(think|thinking)>[ \t]*$", re.DOTALL | re.MULTILINE
-)
+_END_OF_THOUGHTS = re.compile(r"^[ \t]*+</think(?:ing)?>[ \t]*+$", re.MULTILINE)
 _FENCE_LINE = re.compile(r"^[ ]{0,3}(?:```|~~~|<<<<<)", re.MULTILINE)
 _JSON_IN_PROSE = re.compile(r'^\s*[\[{"]|\{\s*"')
 _JSON_LANGUAGES = frozenset({"json", "jsonc", "json5"})
@@ -52,7 +50,7 @@ _JSON_START = ("{", "[")
 _NOTHING: tuple[Json, ...] = (None, "", False, [], {})
 _NO_BLOCKS = "write the path of each file in the line before its block, and use a longer fence around text with fences"
 _HEX = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
-_FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})(?P<info>[^\n`]*)\n", re.MULTILINE)
+_FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}+|~{3,}+)(?P<info>[^\n`]*+)\n", re.MULTILINE)
 # Languages of blocks with commands to run and what they print; and files that may consist of such.
 _COMMANDS = frozenset({"bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "powershell"})
 _SEARCHED_BLOCKS = 50
@@ -176,20 +174,31 @@ def without_thoughts(text: str, *, is_text: bool = False) -> str:
 
     With `is_text`, the response is the text of a file, where only thoughts with both tags are certain.
     """
-    while (thought := _THOUGHT.match(text)) is not None:
-        text = text[thought.end() :].lstrip()
-    if is_text or _OPEN_THOUGHT.match(text):
-        return text
-    ended = _END_OF_THOUGHTS.match(text)
+    end, is_open = _end_of_tagged_thoughts(text)
+    text = text[end:].lstrip() if end else text
+    ended = None if is_text or is_open else _END_OF_THOUGHTS.search(text)
+    thoughts = text[: ended.start()] if ended else ""
     # In a code block that is still open, the tag is a line of a file.
-    if ended is None or len(_FENCE_LINE.findall(ended["thoughts"])) % 2 or _OPEN_THOUGHT.search(ended["thoughts"]):
+    if ended is None or thoughts.lstrip().startswith(_JSON_START) or len(_FENCE_LINE.findall(thoughts)) % 2:
         return text
-    return text[ended.end() :].lstrip()
+    return text if _THOUGHT_TAG.search(thoughts) else text[ended.end() :].lstrip()
+
+
+def _end_of_tagged_thoughts(text: str) -> tuple[int, bool]:
+    """Return the index after the thoughts with both tags, and whether others begin there that do not end."""
+    end = 0
+    while opened := _OPEN_THOUGHT.match(text, end):
+        closing = f"</{opened[1]}>"
+        found = text.find(closing, opened.end())
+        if found < 0:
+            return end, True
+        end = found + len(closing)
+    return end, False
 
 
 def is_only_thoughts(text: str) -> bool:
     """Return whether a response has thoughts that do not end, and so nothing else."""
-    return _OPEN_THOUGHT.match(text) is not None and _THOUGHT.match(text) is None
+    return _end_of_tagged_thoughts(text) == (0, True)
 
 
 def _sole_json_block(fenced: FencedResponse) -> str | None:
@@ -298,22 +307,22 @@ def _code_blocks(text: str) -> Iterator[CodeBlock]:
     at = 0
     while (opened := _FENCE.search(text, at)) is not None:
         marks, info = opened["marks"], opened["info"].split()
-        fences = re.compile(rf"^[ ]{{0,3}}{re.escape(marks[0])}{{{len(marks)},}}[ \t]*(?P<info>[^\n`]*)$", re.MULTILINE)
-        found = list(fences.finditer(text, opened.end()))
-        closed = _closing(found) or next((one for one in found if not one["info"]), None)
+        fences = re.compile(rf"^[ ]{{0,3}}{marks[0]}{{{len(marks)},}}+[ \t]*+(?P<info>[^\n`]*+)$", re.MULTILINE)
+        closed = _closing(fences.finditer(text, opened.end()))
         at = closed.end() if closed else len(text)
         language = info[0].lower() if info else ""
         yield CodeBlock(text[opened.end() : closed.start() if closed else at], language, closed is not None)
 
 
-def _closing(fences: list[re.Match[str]]) -> re.Match[str] | None:
-    """Return the fence that closes a block. Fences with a language open blocks inside it."""
-    depth = 1
+def _closing(fences: Iterator[re.Match[str]]) -> re.Match[str] | None:
+    """Return the fence that closes a block, else the first plain one. Fences with a language open blocks inside it."""
+    depth, first = 1, None
     for fence in fences:
+        first = first or (None if fence["info"] else fence)
         depth += 1 if fence["info"] else -1
         if depth == 0:
             return fence
-    return None
+    return first
 
 
 def _read_entries(value: Json, where: str) -> FilesEnvelope:

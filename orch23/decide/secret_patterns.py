@@ -58,7 +58,7 @@ def _form(name: str, head: str, rest: str) -> KeyFormat:
 _BODY = f"[{_WORDS}_-]"
 _PEM = (
     r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:\\{1,4}[nr]|\s)*+"
-    r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash)[^\n]*\n\s*+)*+"
+    r"(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash)[^\n]{0,200}+\n\s*+)*+"
     r"(?:[A-Za-z0-9+/=]{40,}+(?:\\{1,4}[nr]|\s)*+)++[A-Za-z0-9+/=]*+"
     r"(?:(?:\\{1,4}[nr]|\s)*+-----END [A-Z0-9 ]{1,60}-----)?"
 )

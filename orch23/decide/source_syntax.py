@@ -16,7 +16,6 @@ SyntaxFault = tuple[int, str]
 
 _JSON = (".json", ".ipynb")
 _WITH_COMMENTS = re.compile(r"(?:^|/)(?:[tj]sconfig[^/]*|devcontainer|settings|launch|tasks|\.[^/]*)\.json$")
-_TOML_PLACE = re.compile(r"\s*\(at line (\d+), column \d+\)")
 
 # A file shrinks much if it has less than this part of its old length.
 _SHRINK = 0.5
@@ -201,9 +200,9 @@ def _toml_fault(text: str) -> SyntaxFault | None:
     except parsing.LongTomlKeyError as error:
         return error.line, f"has {error}"
     except tomllib.TOMLDecodeError as error:
-        place = _TOML_PLACE.search(str(error))
-        line = int(place[1]) if place else text.count("\n") + 1
-        return line, f"is not TOML: {_TOML_PLACE.sub('', str(error))}"
+        message, _, place = str(error).removesuffix(")").rpartition(" (at line ")
+        line = int(place.partition(",")[0]) if message else text.count("\n") + 1
+        return line, f"is not TOML: {message or error}"
     except (ValueError, RecursionError) as error:
         return 1, f"cannot be read: {type(error).__name__}"
     return None

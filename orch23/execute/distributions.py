@@ -21,7 +21,6 @@ from orch23.store.safe_files import FileStamp, stamp_of
 _OF_INSTALLER: Final = re.compile(
     rb"[^,/]+\.dist-info/(?:INSTALLER|REQUESTED|RECORD|RECORD\.jws|RECORD\.p7s|direct_url\.json|uv_\w+\.json),"
 )
-_SCRIPT: Final = re.compile(rb"(?:\.\./|/[^,]*/)[^,]*?bin/([^,/]+),")
 _ENTRY_POINTS: Final = re.compile(rb"[^,/]+\.dist-info/entry_points\.txt,")
 _EXEC_LINES: Final = re.compile(rb"""'{3}exec' ("[^"\n]*"|[^" \n]+) "\$0" "\$@"\n' '{3}\n""")
 _MAX_SCRIPT_BYTES: Final = 1 << 20
@@ -168,19 +167,20 @@ def _of_record(path: Path) -> str:
     return "\n".join([digest, *sorted(tops)])
 
 
-def _stable(line: bytes, folder: Path, entry_points: frozenset[str]) -> bytes:
+def _stable(line: bytes, packages: Path, entry_points: frozenset[str]) -> bytes:
     """Return a line of a RECORD without what differs between machines; empty if all of it does."""
     if _OF_INSTALLER.match(line):
         return b""
-    script = _SCRIPT.match(line)
-    if script is None:
+    path, _, rest = line.partition(b",")
+    folder, _, script = path.rpartition(b"/")
+    if not (script and folder.endswith(b"bin") and (folder.startswith(b"../") or folder.rfind(b"/", 1) > 0)):
         return line
-    name = script[1].decode("utf-8", "surrogateescape")
+    name = script.decode("utf-8", "surrogateescape")
     # The installer made it of `entry_points.txt`, which has a line of its own.
     if name in entry_points:
         return b""
-    digest = _digest_of_script(folder / line.partition(b",")[0].decode("utf-8", "surrogateescape"))
-    return b"bin/" + script[1] + b"," + (digest or line[script.end() :])
+    digest = _digest_of_script(packages / path.decode("utf-8", "surrogateescape"))
+    return b"bin/" + script + b"," + (digest or rest)
 
 
 def _digest_of_script(path: Path) -> bytes:

@@ -18,7 +18,7 @@ from orch23.model.patterns import lazy_pattern
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 _VERSION_IN_NAME = lazy_pattern(r"(?:python|pypy)(\d+\.\d+)t?$")
 _VERSION = lazy_pattern(r"(\d+\.\d+)(?:\.|$)")
-_PYTEST = lazy_pattern(r"pytest-(\d+)[.\d].*\.(?:dist-info|egg-info)$")
+_PYTEST = lazy_pattern(r"pytest-(\d++)\..*\.(?:dist-info|egg-info)$")
 
 
 class InterpreterFacts(Struct, frozen=True):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 
-_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+_EXPRESSION = re.compile(r"\$\{\{(?:(?!\$\{\{|\}\}).)*+\}\}")
 
 
 def at_name(found: Diagnostic, text: str, name: str, near: str) -> Diagnostic:

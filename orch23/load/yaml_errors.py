@@ -146,7 +146,7 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
     return (_comment_in_value(start, opened) if "flow" in context else None) or found
 
 
-_WITH_COMMENT = re.compile(r"([^\s,\[\]{}\"'#]+) +(#[^\s#\]][^\],}]*[^\s\],}]|#\w)")
+_WITH_COMMENT = re.compile(r"(?<![^\s,\[\]{}\"'#])([^\s,\[\]{}\"'#]++) ++(#[^\s#\]][^\],}]*[^\s\],}]|#\w)")
 
 
 def _comment_in_value(line: str, opened: Location) -> Diagnostic | None:

@@ -274,15 +274,15 @@ def _short(text: str) -> str:
 
 MAX_TOML_KEY_PARTS = 64
 _TEXTS_AND_COMMENTS = lazy_pattern(
-    r'"""(?:\\.|[^\\])*?(?:"""|\Z)|'
+    r'"""(?:[^\\"]|\\.|"(?!""))*+(?:"""|\Z)|'
     r"'''.*?(?:'''|\Z)|"
-    r'"(?:\\.|[^"\\\n])*"?|'
+    r'"(?:\\.|[^"\\\n])*+"?|'
     r"'[^'\n]*'?|"
     r"#[^\n]*",
     re.DOTALL,
 )
 # A text: compiling it takes 3 ms, and few runs read TOML. `re` keeps what it has compiled.
-_LONG_KEY = r"[ \t]*\.[ \t]*".join([r"[A-Za-z0-9_-]+"] * (MAX_TOML_KEY_PARTS + 1))
+_LONG_KEY = "(?<![A-Za-z0-9_-])" + r"[ \t]*+\.[ \t]*+".join(["[A-Za-z0-9_-]++"] * (MAX_TOML_KEY_PARTS + 1))
 
 
 class LongTomlKeyError(ValueError):

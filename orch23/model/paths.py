@@ -70,6 +70,7 @@ MAX_PATH_BYTES = 1024
 MAX_SEGMENT_BYTES = 200
 MAX_PATH_DEPTH = 32
 _WILD = lazy_pattern(r"[*?\[]")
+_DOT = lazy_pattern(r"\A(?:\./)++")
 # Characters that Windows does not allow in names, or reads as a separator or a stream (`:`).
 _FORBIDDEN = frozenset('\\:*?"<>|')
 _INVISIBLE = frozenset({"Cf", "Zl", "Zp"})  # zero-width, bidi and tag characters; line and paragraph separators
@@ -89,10 +90,14 @@ def is_glob(pattern: str) -> bool:
     return pattern.endswith("/") or _WILD.search(pattern) is not None
 
 
+def without_dot(path: str) -> str:
+    """Return a path or pattern without `./` before it."""
+    return _DOT.sub("", path)
+
+
 def normalize_pattern(pattern: str) -> str:
     """Return a pattern without a leading `./`, and a directory `d/` as `d/**`."""
-    while pattern.startswith("./"):
-        pattern = pattern[2:]
+    pattern = without_dot(pattern)
     return f"{pattern}**" if pattern.endswith("/") or not pattern else pattern
 
 

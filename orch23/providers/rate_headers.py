@@ -12,7 +12,7 @@ from msgspec import Struct
 
 _ANTHROPIC = {name: name.replace("-", "_") for name in ("requests", "tokens", "input-tokens", "output-tokens")}
 _OPENAI = ("requests", "tokens")
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_PART = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 # `Please try again in 1m2.5s.` of OpenAI and servers like it, and `Please retry after 26 seconds.` of Azure.
 _WAIT = re.compile(

@@ -97,7 +97,7 @@ MAX_EVENT_LINES = 1_000
 MAX_RESPONSE_CHARACTERS = 4 * 1_048_576
 MAX_HEADERS = 200
 _MAX_ERROR_BYTES = 65_536
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[{\]}]")
 # The stream of Amazon Bedrock, in binary frames.
 AWS_STREAM = "application/vnd.amazon.eventstream"

@@ -208,7 +208,7 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
     if end.data.cause:
         from orch23.report.cause_text import cause_lines  # noqa: PLC0415 - only for failures
 
-        lines += cause_lines(pipeline, end.name, end.data.cause, source(pipeline.file), style, _explained(end))
+        lines += cause_lines(pipeline, end.name, end.data.cause, style, _explained(end))
     if attempts or end.data.paths:
         from orch23.report.next_steps import next_step  # noqa: PLC0415 - only for failures
 

@@ -59,15 +59,22 @@ def split_expressions(text: str) -> "tuple[str | ExpressionSource, ...]":
     return tuple(piece for piece in out if piece != "")
 
 
-_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\}\}|[{}]""", re.DOTALL)
+_TOKEN = re.compile(r"""\}\}|['"{}]""")
+_AFTER_QUOTE = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*+{quote}", re.DOTALL) for quote in "'\""}
 
 
 def _end_of(text: str, at: int) -> int:
     """Return where the `}}` of an expression is: outside of strings, and of the braces of a dict."""
-    depth = 0
+    depth, unclosed = 0, set[str]()
     while (token := _TOKEN.search(text, at)) is not None:
-        at = token.end()
-        if token.group() == "{":
+        at, quote = token.end(), token.group()
+        if quote in _AFTER_QUOTE and quote not in unclosed:
+            # A quote that does not end is no string, and no later one of its kind ends.
+            if string := _AFTER_QUOTE[quote].match(text, at):
+                at = string.end()
+            else:
+                unclosed.add(quote)
+        elif token.group() == "{":
             depth += 1
         elif token.group()[0] == "}":
             if depth == 0 and token.group() == "}}":

@@ -61,7 +61,7 @@ _RUNS_OTHERS: Final = _set(
 """Programs that always run others: one of them alone in `tools` cannot be complete."""
 
 _WAY_OUT: Final = "list it and them in `tools`"
-_VERSION = lazy_pattern(r"-?\d+(?:\.\d+)*$")
+_VERSION = lazy_pattern(r"(?<!\d)(?<!\d\.)-?\d+(?:\.\d+)*+$")
 
 
 def starting_fault(called: Invocation, tools: Collection[str], *, is_python: bool, is_script: bool) -> str | None:
@@ -151,9 +151,9 @@ def _of_awk(arguments: Sequence[Argument]) -> str | None:
 _SED_OPTION = lazy_pattern(r"-[nErsuz]+i?|-i")
 # Only d, p, q, and a substitution without the flags `e` and `w`, each for lines with a number or a pattern.
 _SED_COMMAND = lazy_pattern(
-    r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?|/(?:\\.|[^/\\])+/)?!?"
-    r"(?:[dpq]|s(?P<sign>[/|,#:!@%+])(?:\\.|(?!(?P=sign))[^\\])*(?P=sign)"
-    r"(?:\\.|(?!(?P=sign))[^\\])*(?P=sign)[gpIi0-9]*)"
+    r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?|/(?:\\.|[^/\\])++/)?!?"
+    r"(?:[dpq]|s(?P<sign>[/|,#:!@%+])(?:\\.|(?!(?P=sign))[^\\])*+(?P=sign)"
+    r"(?:\\.|(?!(?P=sign))[^\\])*+(?P=sign)[gpIi0-9]*)"
 )
 
 

@@ -26,8 +26,8 @@ _OF_SEVERAL: Final = frozenset({"E835", "E856"})
 CODES_OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
 """Errors about missing or extra keys or entries. They do not depend on the values."""
 
-_SUGGESTED: Final = re.compile(r"did you mean `(.+)`\?")
-_OF_STEP: Final = re.compile(r"(?:did you mean )?`(.+)`(?:\? It)? is a key of `(.+)`: write it there")
+_SUGGESTED: Final = re.compile(r"did you mean `([^`]+)`\?")
+_OF_STEP: Final = re.compile(r"(?:did you mean )?`([^`]+)`(?:\? It)? is a key of `([^`]+)`: write it there")
 _MISSING: Final = re.compile(r"`([^`]+)` is missing")
 _STAGE: Final = re.compile("stages/[^/]*")
 

@@ -71,7 +71,8 @@ def _shared_lines(*texts: str) -> int:
     # A prompt that ends with its inputs has no line end after them, and the next attempt adds lines.
     is_whole = {text[differs : differs + 1] for text in texts} == {"", "\n"}
     end = differs if is_whole else low.rfind("\n", 0, differs) + 1
-    while end and any(text[end:].isspace() for text in texts):
+    bare = [(len(text.rstrip()), len(text)) for text in texts]
+    while end and any(solid <= end < size for solid, size in bare):
         end = low.rfind("\n", 0, end - 1) + 1
     return end
 

@@ -146,10 +146,10 @@ def _without_keywords(words: list[_Token]) -> list[_Token]:
 
 def _of_command(words: list[_Token]) -> Iterator[Invocation]:
     rest = _without_keywords(words)
-    while rest and _variable_set_by(rest[0]):
-        rest = rest[1:]
-        if rest and rest[0].is_keyword(_KEYWORDS):
-            _refuse(_LATE_KEYWORD)
+    at = next((at for at, word in enumerate(rest) if not _variable_set_by(word)), len(rest))
+    rest = rest[at:]
+    if at and rest and rest[0].is_keyword(_KEYWORDS):
+        _refuse(_LATE_KEYWORD)
     if not rest:
         return
     if rest[0].is_keyword(_AFTER_COMMAND) or rest[0].is_keyword({"for"}):

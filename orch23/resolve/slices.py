@@ -208,7 +208,7 @@ def _list_item(value: Sequence[Json], step: str, seen: str) -> Json:
 _Part: TypeAlias = tuple[tuple[PointerStep, ...], Json]
 
 # YAML 1.1 reads `1e5` as a text and `1.0e5` as a number; JSON reads both as the same number.
-_FLOAT_WITHOUT_POINT = lazy_pattern(r'"(?:[^"\\]|\\.)*"|(?<!\.)\b[0-9]+(?=e)')
+_FLOAT_WITHOUT_POINT = lazy_pattern(r'"(?:[^"\\]|\\.)*+"?|(?<!\.)\b[0-9]+(?=e)')
 # Characters that YAML does not allow unescaped, or reads as the end of a line.
 _UNPRINTABLE = lazy_pattern("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 

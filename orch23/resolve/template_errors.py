@@ -61,7 +61,7 @@ def _described(message: str, number: int, lines: list[str]) -> Iterator[tuple[st
         hint = f"the files of the stage are shown by {quoted_names(_BLOCK_FILTERS)}: `{{{{ inputs | blocks }}}}`"
         yield f"`{found[1]}` is not a filter", hint, number, at.start(1) if at else 0, len(found[1]) if at else 1
     if message.startswith("`block` needs an input"):
-        at = re.search(r"(\w+)\s*\|\s*(block)\b(?!\s*\()", line) or re.search(r"(\|)\s*(block)\b", line)
+        at = re.search(r"(?<!\w)(\w++)\s*+\|\s*+(block)\b(?!\s*\()", line) or re.search(r"(\|)\s*(block)\b", line)
         of_all = at is not None and at[1] in ("inputs", "own")
         yield (
             message,

@@ -32,9 +32,9 @@ _SUFFIXES = (".yaml", ".yml")
 _TEMPLATE = ".template"
 _HEAD_BYTES = 4096
 _PIPELINE_BYTES = 1 << 20
-_VERSION = lazy_pattern(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
+_VERSION = lazy_pattern(rb'^[ \t]*+\{?[ \t]*+"?version"?[ \t]*+:', re.MULTILINE)
 _MARKER = lazy_pattern(r"^(<{7} |={7}\r?$|>{7} |\|{7} )", re.MULTILINE)
-_STAGES = lazy_pattern(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
+_STAGES = lazy_pattern(rb'(?:^|[{,])[ \t]*+"?stages"?[ \t]*+:', re.MULTILINE)
 
 
 def find_lock_files(root: Path, mark: bytes = b"") -> tuple[set[Path], set[str]]:
@@ -122,7 +122,7 @@ _END = "~"
 _NEXT = b'\n  "'
 _LAST = b'\n  "~": null\n'
 # The line break before a record, and its first line.
-_HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*": \{(?=\n)')
+_HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*+": \{(?=\n)')
 # Aspects that follow from contents, as those whose value is a digest do.
 _CONTENTS = ("item", "list:", "verify.list:")
 _SHA256 = lazy_pattern(r"[0-9a-f]{64}")

@@ -5,8 +5,10 @@ import shutil
 import venv
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.project import Outcome, Project
 
@@ -23,15 +25,22 @@ def failed(
 
 
 def apply_shown_change(project: Project, shown: str) -> None:
-    """Change the pipeline as a user does: by the two lines that the screen shows."""
-    found = re.search(r"--> pipeline\.yaml:(\d+)\n +(\d+) ([-|]) (.*)\n +\d+ \+ (.*)\n", shown)
+    """Write the key that the screen shows, as a user does: `...` are the items that are there."""
+    found = re.search(r"--> pipeline\.yaml:\d+:\d+\n +\+ (.*)\n", shown)
     assert found is not None
-    place, before, sign, old, new = found.groups()
-    lines = project.read("pipeline.yaml").split("\n")
-    assert lines[int(before) - 1] == old
-    assert int(place) == int(before) + (sign == "|")
-    lines[int(before) - 1 : int(before)] = [old, new] if sign == "|" else [new]
-    project.edit("pipeline.yaml", "\n".join(lines))
+    pipeline = yaml.safe_load(project.read("pipeline.yaml"))
+    (stage,) = pipeline["stages"].values()
+    _merge(stage, yaml.safe_load(found[1]))
+    project.edit("pipeline.yaml", yaml.safe_dump(pipeline, sort_keys=False))
+
+
+def _merge(old: dict[str, Any], new: dict[str, Any]) -> None:
+    for key, value in new.items():
+        if isinstance(value, dict) and key in old:
+            _merge(old[key], value)
+        else:
+            is_list = isinstance(value, list) and value[0] == "..."
+            old[key] = [*old.get(key, []), *value[1:]] if is_list else value
 
 
 @pytest.mark.parametrize(
@@ -80,7 +89,7 @@ def test_a_timeout_shows_a_larger_one(project: Project) -> None:
     shown = failed(project, "  a:\n    timeout: 1s  # seconds\n    shell: sleep 1.2\n").err
     assert "\n  cause[E304]: it did not end within its `timeout` of 1s\n" in shown
     apply_shown_change(project, shown)
-    assert "    timeout: 2s  # seconds\n" in project.read("pipeline.yaml")
+    assert "    timeout: 2s\n" in project.read("pipeline.yaml")
     assert project.build().code == 0
 
 
@@ -89,7 +98,7 @@ def test_a_memory_limit_shows_a_larger_one(project: Project) -> None:
     shown = failed(project, f"  a:\n    limits: {{memory: 64MiB}}\n    shell: {take}\n").err
     assert "\n  cause[E620]: it needed more than its limit of 64MiB (`limits.memory`)\n" in shown
     apply_shown_change(project, shown)
-    assert "limits: {memory: 128MiB}" in project.read("pipeline.yaml")
+    assert "memory: 128MiB" in project.read("pipeline.yaml")
     assert project.build().code == 0
 
 
@@ -124,6 +133,15 @@ def test_a_program_of_the_user_is_named(project: Project) -> None:
     assert f"`wordcount` is {tool} on your PATH" in shown
 
 
+def test_a_name_that_no_disk_can_have_is_no_cause(project: Project) -> None:
+    """Case: the build ended with `File name too long`, since a step printed a long word before `: not found`."""
+    code = (
+        "print('x' * 300 + ': not found'); print('/' + 'y' * 290 + ': No such file or directory'); raise SystemExit(3)"
+    )
+    shown = failed(project, f'  a:\n    shell: |\n      python3 -c "{code}"\n').err
+    assert shown.splitlines()[-1] == "failed: a (pipeline.yaml:4:3): exited with 3"
+
+
 def add_tool(project: Project, place: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text("#!/bin/sh\necho of the tool\n")
@@ -147,15 +165,9 @@ def test_a_program_by_its_path_is_copied_as_the_screen_says_and_the_build_passes
     assert found[1] == path
     (project.root / "tools").mkdir()
     shutil.copy(tool, project.root / "tools")
-    before = project.read("pipeline.yaml").split("\n")
-    changes = re.findall(r"\n +(\d+) [-|] (.*)\n +(\d+) \+ (.*)(?=\n)", shown)
-    assert [before[int(line) - 1] for line, *_ in changes] == [old for _, old, *_ in changes]
-    assert [int(new) - int(old) for old, _, new, _ in changes] == [1, 1], "the first one adds a line"
-    (at, *_, first), (where, *_, second) = changes
-    project.edit(
-        "pipeline.yaml",
-        "\n".join([*before[: int(at)], first, *before[int(at) : int(where) - 1], second, *before[int(where) :]]),
-    )
+    assert f"  = help: write `tools/tool` in place of `{path}`\n" in shown
+    apply_shown_change(project, shown)
+    project.edit("pipeline.yaml", project.read("pipeline.yaml").replace(command, "tools/tool"))
     assert "  next: copy it, make both changes, then `orch23 build`\n" in shown
     assert project.build().code == 0
     assert project.read("a.txt") == "of the tool\n"
@@ -180,8 +192,8 @@ def test_an_absolute_path_of_the_project_is_shown_as_the_step_has_it(project: Pr
     whole = project.root / "docs/a.md"
     shown = failed(project, f"  a:\n    shell: cat {whole}\n", {"docs/a.md": "a\n"}).err
     assert f"`{whole}` is the project's `docs/a.md`" in shown
-    assert "inputs: [docs/a.md]" in shown
-    assert "+     shell: cat docs/a.md\n" in shown
+    assert "+ inputs: [..., docs/a.md]" in shown
+    assert f"= help: write `docs/a.md` in place of `{whole}`\n" in shown
     assert "  next: make both changes, then `orch23 build`\n" in shown
 
 

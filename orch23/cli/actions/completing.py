@@ -1,6 +1,7 @@
 """Complete stage names, pipeline files and template names in the shell."""
 
 import re
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -10,14 +11,16 @@ from orch23.cli.discovery import PIPELINE_SUFFIXES, find_project
 from orch23.templates.source import builtin_templates
 
 _MAX_BYTES = 1_048_576
-_SECTION = re.compile(r"^stages:[ \t]*(?:#.*)?\n((?:[ \t]+.*\n|[ \t]*#.*\n|\n)*)", re.MULTILINE)
-_NAME = re.compile(r"^  ([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*:", re.MULTILINE)
+_SECTION = re.compile(r"stages:[ \t]*(?:#.*)?$")
+_NAME = re.compile(r"  ([A-Za-z0-9_][A-Za-z0-9_.-]*+)[ \t]*+:")
 
 
 def stage_names(text: str) -> list[str]:
     """Return the stage names in a pipeline's text, by its layout: completion must be fast, and loads no YAML reader."""
-    section = _SECTION.search(f"{text}\n")
-    return _NAME.findall(section.group(1)) if section else []
+    lines = iter(text.split("\n"))
+    next(filter(_SECTION.match, lines), None)
+    section = takewhile(lambda line: line.startswith((" ", "\t", "#")) or not line, lines)
+    return [found[1] for found in map(_NAME.match, section) if found]
 
 
 def complete_stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

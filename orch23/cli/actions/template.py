@@ -142,6 +142,7 @@ def _line(one: TemplateChange) -> str:
     return f" {one.kind:<9}  {one.path}{places}{note}"
 
 
+_MOST_COMPARED_LINES = 2_000
 _EXPRESSIONS = ("[[", "[%", "{{", "{%")
 
 
@@ -245,6 +246,8 @@ def _unified(path: str, before: bytes, after: bytes) -> str:
         old, new = (text.decode("utf-8").splitlines(keepends=True) for text in (before, after))
     except UnicodeDecodeError:
         return f"{path}: not text, {len(before)} bytes -> {len(after)} bytes\n"
+    if min(len(old), len(new)) > _MOST_COMPARED_LINES:  # `difflib` may take quadratic time
+        return f"{path}: {len(old)} lines -> {len(new)} lines\n"
     lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
     return "".join(
         visible(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n") for line in lines

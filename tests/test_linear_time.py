@@ -1,0 +1,237 @@
+"""Any text from a step, a model, a server or a repository costs linear time: no pattern or parser is quadratic.
+
+The patterns are found in the modules, not by name. A pattern whose text is not known needs an entry here. This is the
+one test that measures time: it compares the CPU time of texts of growing sizes with each other.
+"""
+
+import functools
+import json
+from collections.abc import Callable
+
+import pytest
+from msgspec import Struct
+
+from orch23.checks.schema_validator import make_validator
+from orch23.decide.excerpt import fit_parts, normalise, shorten_tree_paths
+from orch23.decide.failure_groups import group_failures
+from orch23.decide.likely_cause import FailedStep, likely_cause, limit_cause, output_cause
+from orch23.decide.module_cause import module_cause
+from orch23.decide.network_cause import network_cause
+from orch23.decide.omissions import find_placeholders, is_diff
+from orch23.decide.proposal import judge_response
+from orch23.decide.pytest_report import ReportedFailure
+from orch23.decide.secret_patterns import KEY_FORMATS
+from orch23.decide.secrets import secrets_from
+from orch23.decide.source_syntax import syntax_fault
+from orch23.decide.unfixable_tests import MissingImport
+from orch23.decide.verdict import judge_pytest
+from orch23.engine.outcomes import command_failed
+from orch23.engine.process_runner import with_refused_writes
+from orch23.load.yaml_errors import PIPELINE_LIMITS
+from orch23.load.yaml_text import parse_yaml
+from orch23.model.action import StepLimits
+from orch23.model.llm import RefusedResponse
+from orch23.model.parsing import parse_json
+from orch23.model.pipeline import BriefLimits, Stage, WriteScope
+from orch23.providers.rate_headers import stated_limits
+from orch23.resolve.slices import take_slice
+from orch23.resolve.templates import render_prompt
+from orch23.steps.llm.spec import LLMStep
+from orch23.store.lock_file import decode_lock
+from tests import linear_time as linear
+
+MODULES = list(linear.product_modules())
+PATTERNS, UNKNOWN = linear.used_patterns(MODULES)
+
+# Patterns that are made when they are used: why each takes linear time.
+MADE = {
+    "orch23.checks.schema_validator.compile_regex": "RE2",
+    "orch23.checks.schema_validator._search_short_text": "a text of at most 2,000 characters, and a bound of its ways",
+    "orch23.decide.omissions._either": "its patterns are values of the module",
+    "orch23.decide.secret_patterns.KeyFormat.find": "its patterns are in KEY_FORMATS, below",
+    "orch23.decide.secrets._outside_marks": "the marks of orch23 itself",
+    "orch23.execute.sandbox_tree.scratch_matcher": "names of files",
+    "orch23.model.paths._regex": "paths of at most 1,024 bytes",
+    "orch23.model.paths._pieces_overlap": "one character",
+    "orch23.model.patterns._LazyPattern.__getattr__": "its patterns are values of modules",
+    "orch23.providers.model_facts._is_snapshot": "names of models",
+    "orch23.resolve.known_programs._without": "words of a command, anchored",
+    "orch23.resolve.stand_ins._takes": "its patterns are those of the language",
+    "orch23.templates.dry_run._copier_line": "anchored at the begin of a line",
+}
+PACKAGES = ("model", "decide", "resolve", "checks", "plan", "load", "reapi", "signing", "providers", "report", "store")
+# Functions that would take longer, but get no long text.
+BOUNDED = {
+    "orch23.decide.proposal_files._parents": "paths of at most 32 parts",
+    "orch23.decide.source_syntax.python_comments": "source that parses",
+    "orch23.decide.unfixable_tests.module_levels": "patterns of a pipeline",
+    "orch23.load.yaml_text._events": "its callers stop at a depth of 100",
+}
+
+
+# ---- patterns -------------------------------------------------------------------------------------
+
+
+def test_each_pattern_is_known_or_has_an_entry() -> None:
+    assert sorted(set(UNKNOWN)) == sorted(MADE)
+    assert len({one.text for one in PATTERNS}) > 200, "the walk finds them"
+
+
+KEYS = [linear.UsedPattern(f"KEY_FORMATS {one.name}", one.pattern, 0, "finditer") for one in KEY_FORMATS]
+USED = [one for one in (*PATTERNS, *KEYS) if linear.repeats_without_bound(one)]
+
+
+def too_slow(used: linear.UsedPattern, growth: Callable[..., float]) -> str:
+    found = ((growth(used, shape), shape(20)) for shape in linear.shapes(used))
+    return next((f"{used.place} {used.method}: {times:.1f} times for {text!r}" for times, text in found if times), "")
+
+
+@pytest.mark.slow
+def test_no_pattern_takes_quadratic_time() -> None:
+    assert [found for used in USED if (found := too_slow(used, linear.quick_growth))] == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("used", USED, ids=lambda used: f"{used.place}-{used.method}")
+def test_a_pattern_takes_at_most_two_and_a_half_times_for_a_doubling(used: linear.UsedPattern) -> None:
+    assert too_slow(used, linear.growth) == ""
+
+
+@pytest.mark.parametrize("pattern", [r"\s*x$", r"(\w+)\s*:", "c.*d.*e", r"a.*b.*c"])
+def test_a_quadratic_pattern_is_noticed_before_it_takes_minutes(pattern: str) -> None:
+    assert too_slow(linear.UsedPattern("x", pattern, 0, "search"), linear.quick_growth)
+
+
+# ---- functions ------------------------------------------------------------------------------------
+
+NAMES = tuple(f"f{n}.py" for n in range(3))
+
+
+class Nothing(Struct):
+    """Facts of which none confirms a cause; implements `KnownFacts`."""
+
+    interpreter: str = "python"
+    is_orch23s_interpreter: bool = False
+    has_uv: bool = False
+
+    def nothing(self, _name: str) -> None:
+        return None
+
+    undeclared_input = program = inside = unseen_file = variable = nothing
+
+    def is_staged(self, _path: str) -> bool:
+        return False
+
+    def has_module(self, _name: str) -> bool:
+        return True
+
+
+def judged(text: str, returns: str = "files", base: str = "a\n" * 1_000) -> object:
+    step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns)  # type: ignore[arg-type]
+    return judge_response(
+        text, "end", step=step, cwd=".", write_scope=WriteScope(("*.py",)), outputs=("a.py",), base={"a.py": base}
+    )
+
+
+def failure(text: str) -> ReportedFailure:
+    return ReportedFailure("t.py::test", "call", "AssertionError", "t.py:1", text)
+
+
+def stage() -> Stage:
+    return Stage(name="s", step=LLMStep(provider="scripted", model="m", prompt="p.j2"), outputs=NAMES)
+
+
+def of_text(text: str) -> object:
+    return likely_cause(FailedStep(output=text, network=False, command=text), Nothing())
+
+
+RETURNS = ("files", "blocks", "edits", "json", "text", "code")
+FUNCTIONS: dict[str, linear.Function] = {
+    **{f"judge {returns}": functools.partial(judged, returns=returns) for returns in RETURNS},
+    "a file in an envelope": lambda text: judged(json.dumps({"writes": [{"path": "a.py", "content": text}]})),
+    "a block to search": lambda text: judged(f"a.py\n<<<<<<< SEARCH\n{text}\n=======\nx\n>>>>>>> REPLACE\n", "edits"),
+    "a base to search": lambda text: judged("a.py\n<<<<<<< SEARCH\nab\n=======\nx\n>>>>>>> REPLACE\n", "edits", text),
+    "likely_cause": of_text,
+    "network_cause": lambda text: network_cause(text, text, 6),
+    "output_cause": lambda text: output_cause(text, 1, 137),
+    "limit_cause": lambda text: limit_cause(text, StepLimits()),
+    "module_cause": lambda text: module_cause(MissingImport("t.py", 1, text), stage(), [text], (), ""),
+    "refused writes": lambda text: with_refused_writes(command_failed("timeout", "c", exit_code=1, output=text), text),
+    "normalise": lambda text: shorten_tree_paths(normalise(text, ("/a/a",)), "a"),
+    "fit_parts": lambda text: fit_parts([text, f"E  {text}", text], BriefLimits()),
+    "groups": lambda text: [one.text() for one in group_failures([failure(text), failure(f"{text}b")])],
+    "a report": lambda text: judge_pytest(1, text.encode(), (), text),
+    "secrets": lambda text: secrets_from({"API_KEY": "kQ8vT2mZ7xLp4Rw9"}).redact(text),
+    "placeholders": lambda text: [find_placeholders(f"a{end}", text, "x") for end in (".py", ".md", ".js")],
+    "a diff": lambda text: is_diff("a.py", text, None),
+    "syntax": lambda text: [syntax_fault(f"a{end}", text) for end in (".json", ".toml")],
+    "JSON": lambda text: parse_json(text, max_bytes=1 << 22, max_depth=100, lenient=True),
+    "YAML": lambda text: parse_yaml(text, "p.yaml", PIPELINE_LIMITS),
+    "a value by a schema": lambda text: list(make_validator({"type": "string", "pattern": "(a+)+$"}).iter_errors(text)),
+    "rate limits": lambda text: stated_limits({"x-ratelimit-limit-tokens": text, "x-ratelimit-reset-tokens": text}),
+    "a lock file": lambda text: decode_lock(text.encode(), "p.lock"),
+    "a section": lambda text: take_slice(text, "a.md", "# a", lambda *_: None),
+    "a template": lambda text: render_prompt(text, {}, "p.j2"),
+}
+
+
+def names_of_functions() -> dict[str, linear.Function]:
+    found = dict(linear.functions_of_a_text(MODULES, PACKAGES))
+    assert set(BOUNDED) <= found.keys()
+    return {**{name: one for name, one in found.items() if name not in BOUNDED}, **FUNCTIONS}
+
+
+def grows(function: linear.Function, growth: Callable[..., float]) -> str:
+    feed = linear.refusing(function)
+    found = ((growth(feed, shape), shape(20)) for shape in (*linear.shapes(), *linear.word_shapes()))
+    return next((f"{times:.1f} times for {text!r}" for times, text in found if times), "")
+
+
+@pytest.mark.slow
+def test_no_function_of_a_text_takes_quadratic_time() -> None:
+    quick = functools.partial(linear.quick_growth, largest=4_000)
+    found = {name: grows(one, quick) for name, one in names_of_functions().items()}
+    assert {name: worst for name, worst in found.items() if worst} == {}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", names_of_functions())
+def test_a_function_takes_at_most_two_and_a_half_times_for_a_doubling(name: str) -> None:
+    assert grows(names_of_functions()[name], linear.growth) == ""
+
+
+def test_every_cause_of_a_failure_is_fed() -> None:
+    causes = {
+        name
+        for module in MODULES
+        if module.__name__.startswith("orch23.decide.")
+        for name, one in vars(module).items()
+        if name.endswith("_cause") and getattr(one, "__module__", "") == module.__name__ and not name.startswith("_")
+    }
+    assert causes - FUNCTIONS.keys() == {"timeout_cause", "token_limit_cause"}, "these get numbers"
+
+
+# ---- bounds ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("returns", "number"), [("blocks", 80_000), ("files", 80_000), ("edits", 20_000)])
+def test_a_response_has_a_limited_number_of_files(returns: str, number: int) -> None:
+    texts = {
+        "blocks": "".join(f"f{n}.py\n```\nx\n```\n" for n in range(number)),
+        "files": json.dumps({f"f{n}.py": "" for n in range(number)}),
+        "edits": "a.py\n" + "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n" * number,
+    }
+    judgement = judged(texts[returns], returns)
+    assert isinstance(judgement, RefusedResponse)
+    (one,) = judgement.diagnostics
+    assert one.code == "E210"
+    assert f"has {number:,} " in one.message
+    assert "the limit is 1,000" in one.message
+
+
+@pytest.mark.parametrize("returns", RETURNS)
+def test_a_response_has_a_limited_size(returns: str) -> None:
+    judgement = judged("x" * 3_000_000, returns)
+    assert isinstance(judgement, RefusedResponse)
+    assert [one.code for one in judgement.diagnostics] == ["E210"]
+    assert isinstance(judged("<think>" + "</think><think>" * 200_000 + "</think>```\nx = 1\n```", "code"), object)
