@@ -44,7 +44,8 @@ class DaemonThreads:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            future, call = task
+            with self._lock:  # the caller goes on first: what it adds next is asked about in the same request
+                future, call = task
             try:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for the result
