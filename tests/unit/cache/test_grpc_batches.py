@@ -36,7 +36,7 @@ TEXTS = [b"text %d " % number * 40 * number for number in range(1, 31)]
 SMALL = {digest_bytes(text): text for text in TEXTS}
 LARGE = {digest_bytes(data): data for data in (random.Random(seed).randbytes(5 * MIB + seed) for seed in (1, 2))}
 OTHER = digest_bytes(b"other")
-MESSAGE_BYTES = 4 << 20
+MESSAGE_BYTES = 1 << 20
 
 
 class Rig:
@@ -218,7 +218,8 @@ def test_messages_are_within_the_limits_of_the_server_and_of_grpc(sizes: list[in
 def test_many_blobs_are_in_few_messages_of_any_size() -> None:
     digests = [Digest(f"{number:064x}", 100) for number in range(2500)]
     assert [len(group) for group in grouped(digests, batch_bytes(0))] == [1000, 1000, 500]
-    large = [Digest(f"{number:064x}", MIB if number % 2 else 5 * MIB) for number in range(8)]
+    sizes = (MESSAGE_BYTES // 4, MESSAGE_BYTES + 1)
+    large = [Digest(f"{number:064x}", sizes[number % 2 == 0]) for number in range(8)]
     assert [len(group) for group in grouped(large, batch_bytes(0))] == [1, 1, 1, 1, 3, 1], "large ones split nothing"
 
 

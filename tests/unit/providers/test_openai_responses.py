@@ -172,7 +172,7 @@ def test_a_submitted_response_that_failed_is_requested_again(
         assert way.ask().text == "another answer"
         assert server.lines() == [POLL, SUBMIT]
     assert [(e.type, e.level, e.facts()["code"]) for e in way.events] == (
-        [("warning", "warning", codes.NOT_COLLECTED)] if warned else []
+        [("warning", "warning", "W425")] if warned else []
     )
     assert not warned or warned in way.events[0].message
 
