@@ -24,13 +24,12 @@ def failed(
     return outcome
 
 
-def apply_shown_change(project: Project, shown: str) -> None:
+def apply_shown_change(project: Project, shown: str, name: str | None = None) -> None:
     """Write the key that the screen shows, as a user does: `...` are the items that are there."""
     found = re.search(r"--> pipeline\.yaml:\d+:\d+\n +\+ (.*)\n", shown)
     assert found is not None
     pipeline = yaml.safe_load(project.read("pipeline.yaml"))
-    (stage,) = pipeline["stages"].values()
-    _merge(stage, yaml.safe_load(found[1]))
+    _merge(pipeline["stages"][name or next(iter(pipeline["stages"]))], yaml.safe_load(found[1]))
     project.edit("pipeline.yaml", yaml.safe_dump(pipeline, sort_keys=False))
 
 
@@ -292,7 +291,7 @@ def test_a_file_of_another_stage_is_named_in_the_first_build_and_in_the_second(
     first = failed(project, stages.replace("shell: ", 'shell: "').replace("}\n", '"}\n')).err
     assert f"likely cause: `{entry}` is in the project, but not in `inputs`" in first
     assert f"likely cause: `{entry}`" in project.build().err
-    apply_shown_change(project, first)
+    apply_shown_change(project, first, "b")
     passed = project.build()
     assert passed.code == 0, passed.err
 
