@@ -121,6 +121,8 @@ def test_protoc_reads_the_text_of_the_oracle_as_we_do(tmp_path: Path) -> None:
 
 
 NESTED = {
+    "OperationRequest": "WaitExecutionRequest",
+    "WriteStatus": "QueryWriteStatusResponse",
     "BlobUpdate": "BatchUpdateBlobsRequest.Request",
     "BlobUpdated": "BatchUpdateBlobsResponse.Response",
     "BlobRead": "BatchReadBlobsResponse.Response",
