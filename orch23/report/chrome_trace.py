@@ -108,8 +108,6 @@ class ChromeTrace(Struct, kw_only=True):
             case AttemptFinished(passed=passed, failure_kind=kind):
                 self._note(stage, {"passed": passed, **({"failure": kind} if kind else {})}, depth=1)
                 self._close(stage, now, down_to=1)
-            case _:
-                pass
 
     def _start(self, stage: str, now: float) -> None:
         self._end(stage, now)

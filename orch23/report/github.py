@@ -54,8 +54,6 @@ class GitHubScreen(Struct, kw_only=True):
                 self._warnings.append(workflow_command(kind, visible(f"{where}{event.message}")))
             case RunFinished() if self._is_grouped:
                 self._command(workflow_command("endgroup"))
-            case _:
-                pass
         self.screen.notice(event)
         if isinstance(event.data, RunFinished):
             # Commands stay possible: later steps of the same shell script may use them.

@@ -112,8 +112,6 @@ class BuildSpans(Struct, kw_only=True):
                 self._end_root(data, now)
             case _ if event.role != ORCH23_ROLE and self._root is not None:
                 self._follow(event.role, data, now)
-            case _:
-                pass
 
     def close(self) -> None:
         """End all open spans, as those of a build that did not come to its end."""
@@ -171,8 +169,6 @@ class BuildSpans(Struct, kw_only=True):
                 self._finish_stage(name, data, now)
             case _ if stage is not None:
                 self._follow_attempt(name, stage, data, now)
-            case _:
-                pass
 
     def _follow_attempt(self, name: str, stage: _Stage, data: EventData, now: int) -> None:
         match data:
@@ -208,8 +204,6 @@ class BuildSpans(Struct, kw_only=True):
                 self._end_call(stage, now, str(status or code))
             case LlmResponse():
                 self._respond(name, stage, data, now)
-            case _:
-                pass
 
     def _start_stage(self, name: str, at_ns: int) -> None:
         if self._root is None:
