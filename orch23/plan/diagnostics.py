@@ -20,22 +20,8 @@ _LIKE_A_PATH = re.compile(r"[./*]")
 # ---- missing inputs ---------------------------------------------------------------------------
 
 IsFolder: TypeAlias = Callable[[str], bool]
-
-
-def _no_folder(_path: str) -> bool:
-    return False
-
-
 Neighbours: TypeAlias = Callable[[str], Iterable[str]]
 """Return the paths that may be meant by one that does not exist, for suggestions."""
-
-
-def _no_result(_path: str) -> bool:
-    return False
-
-
-def _no_neighbours(_path: str) -> Iterable[str]:
-    return ()
 
 
 def _literal_reads(plan: Plan) -> tuple[str, ...]:
@@ -51,10 +37,10 @@ def _literal_reads(plan: Plan) -> tuple[str, ...]:
 def missing_inputs_errors(
     plan: Plan,
     exists: Callable[[str], bool],
-    is_folder: IsFolder = _no_folder,
+    is_folder: IsFolder = lambda _path: False,
     known: Collection[str] = (),
-    neighbours: Neighbours = _no_neighbours,
-    is_result: Callable[[str], bool] = _no_result,
+    neighbours: Neighbours = lambda _path: (),
+    is_result: Callable[[str], bool] = lambda _path: False,
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that neither exists nor is made by a stage, or that is a folder.
 
@@ -184,8 +170,8 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 def unmade_inputs_errors(
     pipeline: Pipeline,
     exists: Callable[[str], bool],
-    is_folder: IsFolder = _no_folder,
-    neighbours: Neighbours = _no_neighbours,
+    is_folder: IsFolder = lambda _path: False,
+    neighbours: Neighbours = lambda _path: (),
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that does not exist and that no stage at all makes. It needs no plan."""
     known = Suggestions(pattern for node in pipeline.stages for pattern in writes_of(node))

@@ -72,7 +72,8 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
         if end.fault:
             raise ProviderError(self._error(*_fault(end)))
         if end.exit_code != 0:
-            why = _exit_text(end.exit_code)
+            code = end.exit_code
+            why = f"was killed by signal {code - _SIGNALS}" if code > _SIGNALS else f"exited with {code}"
             raise ProviderError(self._error(codes.PROVIDER_FAILED, why, _last_lines(end.stderr)))
         try:
             text = end.stdout.decode("utf-8")
@@ -214,10 +215,6 @@ def _fault(end: ProgramResult) -> tuple[str, str]:
             return codes.RESPONSE_TOO_LONG, f"was killed: {end.excess}"
         case _:
             return codes.PROVIDER_FAILED, "was killed: the build ended"
-
-
-def _exit_text(code: int) -> str:
-    return f"was killed by signal {code - _SIGNALS}" if code > _SIGNALS else f"exited with {code}"
 
 
 def _last_lines(err: bytes) -> str:

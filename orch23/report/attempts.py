@@ -37,8 +37,6 @@ def failed_attempts(events: Iterable[tuple[float, Event]]) -> tuple[str, ...]:
                 facts += [pluralize(calls, "call")] if calls else []
                 facts += [money_text(cost, Decimal(0))] if cost else []
                 lines.append("   ".join(facts))
-            case _:
-                pass
     return tuple(lines)
 
 

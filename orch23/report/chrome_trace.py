@@ -74,7 +74,7 @@ class ChromeTrace(Struct, kw_only=True):
             case StageStarted():
                 self._start(stage, now)
             case StageRestored():
-                self._instant(stage, "restored", now)
+                self._add("i", f"{stage} restored", now, 0, cat="stage", s="p")
             case StageWithheld() | StageAwaiting():
                 self._note(stage, {"waits": event.message}, depth=0)
                 self._end(stage, now)
@@ -108,8 +108,6 @@ class ChromeTrace(Struct, kw_only=True):
             case AttemptFinished(passed=passed, failure_kind=kind):
                 self._note(stage, {"passed": passed, **({"failure": kind} if kind else {})}, depth=1)
                 self._close(stage, now, down_to=1)
-            case _:
-                pass
 
     def _start(self, stage: str, now: float) -> None:
         self._end(stage, now)
@@ -153,9 +151,6 @@ class ChromeTrace(Struct, kw_only=True):
             self._add(
                 "X", span.name, span.since, self._rows[stage], cat=span.category, dur=until - since, args=span.facts
             )
-
-    def _instant(self, stage: str, what: str, now: float) -> None:
-        self._add("i", f"{stage} {what}", now, 0, cat="stage", s="p")
 
     def _count(self, name: str, value: float, now: float) -> None:
         self._add("C", name, now, 0, args={name: value})

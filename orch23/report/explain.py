@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from orch23.model.digest import Json
+from orch23.model.parsing import from_struct
 from orch23.model.plan import Edited, Fresh, Restore
 from orch23.model.record import Manifest
 from orch23.report.diagnostics import visible
@@ -118,7 +119,8 @@ def explain_text(explanation: Explanation, style: Style) -> str:
     if isinstance(line.decision, Fresh):
         out.append("  its outputs match the record of its current key")
     if isinstance(line.decision, Restore):
-        out.append(f"  the files of the result{_of_run(explanation)} are written back; nothing runs")
+        of_run = f" of run {explanation.result_run}" if explanation.result_run else ""
+        out.append(f"  the files of the result{of_run} are written back; nothing runs")
     if explanation.accepted:
         out.append(f"  {accepted_text(explanation.accepted, explanation.result_run)}")
     if isinstance(line.decision, Edited):
@@ -138,10 +140,6 @@ def accepted_text(paths: Sequence[str], run: str) -> str:
     """Return a sentence about edits of a user that are part of a result, recorded in this run, if it is known."""
     verb = "contains an accepted user edit" if len(paths) == 1 else "contain accepted user edits"
     return f"{visible(', '.join(paths))} {verb}{f' (run {run})' if run else ''}"
-
-
-def _of_run(explanation: Explanation) -> str:
-    return f" of run {explanation.result_run}" if explanation.result_run else ""
 
 
 def _cause(cause: Cause, stage: str) -> str:
@@ -206,11 +204,4 @@ def explain_json(explanation: Explanation) -> str:
 
 
 def _request_document(request: RequestSummary) -> Json:
-    return {
-        "fingerprint": request.fingerprint,
-        "parts": dict(request.parts),
-        "answers": list(request.answers),
-        "missing": request.missing,
-        "difference": request.difference or None,
-        "outside": list(request.outside),
-    }
+    return {**from_struct(request), "difference": request.difference or None}

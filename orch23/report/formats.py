@@ -18,10 +18,6 @@ ReadSource: TypeAlias = Callable[[str], str]
 """Return the text of a file of the project, by its path; an empty one if it cannot be read."""
 
 
-def _nothing_usual() -> Mapping[str, float]:
-    return {}
-
-
 class View(Struct, frozen=True, kw_only=True):
     """The input of a format. `tell` writes to stderr, `answer` to stdout; `clock` is monotonic, in seconds.
 
@@ -39,7 +35,7 @@ class View(Struct, frozen=True, kw_only=True):
     clock: Callable[[], float]
     verbose: bool = False
     area: "TerminalArea | None" = None
-    usual_s: Callable[[], Mapping[str, float]] = _nothing_usual
+    usual_s: Callable[[], Mapping[str, float]] = dict
     at_end: Callable[[Callable[[], None]], object] = lambda _: None
     redact: Callable[[str], str] = str
     folder: PurePosixPath = PurePosixPath()

@@ -54,8 +54,6 @@ class GitHubScreen(Struct, kw_only=True):
                 self._warnings.append(workflow_command(kind, visible(f"{where}{event.message}")))
             case RunFinished() if self._is_grouped:
                 self._command(workflow_command("endgroup"))
-            case _:
-                pass
         self.screen.notice(event)
         if isinstance(event.data, RunFinished):
             # Commands stay possible: later steps of the same shell script may use them.
@@ -76,16 +74,13 @@ class GitHubScreen(Struct, kw_only=True):
         yield from self._warnings[:_MOST]
 
     def _properties(self, end: FinishedStage) -> dict[str, str]:
-        title = {"title": visible(f"{end.name}: {_first_line(end)}")}
+        first = truncate(end.message.partition("\n")[0], 160)
+        title = {"title": visible(f"{end.name}: {first}")}
         place = self.pipeline.locate("stages", end.name)
         if place is None:
             return title
         # Paths of annotations are relative to the root of the repository.
         return {**title, "file": str(self.folder / place.file), "line": str(place.line), "col": str(place.column)}
-
-
-def _first_line(end: FinishedStage) -> str:
-    return truncate(end.message.partition("\n")[0], 160)
 
 
 def _description(end: FinishedStage) -> str:

@@ -36,8 +36,6 @@ class JUnitReport(Struct, kw_only=True):
                 self._run = run_id
             case RunFinished():
                 self.write(self._document())
-            case _:
-                pass
 
     def _document(self) -> str:
         ends = self._ends.all()

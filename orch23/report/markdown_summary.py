@@ -48,8 +48,6 @@ class MarkdownSummary(Struct, kw_only=True):
                 self._run = run_id
             case RunFinished():
                 self.write("".join(self._document(event.data)))
-            case _:
-                pass
 
     def _document(self, run: RunFinished) -> Iterator[str]:
         counts = format_counts(run.stages)

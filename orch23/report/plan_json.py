@@ -83,13 +83,7 @@ def _estimate_document(estimate: Estimate) -> dict[str, Json]:
 
 def reason_document(reason: Reason) -> dict[str, Json]:
     """Return a reason as plain values."""
-    return {
-        "code": reason.code,
-        "subject": reason.subject,
-        "old": reason.old,
-        "new": reason.new,
-        "text": reason_text(reason),
-    }
+    return {**from_struct(reason), "text": reason_text(reason)}
 
 
 def place_document(place: Location | None) -> Json:

@@ -152,8 +152,6 @@ class RunningStages(Struct, kw_only=True):
                 stage.doing = "checking the response"
                 stage.lines.clear()
                 stage.line = ""
-            case _:
-                pass
 
     # ---- how long the rest takes --------------------------------------------------------------
 

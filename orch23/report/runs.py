@@ -179,8 +179,6 @@ class RunCost(Struct, kw_only=True):
                 self.calls += 1
                 self.unusable += 1
                 self.paid = _plus(self.paid, cost)
-            case _:
-                pass
 
     def text(self) -> str:
         """Return the sums in one line."""

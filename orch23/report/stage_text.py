@@ -128,13 +128,10 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
     else:
         # Errors with a place, and the exit status of a command, are shown below, as a whole and once. A status whose
         # message is its name is shown as the status.
-        facts += [
-            _located(data)[0].code
-            if _located(data)
-            else ""
-            if _only_exited(ended) or ended.message == ended.status
-            else ended.message
-        ]
+        located = _located(data)
+        only_exited = data.command and _EXITED.fullmatch(ended.message)
+        is_below = only_exited or ended.message == ended.status
+        facts += [located[0].code if located else "" if is_below else ended.message]
     return [truncate(visible(fact.strip().split("\n", 1)[0]), _MAX_FACT) for fact in facts if fact]
 
 
@@ -208,7 +205,8 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
     if end.data.cause:
         from orch23.report.cause_text import cause_lines  # noqa: PLC0415 - only for failures
 
-        lines += cause_lines(pipeline, end.name, end.data.cause, style, _explained(end))
+        explained = next((one.code for one in end.data.problems if one.code in _EXPLAINED), "")
+        lines += cause_lines(pipeline, end.name, end.data.cause, style, explained)
     if attempts or end.data.paths:
         from orch23.report.next_steps import next_step  # noqa: PLC0415 - only for failures
 
@@ -248,11 +246,6 @@ def _problems(pipeline: Pipeline, end: FinishedStage, source: ReadSource) -> lis
     ]
     sources = {one.location.file: source(one.location.file) for one in found if one.location}
     return [f"  {line}" for line in render_diagnostics(found, sources).rstrip("\n").split("\n")]
-
-
-def _only_exited(end: FinishedStage) -> bool:
-    """Return whether all that is known of a failure is the exit status of its command."""
-    return bool(end.data.command and _EXITED.fullmatch(end.message))
 
 
 def _related(pipeline: Pipeline, end: FinishedStage, problem: EventProblem, source: ReadSource) -> tuple[Related, ...]:
@@ -360,11 +353,6 @@ def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, *, is_shell: bo
         hint = trace_hint(end.data.command, str(place or ""))
         lines += [f"  = help: {visible(hint)}"] if hint else []
     return lines
-
-
-def _explained(end: FinishedStage) -> str:
-    """Return the code of the error that the likely cause explains, or an empty text."""
-    return next((one.code for one in end.data.problems if one.code in _EXPLAINED), "")
 
 
 def _edited(pipeline: Pipeline, end: FinishedStage) -> str:

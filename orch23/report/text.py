@@ -201,8 +201,6 @@ class TextScreen(Struct, kw_only=True):
                 self._restored[event.role] = files
             case StageFinished():
                 self._finished(FinishedStage(event.role, event.message, event.data))
-            case _:
-                pass
 
     def _decided(self, stage: str, decided: StageDecided) -> None:
         if decided.decision == Restore.label:

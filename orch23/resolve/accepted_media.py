@@ -3,29 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
 from orch23.model.media import Media, MediaKind, may_be_media, read_media
 
+if TYPE_CHECKING:
+    from orch23.resolve.prompt_inputs import PromptInput
+
 _ACCEPTED: ContextVar[frozenset[MediaKind]] = ContextVar("orch23_accepted_media", default=frozenset())
-
-
-class TextInput(Protocol):
-    """An input of a prompt."""
-
-    @property
-    def path(self) -> str:
-        """Return its path."""
-
-    @property
-    def read(self) -> Callable[[], str]:
-        """Return what reads its text."""
-
-    @property
-    def text(self) -> str:
-        """Return its text."""
 
 
 @contextmanager
@@ -56,7 +43,7 @@ def _peek(read: Callable[[], str]) -> str:
 class NotedText(Struct, frozen=True):
     """The text of an input, which adds its path to `read` when it is read."""
 
-    one: TextInput
+    one: "PromptInput"
     paths: set[str]
 
     def __call__(self) -> str:

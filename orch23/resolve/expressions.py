@@ -201,7 +201,8 @@ class _Walk:
             hint = "close it with `}}`, or write `$${{` for the characters themselves"
             return self._fail(at, Problem(written, E_EXPRESSION, "`${{` without its `}}`", hint))
         except EvaluationError as error:
-            return self._fail(at, _problem(written, error))
+            found = Problem(written, error.code, error.message, error.hint, name=error.name, near=error.near)
+            return self._fail(at, found)
 
     def _evaluated(self, text: str, pieces: "tuple[str | ExpressionSource, ...]", at: str) -> Json:
         uses = [_uses_of(piece.text) for piece in pieces if isinstance(piece, ExpressionSource)]
@@ -226,10 +227,6 @@ class _Walk:
             return _evaluate(pieces[0].text, self._names)
         parts = [p if isinstance(p, str) else _as_text(_evaluate(p.text, self._names), p.text) for p in pieces]
         return "".join(parts)
-
-
-def _problem(at: str, error: EvaluationError) -> Problem:
-    return Problem(at, error.code, error.message, error.hint, name=error.name, near=error.near)
 
 
 def _evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:

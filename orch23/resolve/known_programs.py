@@ -27,11 +27,12 @@ class Invocation(Struct, frozen=True):
     arguments: tuple[Argument, ...] = ()
 
 
-def _set(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(words.split())
 
 
-_STARTS_NONE: Final = _set(
+_STARTS_NONE: Final = word_set(
     # GNU coreutils, without those below that run a program
     "[ arch b2sum base32 base64 basename basenc cat chgrp chmod chown cksum comm cp csplit cut date dd df dir "
     "dircolors dirname du echo expand expr factor false fmt fold groups head hostid id join link ln logname ls "
@@ -44,7 +45,7 @@ _STARTS_NONE: Final = _set(
 )
 """Programs that start no other, whatever their options are."""
 
-_RUNS_OTHERS: Final = _set(
+_RUNS_OTHERS: Final = word_set(
     # shells, and programs whose arguments are a command
     "ash bash busybox bwrap ccache chroot chrt csh dash distcc doas docker entr fakechroot fakeroot faketime fish "
     "flock gdb gosu hyperfine i386 ionice ksh linux32 linux64 ltrace mksh newgrp nice nsenter numactl parallel perf "
@@ -119,7 +120,7 @@ def _without(options: str) -> Callable[[Sequence[Argument]], str | None]:
     return condition
 
 
-_FIND_ACTIONS: Final = _set("-exec -execdir -ok -okdir")
+_FIND_ACTIONS: Final = word_set("-exec -execdir -ok -okdir")
 
 
 def _of_find(arguments: Sequence[Argument]) -> str | None:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import jinja2
 from msgspec import Struct
@@ -24,25 +24,12 @@ from orch23.model.media import Media
 from orch23.resolve.accepted_media import media_of
 from orch23.resolve.template_limits import refuse_undefined
 
+if TYPE_CHECKING:
+    from orch23.resolve.prompt_inputs import PromptInput
+
 _DIGITS = 12
 _HEXADECIMAL = bytes(ord("x" if chr(byte) in "0123456789abcdef" else " ") for byte in range(256))
 _RUN = b"x" * _DIGITS
-
-
-class BlockInput(Protocol):
-    """An input of a prompt."""
-
-    @property
-    def path(self) -> str:
-        """Return its path."""
-
-    @property
-    def slice(self) -> str:
-        """Return which part of the file it is; empty for the whole file."""
-
-    @property
-    def text(self) -> str:
-        """Return its text."""
 
 
 class DataBlock(Struct, frozen=True):
@@ -68,7 +55,8 @@ def render_blocks(blocks: Iterable[DataBlock]) -> str:
         delimiters = [shared] * len(found)
     else:
         delimiters = [own.assign(head, text) for head, text in found]
-        found = [(_sent_head(block), block.text) for block in given]
+        # A response may name the digest of a file. That of another text is of no use to a model.
+        found = [(_head(block) if block.path else _label(block), block.text) for block in given]
         lines = [_begin(delimiter, head) for delimiter, (head, _) in zip(delimiters, found, strict=True)]
         shown = [(line, block.media) for line, block in zip(lines, given, strict=True) if block.media is not None]
         own.media += [replace(one, marker=line) for line, one in shown]
@@ -176,12 +164,12 @@ def blocks(value: object, kind: str | None = None) -> str:
     return render_blocks([_of_input(one, kind) for one in inputs])
 
 
-def _is_input(value: object) -> TypeGuard[BlockInput]:
+def _is_input(value: object) -> "TypeGuard[PromptInput]":
     has_place = all(isinstance(getattr(value, name, None), str) for name in ("path", "slice"))
     return has_place and (media_of(value) is not None or isinstance(getattr(value, "text", None), str))
 
 
-def _of_input(one: BlockInput, kind: str | None) -> DataBlock:
+def _of_input(one: "PromptInput", kind: str | None) -> DataBlock:
     if (media := media_of(one)) is not None:
         return DataBlock(media.kind if kind is None else _kind(kind), media.text, one.path, media=media)
     usual = "listing" if one.slice == "list" else "file"
@@ -201,11 +189,6 @@ def _kind(kind: object) -> str:
 def _head(block: DataBlock) -> str:
     digest = _sha256(block.text) if block.media is None else block.media.sha256
     return f"{_label(block)} sha256={digest}"
-
-
-def _sent_head(block: DataBlock) -> str:
-    # A response may name the digest of a file. That of another text is of no use to a model.
-    return _head(block) if block.path else _label(block)
 
 
 def _label(block: DataBlock) -> str:

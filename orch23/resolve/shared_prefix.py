@@ -79,8 +79,6 @@ class _Search(Struct):
             case nodes.With():
                 for target, value in zip(node.targets, node.values, strict=True):
                     self._set(target, value)
-            case _:
-                pass
 
     def _branch(self, node: nodes.If | nodes.For, *conditions: nodes.Node) -> None:
         if self._is_volatile(*conditions) or (isinstance(node, nodes.For) and self._ends_with_inputs(node.iter)):

@@ -42,23 +42,19 @@ def shared_by_attempts(
     if not stage.retry.max:
         return 0
     given = tuple(one for one in this.given if not one.base)
-    # Without the stage's own files: a later attempt has those of the one before it, and may look one up.
-    inputs = PromptInputs(this.given) if stage.retry.start_from == "baseline" else PromptInputs(given, _OTHER_FILE)
+    if stage.retry.start_from == "baseline":
+        inputs = others = PromptInputs(this.given)
+    else:
+        # Without the stage's own files: a later attempt has those of the one before it, and may look one up.
+        inputs, others = PromptInputs(given, _OTHER_FILE), PromptInputs((*given, _OTHER_FILE), _OTHER_FILE)
     first = {**sent, "attempt": 1, "previous": None, "brief": None, "inputs": inputs}
-    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": _other_files(stage, this)}
+    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": others}
     is_first = (this.attempt, this.previous, this.feedback) == (1, None, None)
     earlier = now if is_first and len(given) == len(this.given) else render_sent(step.prompt, first, sources)[0]
     revised, _ = render_sent(stage.retry.prompt or step.prompt, later, sources)
     if earlier is None or revised is None:
         return 0
     return _shared_lines(earlier.text, revised.text, now.text)
-
-
-def _other_files(stage: Stage, this: AttemptContext) -> PromptInputs:
-    """Return the inputs of another attempt, whose own files differ if an attempt starts from those of the last."""
-    if stage.retry.start_from == "baseline":
-        return PromptInputs(this.given)
-    return PromptInputs((*(one for one in this.given if not one.base), _OTHER_FILE), _OTHER_FILE)
 
 
 def _shared_lines(*texts: str) -> int:

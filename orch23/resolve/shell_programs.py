@@ -12,7 +12,7 @@ from typing import Final, Literal, NoReturn
 from msgspec import Struct
 
 from orch23.model.patterns import lazy_pattern
-from orch23.resolve.known_programs import Argument, Invocation
+from orch23.resolve.known_programs import Argument, Invocation, word_set
 
 _VARIABLE = lazy_pattern(
     r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-]|\{(?:[A-Za-z_]\w*|[0-9@*#?$!-])(?::?[-=+?][\w./:@-]*)?\})", re.ASCII
@@ -36,27 +36,23 @@ _UNREADABLE, _OPEN_QUOTE = "it cannot be read", "it has an open quote"
 _LATE_KEYWORD = "it has a keyword after an assignment or a redirection"
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_BEFORE_COMMAND: Final = _set("if then else elif while until do { !")
-_AFTER_COMMAND: Final = _set("fi done }")
+_BEFORE_COMMAND: Final = word_set("if then else elif while until do { !")
+_AFTER_COMMAND: Final = word_set("fi done }")
 _KEYWORDS: Final = _BEFORE_COMMAND | _AFTER_COMMAND | {"for", "[["}
-_BUILTINS: Final = _set(": [ break cd continue echo exit false kill pwd return set shift test true umask wait")
+_BUILTINS: Final = word_set(": [ break cd continue echo exit false kill pwd return set shift test true umask wait")
 """Commands of bash that start no program and set no variable that the user names."""
-_SETTERS: Final = _set("declare export getopts local printf read readonly typeset unset")
+_SETTERS: Final = word_set("declare export getopts local printf read readonly typeset unset")
 """Commands of bash that start no program, but set variables."""
-_PRINTERS: Final = _set(": echo false printf true")
-_COMPUTING: Final = _set("-eq -ne -lt -le -gt -ge -v -R")
-_PREFIXES: Final = _set("env exec nohup")
+_PRINTERS: Final = word_set(": echo false printf true")
+_COMPUTING: Final = word_set("-eq -ne -lt -le -gt -ge -v -R")
+_PREFIXES: Final = word_set("env exec nohup")
 """Commands whose first word, after the assignments of `env`, is a program."""
-_HIDING: Final = _set(
+_HIDING: Final = word_set(
     "eval source . trap alias shopt hash enable builtin command complete compgen coproc function case select type "
     "mapfile readarray bind fc history let bg fg jobs time"
 )
 """Commands of bash that run text or another program in a way that is not read here."""
-_HIDING_VARIABLES: Final = _set("PATH BASH_ENV ENV PS4")
+_HIDING_VARIABLES: Final = word_set("PATH BASH_ENV ENV PS4")
 
 
 class UnknownProgramsError(Exception):

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import did_you_mean
 from orch23.model.digest import Json, canonical_json
-from orch23.model.parsing import StrictJsonError, parse_json
+from orch23.model.parsing import parse_json
 from orch23.model.patterns import lazy_pattern
 from orch23.model.text import pointer_parts
 
@@ -90,11 +90,8 @@ def load_data(text: str, path: str, read_yaml: YamlReader) -> Json:
             return parse_json(text)
         if path.endswith((".yaml", ".yml")):
             return read_yaml(text)
-    except StrictJsonError as error:
-        message = f"`{path}` is not valid JSON: {error}"
-        raise SliceError(message, "fix the file") from error
     except ValueError as error:
-        message = f"`{path}` is not valid YAML: {error}"
+        message = f"`{path}` is not valid {'JSON' if path.endswith('.json') else 'YAML'}: {error}"
         raise SliceError(message, "fix the file") from error
     _refuse(
         f"`{path}` is neither JSON nor YAML", "pointers work on .json, .yaml and .yml; `#Heading` works on Markdown"

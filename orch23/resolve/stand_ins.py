@@ -147,8 +147,6 @@ def _shape_of(kind: _Kind) -> _Shape:
                 shape = replace(shape, is_mapping=True, values=one.value_type)
             case inspect.VarTupleType():
                 shape = replace(shape, items=one.item_type)
-            case _:
-                pass
     return shape
 
 

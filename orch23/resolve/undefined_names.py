@@ -21,7 +21,8 @@ def _undefined(path: str, text: str, names: Collection[str]) -> Iterator[Diagnos
     tree = template_environment().parse(text)
     known = {*names, *TEMPLATE_GLOBALS}
     # A template may ask whether a name is defined.
-    asked = {test.node.name for test in tree.find_all(nodes.Test) if _asks(test) and isinstance(test.node, nodes.Name)}
+    tests = (test for test in tree.find_all(nodes.Test) if test.name in ("defined", "undefined"))
+    asked = {test.node.name for test in tests if isinstance(test.node, nodes.Name)}
     missing = meta.find_undeclared_variables(tree) - known - asked
     for found in tree.find_all(nodes.Name):
         if found.name in missing:
@@ -31,7 +32,3 @@ def _undefined(path: str, text: str, names: Collection[str]) -> Iterator[Diagnos
             column = max(0, line.find(found.name)) + 1
             place = Location(path, found.lineno, column, len(found.name))
             yield Diagnostic("E832", f"`{found.name}` is not defined", place, hint, fix=fix_of_hint(found.name, hint))
-
-
-def _asks(test: nodes.Test) -> bool:
-    return test.name in ("defined", "undefined")

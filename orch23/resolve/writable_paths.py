@@ -43,7 +43,8 @@ def _scratch(stage: Stage, step: ProcessStep, inputs: Collection[str]) -> Iterat
         if name in _ELSEWHERE or name in step.caches:
             continue
         path = _glob_folder(bare, inputs) if is_glob(bare) else _literal(stage, pattern, bare, inputs)
-        if path and _is_plain(path) and not any(path.startswith(f"{one}/") for one in inputs):
+        is_plain = not {"", ".", ".."} & set(path.removesuffix("/").split("/"))
+        if is_plain and not any(path.startswith(f"{one}/") for one in inputs):
             yield path
 
 
@@ -60,11 +61,6 @@ def _literal(stage: Stage, pattern: str, bare: str, inputs: Collection[str]) -> 
     path = path if _is_file(path, inputs, folder=bare != pattern.removeprefix("./")) else f"{path}/"
     code = (one for one in inputs if one.endswith(_CODE))
     return "" if any(one == path or one.startswith(path) for one in code) else path
-
-
-def _is_plain(path: str) -> bool:
-    """Return whether a path has no empty, `.` or `..` segment."""
-    return not {"", ".", ".."} & set(path.removesuffix("/").split("/"))
 
 
 def _is_file(path: str, inputs: Collection[str], *, folder: bool) -> bool:

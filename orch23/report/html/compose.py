@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from msgspec import UNSET, Struct
 
-from orch23.model.event import FROM_SHARED_CACHE, StageFinished
+from orch23.model.event import FROM_SHARED_CACHE
 from orch23.model.text import format_duration, format_money
 from orch23.report.html.anchors import Anchors, large_families
 from orch23.report.html.attempts import attempt_texts, attempt_view, payment, shown_command
@@ -106,13 +106,9 @@ def compose_page(run: RunFacts, sources: PageSources, former: RunFacts | None = 
 
 
 def _verdict(run: RunFacts) -> str:
-    counts = run.counts
-    stages = f"{pluralize(sum(counts.values()), 'stage')}: {format_counts(_worded(counts))}" if counts else "no stages"
+    counts = {stage_badge(status).word: number for status, number in run.counts.items()}
+    stages = f"{pluralize(sum(counts.values()), 'stage')}: {format_counts(counts)}" if counts else "no stages"
     return f"{stages}." if run.stages or not counts else f"Nothing had changed. {stages}."
-
-
-def _worded(counts: dict[str, int]) -> dict[str, int]:
-    return {stage_badge(status).word: number for status, number in counts.items()}
 
 
 def _subtitle(run: RunFacts) -> str:
@@ -189,11 +185,12 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
             continue
         excerpt = truncate(end.failure.strip("\n"), _MAX_EXCERPT)
         first = stage.message.partition("\n")[0]
+        is_silent = end.exit_code is not UNSET and not end.failure.strip()
         found.append(
             FailureView(
                 anchor=anchors.of_stage(stage.name),
                 name=stage.name,
-                message=f"{first}; it printed nothing" if _is_silent(end) else first,
+                message=f"{first}; it printed nothing" if is_silent else first,
                 command=shown_command(end.command) if end.command else "",
                 excerpt="" if excerpt == first else excerpt,
                 hints=_hints(stage),
@@ -201,10 +198,6 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
             )
         )
     return tuple(found)
-
-
-def _is_silent(end: StageFinished) -> bool:
-    return end.exit_code is not UNSET and not end.failure.strip()
 
 
 def _failing(stage: StageFacts) -> tuple[str, ...]:

@@ -31,12 +31,7 @@ class MetricsHistory(Struct, frozen=True):
     values: Callable[[str, str], MetricValues | None]
 
 
-def _no_values(path: str, sha256: str) -> MetricValues | None:
-    del path, sha256
-    return None
-
-
-NO_METRICS = MetricsHistory((), _no_values)
+NO_METRICS = MetricsHistory((), lambda _path, _sha256: None)
 """The history of a project whose store cannot be read."""
 
 

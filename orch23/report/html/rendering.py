@@ -42,9 +42,8 @@ def page_policy(nonce: str = "") -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    loader = jinja2.FunctionLoader(_file)
     environment = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.FunctionLoader(_file),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_shown,

@@ -275,8 +275,6 @@ def _add_to_attempt(stage: StageFacts, event: Event, now: float) -> None:
             _respond(_attempt(stage, response.attempt, now), response, now)
         case HttpRetry(status=status, code=code):
             stage.retries.append(str(status or code or "no response"))
-        case _:
-            pass
 
 
 def _attempt(stage: StageFacts, number: int, now: float) -> AttemptFacts:

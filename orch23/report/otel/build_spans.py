@@ -112,8 +112,6 @@ class BuildSpans(Struct, kw_only=True):
                 self._end_root(data, now)
             case _ if event.role != ORCH23_ROLE and self._root is not None:
                 self._follow(event.role, data, now)
-            case _:
-                pass
 
     def close(self) -> None:
         """End all open spans, as those of a build that did not come to its end."""
@@ -171,8 +169,6 @@ class BuildSpans(Struct, kw_only=True):
                 self._finish_stage(name, data, now)
             case _ if stage is not None:
                 self._follow_attempt(name, stage, data, now)
-            case _:
-                pass
 
     def _follow_attempt(self, name: str, stage: _Stage, data: EventData, now: int) -> None:
         match data:
@@ -208,8 +204,6 @@ class BuildSpans(Struct, kw_only=True):
                 self._end_call(stage, now, str(status or code))
             case LlmResponse():
                 self._respond(name, stage, data, now)
-            case _:
-                pass
 
     def _start_stage(self, name: str, at_ns: int) -> None:
         if self._root is None:
@@ -226,7 +220,8 @@ class BuildSpans(Struct, kw_only=True):
         self._stages[name] = _Stage(self._child(self._root, f"stage {family}", at_ns, attributes))
 
     def _finish_stage(self, name: str, data: StageFinished, now: int) -> None:
-        error = (data.failure_kind or _first_code(data) or data.status.value) if _is_error(data) else ""
+        code = next((one.code for one in data.problems), "")
+        error = (data.failure_kind or code or data.status.value) if data.status in _ENDS_WITH_ERROR else ""
         if name not in self._stages and error:
             self._start_stage(name, now)
         self._decided.pop(name, None)
@@ -344,11 +339,3 @@ def _set_cost(span: Span, cost: str | None) -> None:
     amount = parse_amount(cost)
     if amount is not None:  # its price is known
         span.set_attribute("orch23.cost.usd", float(amount))
-
-
-def _is_error(data: StageFinished) -> bool:
-    return data.status in _ENDS_WITH_ERROR
-
-
-def _first_code(data: StageFinished) -> str:
-    return next((one.code for one in data.problems), "")

@@ -146,12 +146,9 @@ class _Messages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if len(self.reasons) < _MAX_REASONS:
-            faults = [one for one in _arguments(record) if isinstance(one, BaseException)]
+            given = record.args if isinstance(record.args, tuple) else ()
+            faults = [one for one in given if isinstance(one, BaseException)]
             self.reasons.append(_root_cause(faults[0]) if faults else record.getMessage())
-
-
-def _arguments(record: logging.LogRecord) -> Sequence[object]:
-    return record.args if isinstance(record.args, tuple) else ()
 
 
 def _root_cause(fault: BaseException) -> str:
