@@ -54,7 +54,7 @@ class Patience:
             self._since_s, self._running = now_s, self._running + calls
 
     def moved(self, size_bytes: int, replies: int = 0) -> None:
-        """Note that bytes were moved, and how many requests for which nobody waits alone had a reply."""
+        """Note that bytes were moved, and how many requests for which no one waits alone had a reply."""
         self._update(gained_s=size_bytes / self._limits.slowest_bytes_per_s + replies * self._limits.usual_s)
 
     def saved(self, seconds: float) -> None:

@@ -246,14 +246,12 @@ class Lookups:
         if described is None:
             message = "it has no record"
             raise InvalidResultError(message)
-        text = described.contents
-        if text is None:
-            text = self._client.get(described.entry.digest, MAX_RECORD_BYTES)
-        if text is None and self._client.fault_of(described.entry.digest):
-            message = "the cache has wrong bytes for its record"
-            raise _WrongRecordError(message)
-        if text is None:
-            raise MissingBytesError(described.entry.digest.sha256)
+        text, record = described.contents, described.entry.digest
+        if text is None and (text := self._client.get(record, MAX_RECORD_BYTES)) is None:
+            if self._client.fault_of(record):
+                message = "the cache has wrong bytes for its record"
+                raise _WrongRecordError(message)
+            raise MissingBytesError(record.sha256)
         if fault := self._signatures.fault(KIND, action, files, text, RECORD):
             raise InvalidResultError(fault.message, code=fault.code)
         return text, files
