@@ -168,13 +168,10 @@ def _unnamed_sizes(processes: Sequence[int], root: Path) -> Iterator[int | None]
     """
     seen = set[tuple[int, int]]()
     for path in chain.from_iterable(map(_references, processes)):
-        yield from _sizes_at(path, root, seen)
+        yield from (None,) if path is None else _sizes_at(path, root, seen)
 
 
-def _sizes_at(path: str | None, root: Path, seen: set[tuple[int, int]]) -> Iterator[int | None]:
-    if path is None:
-        yield None
-        return
+def _sizes_at(path: str, root: Path, seen: set[tuple[int, int]]) -> Iterator[int | None]:
     with contextlib.suppress(OSError):
         status = os.stat(path)
         one, is_socket = (status.st_dev, status.st_ino), stat.S_ISSOCK(status.st_mode)
@@ -190,17 +187,12 @@ def _sizes_on_their_way(path: str, root: Path, seen: set[tuple[int, int]]) -> li
     """
     with open(path.replace("/fd/", "/fdinfo/"), "rb") as file:
         count = int((file.read().partition(b"scm_fds:")[2].split() or [b"0"])[0])
-    found: list[int] = []
     sizes: list[int | None] = []
-    try:
-        for kind, data in _first_message(path) if count else ():
-            found += array("i", data[: len(data) // 4 * 4])
-            count -= len(data) // 4 if kind == socket.SCM_RIGHTS else 0
-        for number in found:
-            sizes += _sizes_at(f"/proc/{os.getpid()}/fd/{number}", root, seen)
-    finally:
-        for number in found:
-            os.close(number)
+    for kind, data in _first_message(path) if count else ():
+        for number in array("i", data[: len(data) // 4 * 4]):
+            with closing(number):
+                sizes += _sizes_at(f"/proc/{os.getpid()}/fd/{number}", root, seen)
+            count -= kind == socket.SCM_RIGHTS
     return [*sizes, None] if count > 0 else sizes
 
 
