@@ -147,6 +147,11 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.cli.file_events": set(),  # watchfiles, whose package has an interface for asyncio
         "orch23.model.plugins": set(),  # it loads what a registry, a class of orch23 or a plugin names
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child
+        # it looks at what is on its way to a socket that a step has open
+        "orch23.execute.resource_limits": {
+            *("socket", "SOL_SOCKET", "SCM_RIGHTS"),
+            *("MSG_PEEK", "MSG_DONTWAIT", "MSG_CMSG_CLOEXEC"),
+        },
         "orch23.execute.sandbox.bubblewrap": {"socketpair"},  # to tell the command to begin
         "orch23.execute.sandbox.tier_selection": {"create_server"},  # a listener that no step may reach
         "orch23.execute.supervisor": {"socketpair"},  # to tell the supervisor what to start

@@ -15,16 +15,16 @@ _Result = TypeVar("_Result")
 class CacheLimits(Struct, frozen=True, kw_only=True):
     """How much of a shared cache a build uses.
 
-    A call usually takes `usual_s`, and the time of the bytes that move meanwhile at `slowest_bytes_per_s`. A slower one
-    loses time, `patience_s` in all: then the cache is switched off. A build notices it `check_each_s` later at most, so
-    it loses less than 10 s. `pending` is the maximum number of results that wait for their upload, `batch` that of
-    digests in one question, `damaged` that of blobs with wrong bytes, and that of blobs which the cache refuses.
+    Calls may lose `patience_s`: then the cache is switched off. Each reply gives `usual_s` back, bytes what they take
+    at `slowest_bytes_per_s`. A build notices it `check_each_s` later at most: one that waits for replies of 0.07 s or
+    more, one after another, loses 10 s at most. `pending` is the maximum number of results that wait for their upload,
+    `batch` that of digests in one question, `damaged` that of blobs with wrong bytes, and that of refused ones.
     """
 
     delays_s: tuple[float, ...] = (0.2, 1.0)
-    patience_s: float = 8.0
+    patience_s: float = 6.0
     check_each_s: float = 0.5
-    usual_s: float = 0.5
+    usual_s: float = 0.025
     slowest_bytes_per_s: int = 128 << 10
     downloads: int = 8
     uploads: int = 6
@@ -36,62 +36,43 @@ class CacheLimits(Struct, frozen=True, kw_only=True):
 class Patience:
     """The time that a shared cache may still lose in a run. Safe for calls from several threads.
 
-    What several calls lose at once counts once. A slow call that finds nothing loses all of its time, one that finds
-    something only what it took longer than usual: its result is worth the rest.
+    While any call runs, all of the time is lost. Replies, bytes that move, and results that are found give time back,
+    so that a cache that is fast, or worth its time, loses none; but never more than was lost before.
     """
 
     def __init__(self, limits: CacheLimits, clock: Callable[[], float]) -> None:
         """Start with all of the patience."""
         self._limits, self._clock = limits, clock
         self._lock = threading.Lock()
-        self._running: dict[object, tuple[float, int]] = {}
-        self._lost: list[tuple[float, float]] = []
-        self._moved_bytes = 0
+        self._running, self._since_s, self._lost_s = 0, 0.0, 0.0
 
-    def moved(self, size_bytes: int, replies: float = 0.0) -> None:
-        """Note that bytes were moved, and that some of several uploads at once were confirmed."""
-        more = int(replies * self._limits.usual_s * self._limits.slowest_bytes_per_s)
-        with self._lock:
-            self._moved_bytes += size_bytes + more
-
-    def timed(self, call: Callable[[], _Result]) -> _Result:
-        """Return the result of a call for which the build waits. None and False are no result."""
-        key, found = object(), False
-        with self._lock:
-            began = self._running[key] = (self._clock(), self._moved_bytes)
-        try:
-            result = call()
-            found = result is not None and result is not False
-            return result
-        finally:
-            with self._lock:
-                del self._running[key]
-                now_s, usual_s = self._clock(), self._usual_s(began)
-                if now_s > usual_s:
-                    self._lost = _merged([*self._lost, (usual_s if found else began[0], now_s)])
-
-    def left_s(self) -> float:
-        """Return what is left, as if the calls that are running found nothing."""
+    def _update(self, calls: int = 0, gained_s: float = 0.0) -> None:
         with self._lock:
             now_s = self._clock()
-            slow = [(began[0], now_s) for began in self._running.values() if now_s > self._usual_s(began)]
-            return self._limits.patience_s - sum(end - start for start, end in _merged([*self._lost, *slow]))
+            self._lost_s += now_s - self._since_s if self._running else 0.0
+            self._lost_s = max(0.0, self._lost_s - gained_s)
+            self._since_s, self._running = now_s, self._running + calls
 
-    def _usual_s(self, began: tuple[float, int]) -> float:
-        """Return until when a call is not slow."""
-        since_s, moved_bytes = began
-        return since_s + self._limits.usual_s + (self._moved_bytes - moved_bytes) / self._limits.slowest_bytes_per_s
+    def moved(self, size_bytes: int, replies: int = 0) -> None:
+        """Note that bytes were moved, and how many requests for which no one waits alone had a reply."""
+        self._update(gained_s=size_bytes / self._limits.slowest_bytes_per_s + replies * self._limits.usual_s)
 
+    def saved(self, seconds: float) -> None:
+        """Note how long the stage took whose result was found."""
+        self._update(gained_s=max(0.0, seconds))
 
-def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return spans of time without overlaps."""
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
+    def timed(self, call: Callable[[], _Result]) -> _Result:
+        """Return the result of a call for which the build waits."""
+        self._update(calls=1)
+        try:
+            return call()
+        finally:
+            self._update(calls=-1, gained_s=self._limits.usual_s)
+
+    def left_s(self) -> float:
+        """Return what is left."""
+        self._update()
+        return self._limits.patience_s - self._lost_s
 
 
 class Availability:

@@ -63,6 +63,7 @@ class CacheClient:
         self._closed = threading.Event()
         self._pause = pause or self._closed.wait
         self._patience = Patience(limits, clock)
+        self.saved = self._patience.saved
         self._reading = Availability(limits, self._stop_reading, self._patience, clock, self._pause)
         self._writing = Availability(limits, self._stop_writing, self._patience, clock, self._pause)
         self._limits = limits

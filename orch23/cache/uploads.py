@@ -47,7 +47,7 @@ class Uploads:
         self._there: set[Digest] = set()
         self._damaged: set[Digest] = set()
         self._unsent: set[Digest] = set()
-        self._is_confirmed = False
+        self._is_confirmed = self._is_awaited = False
 
     def add(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource], *, replace: bool) -> None:
         """Upload a result when a thread is free. It is not uploaded if too many wait."""
@@ -81,6 +81,7 @@ class Uploads:
         until_s = self._clock() + deadline_s
 
         def wait() -> None:
+            self._is_awaited = True
             with self._changed:
                 while self._pending and self._availability.is_on and (left_s := until_s - self._clock()) > 0:
                     self._changed.wait(min(left_s, self._limits.check_each_s))
@@ -208,14 +209,18 @@ class Uploads:
 
     def _confirm(self, size_bytes: int) -> None:
         self._is_confirmed = True
-        self._availability.patience.moved(size_bytes, 1 / self._limits.uploads)
+        self._moved(size_bytes, replies=1)
         self._on_sent(size_bytes)
+
+    def _moved(self, size_bytes: int, replies: int = 0) -> None:
+        if self._is_awaited:  # else it would give time to lookups
+            self._availability.patience.moved(size_bytes, replies)
 
     def _counted(self, source: ChunkSource) -> Iterator[bytes]:
         for chunk in source():
             yield chunk
             if self._is_confirmed:  # else the system may only have kept it for a server that is dead
-                self._availability.patience.moved(len(chunk))
+                self._moved(len(chunk))
 
     def _add_ready(self, uploads: Sequence[_Upload]) -> None:
         for upload in uploads:

@@ -118,8 +118,12 @@ def open_cache(
     unsigned = ""
     try:
         signatures = signatures_of(settings, project.settings.root, project.settings.environ)
-        if settings.writes and not signatures.can_sign:
-            unsigned = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
+        mode = project.pipeline.cache.get("mode")
+        # A directory that may be written is no wish to write.
+        if not signatures.can_sign and (write or (settings.writes and mode == "read-write")):
+            only = "without `--cache-write`, results are" if write else "with `mode: read` in `cache`, they are"
+            unsigned = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`; "
+            unsigned += f"`orch23 cache key new NAME` creates one, and {only} only read"
     except ConfigurationError as error:
         problem = error.diagnostics[0]
         if problem.code != E_KEY:

@@ -357,7 +357,7 @@ def limit_cause(message: str, limits: StepLimits) -> LikelyCause | None:
     """Return the cause of a process that was killed at one of its limits, which the message of E620 names."""
     name = next((one for one in limits.__struct_fields__ if f"`limits.{one}`" in message), None)
     limit = getattr(limits, name) if name else None
-    if name is None or limit is None:
+    if name is None or limit is None or "others may" in message:
         return None
     is_size = name in ("memory", "disk", "address_space")
     have, more = ((_size(n) if is_size else str(n)) for n in (limit, 2 * limit))
@@ -400,8 +400,7 @@ def output_cause(output: str, size_bytes: int, exit_code: int | None) -> LikelyC
 
 
 def _size(size_bytes: int) -> str:
-    """Return bytes as the pipeline writes them: `4GiB`, `512MiB`."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size_bytes % unit == 0:
-            return f"{size_bytes // unit}{name}"
-    return str(size_bytes)
+    """Return bytes as a pipeline writes them, in the unit with the shortest number: `4GiB`, `80MB`."""
+    units = {"GiB": 1 << 30, "GB": 10**9, "MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "KB": 1000}
+    texts = (f"{size_bytes // unit}{name}" for name, unit in units.items() if size_bytes % unit == 0)
+    return min(texts, key=len, default=str(size_bytes))

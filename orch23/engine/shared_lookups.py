@@ -189,7 +189,7 @@ class Lookups:
             return
         wanted = {entry.digest for path, entry in found.record.outputs.items() if not self._is_here(path, entry)}
         if not wanted:
-            lookup.finish(found)
+            self._finish(lookup, found)
             return
         lookup.expect(found)
         self._submit(self._files, lookup, partial(self._obtain, lookup, stage, digest, found, wanted))
@@ -222,7 +222,11 @@ class Lookups:
             self._client.reject(action, is_damaged=bool(wrong))
             if wrong:
                 self._warn(stage.name, "W698", f"the cache has wrong bytes for {join_first(wrong, _MOST_NAMES)}")
-        lookup.finish(found if is_complete else None)
+        self._finish(lookup, found if is_complete else None)
+
+    def _finish(self, lookup: Lookup, found: FoundResult | None) -> None:
+        self._client.saved(found.about.seconds if found else 0.0)
+        lookup.finish(found)
 
     def signed(self, action: Digest, data: bytes) -> tuple[bytes, Mapping[str, EntryFile]]:
         """Return the record and the files of an entry that counts, by its signature.
@@ -235,19 +239,19 @@ class Lookups:
         try:
             files = decode_result(data)
         except ValueError as error:
-            raise InvalidResultError(str(error)) from None
+            is_page = data.lstrip()[:1] == b"<"
+            message = "it is not an entry, but HTML or XML, such as a page to log in" if is_page else str(error)
+            raise InvalidResultError(message) from None
         described = files.get(RECORD)
         if described is None:
             message = "it has no record"
             raise InvalidResultError(message)
-        text = described.contents
-        if text is None:
-            text = self._client.get(described.entry.digest, MAX_RECORD_BYTES)
-        if text is None and self._client.fault_of(described.entry.digest):
-            message = "the cache has wrong bytes for its record"
-            raise _WrongRecordError(message)
-        if text is None:
-            raise MissingBytesError(described.entry.digest.sha256)
+        text, record = described.contents, described.entry.digest
+        if text is None and (text := self._client.get(record, MAX_RECORD_BYTES)) is None:
+            if self._client.fault_of(record):
+                message = "the cache has wrong bytes for its record"
+                raise _WrongRecordError(message)
+            raise MissingBytesError(record.sha256)
         if fault := self._signatures.fault(KIND, action, files, text, RECORD):
             raise InvalidResultError(fault.message, code=fault.code)
         return text, files

@@ -86,7 +86,8 @@ def _shared(one: Sequence[PromptInput], other: Sequence[PromptInput]) -> _Shared
 
 
 def _note(stage: Stage, found: VolatileLine, shared: _Shared, each: str) -> Iterator[Diagnostic]:
-    inputs = shared.all if found.shows_all else [*shared.later, *_looked_up(shared.all, found.keys)]
+    named = [one for one in shared.all if not found.keys.isdisjoint((one.path, f"{one.path}#{one.slice}"))]
+    inputs = shared.all if found.shows_all else [*shared.later, *named]
     count = found.literal + sum(len(one.text) for one in inputs)
     if count < MIN_CHARACTERS:
         return
@@ -104,10 +105,6 @@ def _note(stage: Stage, found: VolatileLine, shared: _Shared, each: str) -> Iter
         _INPUTS_HINT if shared.later else _HINT.format(each=each),
         Severity.NOTE,
     )
-
-
-def _looked_up(inputs: Sequence[PromptInput], keys: Collection[str]) -> list[PromptInput]:
-    return [one for one in inputs if one.path in keys or f"{one.path}#{one.slice}" in keys]
 
 
 def _given(decider: StageDecider, stage: Stage) -> Sequence[PromptInput]:

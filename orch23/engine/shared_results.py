@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
@@ -297,12 +298,8 @@ class SharedResults:
 
     def _secrets_in(self, text: bytes, outputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
         """Return where a result has a secret, each with the name of its variable."""
-        sources: Iterator[tuple[str, Iterable[bytes]]] = iter(
-            (
-                (RECORD, (text,)),
-                *((path, self._contents.get_chunks(entry.digest)) for path, entry in outputs.items()),
-            )
-        )
+        files = ((path, self._contents.get_chunks(entry.digest)) for path, entry in outputs.items())
+        sources = chain([(RECORD, (text,))], files)
         found = (f"{path} ({name})" for path, chunks in sources for name in self._secrets_of(chunks))
         return tuple(dict.fromkeys(found))
 

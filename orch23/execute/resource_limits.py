@@ -3,13 +3,16 @@
 import contextlib
 import os
 import resource
+import socket
 import stat
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
 from orch23.execute.process_tree import read_proc
+from orch23.execute.supervisor_child import libc
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.store.safe_files import closing
 from orch23.store.tree_removal import open_below, open_subdirectory
@@ -24,6 +27,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STEP_BYTES, _STEP_ENTRIES = 256 << 20, 20_000
 _PARTS = 32
 _PAUSE_FACTOR = 20
+
+
+_PIDFD_GETFD, _SCM_PIDFD = 438, 4
+_FIRST_BYTES, _CONTROL_BYTES = 1 << 16, 1 << 12
 
 
 def apply_limits(pid: int, limits: StepLimits) -> None:
@@ -56,7 +63,7 @@ class ResourceMonitor:
         self._most_free = _free_space(root)
         self._was_over_memory = False
         self._is_set = (limits.disk, limits.files) != (DEFAULT_LIMITS.disk, DEFAULT_LIMITS.files)
-        self._least_free_bytes = self._most_free[0] - limits.disk if self._is_set and is_confined else 0
+        self._free_bytes = self._most_free[0] if self._is_set and is_confined else 0
         staged = [size or 0 for size in _named_sizes(root)] if self._is_set else []
         self._staged_bytes, self._staged_entries = sum(staged), len(staged)
         self._due_s = 0.0
@@ -92,8 +99,9 @@ class ResourceMonitor:
         try:
             # First those without a name: a file that loses its name meanwhile counts at neither place, not at both.
             for size in chain(_unnamed_sizes(processes, self._root), _named_sizes(self._root)):
-                if size is None and _free_space(self._root)[0] < self._least_free_bytes:
-                    return f"it hid files while their file system lost {limits.disk} bytes (`limits.disk`)"
+                if size is None and (lost_bytes := self._free_bytes - _free_space(self._root)[0]) > limits.disk:
+                    what = f"its file system lost {lost_bytes} bytes while it had files that cannot be measured"
+                    return f"{what}, which is more than `limits.disk`; others may have taken them"
                 size_bytes, entries = size_bytes + (size or 0), entries + 1
                 if entries > limits.files:
                     return f"its sandbox directory held more than {limits.files} files (`limits.files`)"
@@ -158,20 +166,48 @@ def _unnamed_sizes(processes: Sequence[int], root: Path) -> Iterator[int | None]
 
     None is yielded for what may hold such files and cannot be read.
     """
-    seen = set[int]()
+    seen = set[tuple[int, int]]()
     for path in chain.from_iterable(map(_references, processes)):
-        with contextlib.suppress(OSError):
-            if path is None or (stat.S_ISSOCK((status := os.stat(path)).st_mode) and _carries_descriptors(path)):
-                yield None
-            elif not status.st_nlink and status.st_ino not in seen and status.st_dev == os.stat(root).st_dev:
-                seen.add(status.st_ino)
-                yield status.st_blocks * 512
+        yield from (None,) if path is None else _sizes_at(path, root, seen)
 
 
-def _carries_descriptors(path: str) -> bool:
-    """Return whether descriptors are on their way to a socket: no process has them."""
+def _sizes_at(path: str, root: Path, seen: set[tuple[int, int]]) -> Iterator[int | None]:
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        one, is_socket = (status.st_dev, status.st_ino), stat.S_ISSOCK(status.st_mode)
+        if one not in seen and (is_socket or (not status.st_nlink and status.st_dev == os.stat(root).st_dev)):
+            seen.add(one)
+            yield from _sizes_on_their_way(path, root, seen) if is_socket else (status.st_blocks * 512,)
+
+
+def _sizes_on_their_way(path: str, root: Path, seen: set[tuple[int, int]]) -> list[int | None]:
+    """Return the sizes of what is on its way to a socket: no process has its descriptors.
+
+    A look at the first message takes nothing from it. The descriptors of others cannot be seen.
+    """
     with open(path.replace("/fd/", "/fdinfo/"), "rb") as file:
-        return file.read().partition(b"scm_fds:")[2].split()[:1] not in ([], [b"0"])
+        count = int((file.read().partition(b"scm_fds:")[2].split() or [b"0"])[0])
+    sizes: list[int | None] = []
+    for kind, data in _first_message(path) if count else ():
+        for number in array("i", data[: len(data) // 4 * 4]):
+            with closing(number):
+                sizes += _sizes_at(f"/proc/{os.getpid()}/fd/{number}", root, seen)
+            count -= kind == socket.SCM_RIGHTS
+    return [*sizes, None] if count > 0 else sizes
+
+
+def _first_message(path: str) -> list[tuple[int, bytes]]:
+    """Return the descriptors, by kind, that come with the first message to a socket; they are open now."""
+    thread, number = (int(path.split("/")[at]) for at in (-3, -1))
+    with contextlib.suppress(OSError), closing(os.pidfd_open(thread)) as handle:
+        copy = libc.syscall(_PIDFD_GETFD, handle, number, 0)
+        if copy >= 0:
+            with socket.socket(fileno=copy) as one:
+                how = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+                _, others, *_ = one.recvmsg(_FIRST_BYTES, _CONTROL_BYTES, how)
+                kinds = (socket.SCM_RIGHTS, _SCM_PIDFD)
+                return [(kind, data) for level, kind, data in others if level == socket.SOL_SOCKET and kind in kinds]
+    return []
 
 
 def _references(pid: int) -> Iterator[str | None]:

@@ -68,7 +68,7 @@ def result_that_cannot_be_signed(project: Project) -> set[str]:
     """Build with the public key of someone else."""
     env = {"XDG_CONFIG_HOME": str(project.root / "of someone else")}
     line = Project(project.root / "theirs").run("cache", "key", "new", "ci", env=env).out.strip()
-    return shown(built(project, "one", signed_by=[line]))
+    return shown(built(project, "one", signed_by=[line], mode="read-write"))
 
 
 @TRIGGERS.of("W697")

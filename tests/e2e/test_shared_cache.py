@@ -351,8 +351,14 @@ def test_only_results_that_a_listed_key_signed_are_used(tmp_path: Path, cache: s
     # Without the private key, nothing is stored: it would count nowhere.
     done = two.build("--cache", cache)
     green(done)
-    told = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
-    assert done.err.count(f"warning: [W732] {told}\n") == 1
+    assert "W732" not in done.err
+    told = "warning: [W732] results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
+    key = "`orch23 cache key new NAME` creates one, and"
+    done = two.build("--cache", cache, "--cache-write", "--force", "copy")
+    assert done.err.count(f"{told}; {key} without `--cache-write`, results are only read\n") == 1
+    two.write(pipeline(STAGES, FILES, head=head.format(listed).replace("any", "any, mode: read-write")))
+    done = two.build("--cache", cache, "--force", "copy")
+    assert done.err.count(f"{told}; {key} with `mode: read` in `cache`, they are only read\n") == 1
     assert not Path(cache).exists()
     green(one.build("--cache", cache))
     four = checkout(tmp_path / "four", head=head.format(listed))

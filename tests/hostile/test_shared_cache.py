@@ -215,6 +215,11 @@ def test_a_result_that_the_stage_cannot_have_is_not_used(
     assert "W698" in told, told
 
 
+def test_a_page_in_place_of_an_entry_is_called_so(cache: Cache, tmp_path: Path) -> None:
+    write(cache.entry, b"\n<!doctype html><title>Log in</title>")
+    assert "it is not an entry, but HTML or XML, such as a page to log in" in built_anyway(tmp_path)
+
+
 @pytest.mark.parametrize("damage", MISSING.values(), ids=MISSING)
 def test_a_result_without_its_bytes_is_not_used(
     cache: Cache, tmp_path: Path, damage: Callable[[Cache], object]

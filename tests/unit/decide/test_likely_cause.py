@@ -392,6 +392,14 @@ def test_limits_and_timeouts_show_twice_the_value() -> None:
     assert processes is not None
     assert (processes.key, processes.value) == ("limits/processes", "8")
     assert limit_cause("made a link", StepLimits()) is None
+    assert limit_cause("more than `limits.disk`; others may have taken them", StepLimits()) is None
+
+
+@pytest.mark.parametrize(("limit", "more"), [(40_000_000, "80MB"), (1536 << 20, "3GiB"), (150_000, "300KB"), (7, "14")])
+def test_a_size_has_the_unit_that_makes_it_short(limit: int, more: str) -> None:
+    cause = limit_cause("held more (`limits.disk`)", StepLimits(disk=limit))
+    assert cause is not None
+    assert cause.value == more
     assert (timeout_cause(90).key, timeout_cause(90).value) == ("timeout", "180s")
 
 

@@ -1,11 +1,14 @@
 """What a step takes of the machine while it runs is noticed, and is the end of it."""
 
+import contextlib
 import os
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+from array import array
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -252,6 +255,8 @@ def test_what_a_confined_step_hides_counts_as_all_that_its_file_system_lost(
     assert not any(one.exceeded_limit([os.getpid()]) for one in (confined, *others))
     if how == "in a socket":
         socket.send_fds(here, [b"."], [0])
+        assert not any(one.exceeded_limit([os.getpid()]) for one in (confined, *others))
+        socket.send_fds(here, [b"."], [0])
     elif how == "in a folder":
         monkeypatch.setattr(os, "scandir", refuse)
     else:
@@ -260,10 +265,51 @@ def test_what_a_confined_step_hides_counts_as_all_that_its_file_system_lost(
     for one in (confined, *others):
         one._due_s = 0.0
     found = confined.exceeded_limit([os.getpid()])
-    assert found == "it hid files while their file system lost 1048576 bytes (`limits.disk`)"
+    what = "its file system lost 2097152 bytes while it had files that cannot be measured"
+    assert found == f"{what}, which is more than `limits.disk`; others may have taken them"
     assert not any(one.exceeded_limit([os.getpid()]) for one in others)
     here.close()
     there.close()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
+@pytest.mark.parametrize(("sent", "taken"), [("pipe", []), ("input", []), ("removed", [4096]), ("nested", [4096])])
+def test_what_is_on_its_way_to_a_socket_is_measured_and_arrives(
+    tmp_path: Path, kind: int, sent: str, taken: list[int]
+) -> None:
+    before = list(resource_limits._unnamed_sizes([os.getpid()], tmp_path))
+    here, there = socket.socketpair(socket.AF_UNIX, kind)
+    outer = socket.socketpair(socket.AF_UNIX, kind)
+    # Credentials, and the descriptor of a process, come with the message and are closed.
+    there.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    with contextlib.suppress(OSError):
+        there.setsockopt(socket.SOL_SOCKET, 76, 1)  # SO_PASSPIDFD
+    file = (tmp_path / "file").open("wb+")
+    file.write(bytes(4096))
+    file.flush()
+    if sent in ("removed", "nested"):
+        (tmp_path / "file").unlink()
+    reads, writes = os.pipe()
+    socket.send_fds(here, [b"hello"], [reads if sent == "pipe" else file.fileno()])
+    file.close()
+    if sent == "nested":
+        socket.send_fds(outer[0], [b"x"], [there.fileno()])
+        there.close()
+    opened = len(os.listdir("/proc/self/fd"))
+    assert Counter(resource_limits._unnamed_sizes([os.getpid()], tmp_path)) == Counter([*before, *taken])
+    assert len(os.listdir("/proc/self/fd")) == opened
+    if sent == "nested":
+        _, (number,), *_ = socket.recv_fds(outer[1], 9, 1)
+        there = socket.socket(fileno=number)
+    data, others, *_ = there.recvmsg(9, 1 << 10)
+    numbers = array("i")
+    for _, other, found in others:
+        numbers.frombytes(found if other in (socket.SCM_RIGHTS, 4) else b"")
+    assert (data, bool(numbers)) == (b"hello", True)
+    for one in (here, there, *outer):
+        one.close()
+    for number in (*numbers, reads, writes):
+        os.close(number)
 
 
 def refuse(*_: object) -> None:
