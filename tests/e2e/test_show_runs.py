@@ -130,3 +130,10 @@ def test_what_is_not_kept_is_explained_as_it_is(project: Project) -> None:
     assert hint in project.run("show", "r", "--attempt", "7").err
     assert hint in project.run("show", "s", "--run", run, "--attempt", "7").err
     assert project.run("log", run, "--commands").code == 0
+
+
+@pytest.mark.parametrize("pair", [("--commands", "--state"), ("--commands", "--otel"), ("--otel", "--state")])
+def test_log_refuses_forms_that_exclude_each_other(project: Project, pair: tuple[str, str]) -> None:
+    refused = project.write({"pipeline.yaml": UNTRUE, "t.j2": "x"}).run("log", *pair)
+    assert refused.code == 64
+    assert "exclude each other" in refused.err
