@@ -15,7 +15,7 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.secrets import secrets_from
 from orch23.engine.dry_run import Preview, preview
-from orch23.engine.ownership import is_of_pipeline
+from orch23.engine.ownership import is_of_plan
 from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
@@ -192,10 +192,11 @@ class _Search(Struct, frozen=True):
 
     def _failed_before(self, run: str) -> ShowResult | None:
         """Return why a stage failed before its first attempt, as a render stage does; None if it did not."""
-        ends = (one for one in self._events(run) if isinstance(one.data, StageFinished))
-        failed = next((one for one in ends if one.data.status is StageStatus.FAILED), None)
-        text = f"failed before an attempt, in {run}: {self._readable(failed.message)}\n" if failed else ""
-        return ShowResult(text, {"stage": self.stage, "run": run, "status": "failed"}) if failed else None
+        for one in self._events(run):
+            if isinstance(one.data, StageFinished) and one.data.status is StageStatus.FAILED:
+                text = f"failed before an attempt, in {run}: {self._readable(one.message)}\n"
+                return ShowResult(text, {"stage": self.stage, "run": run, "status": "failed"})
+        return None
 
     def _outcome(self, run: str, attempt: int) -> tuple[list[tuple[str, str]], dict[str, Json]]:
         """Return what an attempt ran, and how it ended: if no other one followed, how its stage ended in this run."""
@@ -358,7 +359,7 @@ def _known_record(session: Session, stage: str) -> Record | None:
 
 
 def _is_result(session: Session, record: Record) -> bool:
-    return not record.failed and is_of_pipeline(record, session.state.plan, session.store.root)
+    return not record.failed and is_of_plan(record, session.state.plan, session.store.root)
 
 
 def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
