@@ -22,6 +22,7 @@ from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.access import foreign_store_warning
+from orch23.store.run_logs import journal_pipeline
 
 
 @contextmanager
@@ -221,6 +222,22 @@ def select_run(known: list[str], run: str | None) -> str:
         message = f"{len(found)} runs begin with {run}"
         raise NotFoundError(Diagnostic("E709", message, hint=f"name one: {', '.join(found[:3])}"))
     return found[0]
+
+
+def select_pipeline_run(project: Project, known: list[str], run: str, command: str) -> str:
+    """Return the id of a run of the pipeline, as `select_run` does; `command` shows a run of another pipeline.
+
+    Raises:
+        NotFoundError: as for `select_run`, or the run is of another pipeline.
+
+    """
+    found = select_run(known, run)
+    pipeline = journal_pipeline(project.store.logs / f"{found}.jsonl")
+    if pipeline != project.pipeline.file:
+        message = f"run {found} is of {pipeline or 'an unknown pipeline'}, not of {project.pipeline.file}"
+        hint = f"`orch23 {command.format(pipeline=visible(pipeline or 'PIPELINE'), run=found)}`"
+        raise NotFoundError(Diagnostic("E709", message, hint=hint))
+    return found
 
 
 def parse_sets(sets: Sequence[str]) -> dict[str, str]:

@@ -103,8 +103,8 @@ class KnownFacts(Protocol):
     def has_module(self, name: str) -> bool:
         """Return whether the interpreter of the step has a module."""
 
-    def editable(self, name: str) -> tuple[str, str] | None:
-        """Return what leads the interpreter to a module elsewhere, and the folder: of the step, or absolute."""
+    def editable(self, name: str) -> tuple[str, str, str] | None:
+        """Return what leads the interpreter to a module elsewhere, and the folder for a step, and to show."""
 
     def python_path(self, folder: str) -> str:
         """Return the value of PYTHONPATH with one more folder; empty if it has it."""
@@ -250,10 +250,10 @@ def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyC
 
 def _editable(name: str, top: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     """Return the cause of a module that is installed as editable: its files are where the step does not see them."""
-    file, folder = known.editable(top) or ("", "")
+    file, folder, shown = known.editable(top) or ("", "", "")
     if not file:
         return None
-    text = f"`{top}` is installed as editable: `{file}` leads to `{folder}`"
+    text = f"`{top}` is installed as editable: `{file}` leads to `{shown}`"
     if folder.startswith("/"):
         text += ", outside of the project, which a step cannot see"
         return LikelyCause(kind="package", text=text, hint="install it without `-e`")
@@ -262,7 +262,8 @@ def _editable(name: str, top: str, failed: FailedStep, known: KnownFacts) -> Lik
     key = "pytest/pythonpath" if failed.is_pytest else "env/PYTHONPATH"
     is_found = name != top or folder in map(posixpath.normpath, failed.python_path)
     value = "" if is_found else folder if failed.is_pytest else known.python_path(folder)
-    add = f"add `{folder}` to `{key.replace('/', '.')}`" if value else ""
+    line = f"write `pytest: {{args: [...], pythonpath: [{', '.join((*failed.python_path, folder))}]}}`"
+    add = (line if failed.is_pytest else f"add `{folder}` to `env.PYTHONPATH`") if value else ""
     if entry := next(filter(None, map(known.undeclared_input, _module_paths(name, top, folder))), None):
         return LikelyCause(
             kind="python_path", text=text, key=failed.inputs_key, value=entry, appends=True, hint=add and f"and {add}"

@@ -137,12 +137,13 @@ class StepFacts(Struct, frozen=True):
         """Return whether the interpreter of the step has a module."""
         return has_module(Path(self.interpreter), name)
 
-    def editable(self, name: str) -> tuple[str, str] | None:
-        """Return what leads the interpreter to a module elsewhere, and the folder: of the step, or absolute."""
+    def editable(self, name: str) -> tuple[str, str, str] | None:
+        """Return what leads the interpreter to a module elsewhere, and the folder for a step, and to show."""
         found = editable_install(Path(self.interpreter), name)
         if found is None or not found[1].is_relative_to(self.project.root):
-            return None if found is None else (found[0], str(found[1]))
-        return found[0], os.path.relpath(found[1], self.project.root / self.stage.cwd)
+            return None if found is None else (found[0], str(found[1]), str(found[1]))
+        root = self.project.root
+        return found[0], os.path.relpath(found[1], root / self.stage.cwd), os.path.relpath(found[1], root)
 
     def python_path(self, folder: str) -> str:
         """Return the value of PYTHONPATH with one more folder; empty if it has it."""

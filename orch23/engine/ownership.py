@@ -125,7 +125,7 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
     for record in reversed([*everything]):  # the newest first
         if record.manifest.get("kind") == RELEASED_KIND:
             released |= record.outputs.keys()
-        elif not (record.is_kept_failure or released & record.outputs.keys()) and _is_of(record, plan, store.root):
+        elif not (record.is_kept_failure or released & record.outputs.keys()) and is_of_plan(record, plan, store.root):
             every.append(record)
     # A result that is on disk as a whole was the last one, whatever is newer.
     for record in sorted(every, key=lambda one: any(on_disk(p) != e for p, e in one.outputs.items())):
@@ -146,7 +146,7 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
     return LockFile(parts[False], parts[True], lock.others)
 
 
-def _is_of(record: Record, plan: Plan, root: Path) -> bool:
+def is_of_plan(record: Record, plan: Plan, root: Path) -> bool:
     """Return whether a record of the store is of this pipeline, also if an earlier version or a former file made it."""
     if record.pipeline == plan.pipeline.file:
         return True

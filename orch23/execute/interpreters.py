@@ -242,9 +242,11 @@ def editable_install(path: Path, name: str) -> tuple[str, Path] | None:
             with contextlib.suppress(OSError):
                 text = one.read_text("utf-8", "replace")
                 mapped = re.search(rf"""['"]{re.escape(name)}['"]: ['"](/[^'"]+)['"]""", text)
-                for place in [Path(mapped[1]).parent] if mapped else map(Path, text.splitlines()):
-                    if place.is_absolute() and ((place / name).is_dir() or (place / f"{name}.py").is_file()):
-                        return one.name, place
+                for place in [Path(mapped[1]).parent] if mapped else map(packages.joinpath, text.splitlines()):
+                    folder = Path(os.path.normpath(place))  # a line may be relative to the folder of the packages
+                    is_there = (folder / name).is_dir() or (folder / f"{name}.py").is_file()
+                    if is_there and not folder.is_relative_to(packages):
+                        return one.name, folder
     return None
 
 

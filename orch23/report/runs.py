@@ -110,17 +110,18 @@ def ran_commands(events: Iterable[Event]) -> Iterator[tuple[str, int, RanCommand
 
 
 def commands_text(ran: Iterable[tuple[str, int, RanCommand]], *, stage: bool = True) -> str:
-    """Return a line for each command: its stage, exit status and duration, and the command."""
+    """Return a line for each command: its stage and attempt, exit status and duration, and the command."""
     rows = [
         (
             visible(name),
+            f"attempt {attempt}" if attempt else "recorded result",
             "killed" if one.exit_code is None else f"exit {one.exit_code}",
             format_duration(one.duration_s),
             f"$ {visible(one.command).rstrip()}".replace("\n", "\n    "),
         )
-        for name, _, one in ran
+        for name, attempt, one in ran
     ]
-    return aligned(rows if stage else [row[1:] for row in rows])
+    return aligned(rows if stage else [row[2:] for row in rows])
 
 
 def commands_json(ran: Iterable[tuple[str, int, RanCommand]]) -> list[Json]:

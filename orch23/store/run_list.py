@@ -82,12 +82,12 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
     return tuple(found)
 
 
-def run_of_result(logs: Path, stage: str, key: str) -> str:
-    """Return the id of the newest run that recorded a result of a stage with this key; an empty text if none is known.
+def run_of_result(logs: Path, pipeline_file: str, stage: str, key: str) -> str:
+    """Return the id of the newest run of a pipeline that recorded a stage's result with this key; empty if none did.
 
     A run that restored the result, or found it fresh, does not count.
     """
-    ends = stage_ends(logs, stage, key.encode())
+    ends = stage_ends(logs, pipeline_file, stage, key.encode())
     return next((run for run, _, end in ends if end.key == key and end.status in _RECORDED), "")
 
 

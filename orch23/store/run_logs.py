@@ -307,10 +307,12 @@ def journal_lines(path: Path, is_wanted: Callable[[bytes], bool], max_bytes: int
                 yield read
 
 
-def stage_ends(logs: Path, stage: str, *marks: bytes) -> Iterator[tuple[str, JournalLine, StageFinished]]:
-    """Yield each end of a stage whose line has all of these bytes, with its run and its line, newest run first."""
+def stage_ends(
+    logs: Path, pipeline_file: str, stage: str, *marks: bytes
+) -> Iterator[tuple[str, JournalLine, StageFinished]]:
+    """Yield each end of a pipeline's stage whose line has these bytes, with its run and its line, newest run first."""
     wanted = (b'"type":"stage_finished"', _bytes(f'"role":{compact_json(stage)}'), *marks)
-    for path in journal_paths(logs):
+    for path in pipeline_journals(logs, pipeline_file):
         for line in journal_lines(path, lambda line: all(mark in line for mark in wanted)):
             if isinstance(line.event.data, StageFinished) and line.event.role == stage:
                 yield path.stem, line, line.event.data

@@ -298,6 +298,7 @@ def test_a_file_of_another_stage_is_named_in_the_first_build_and_in_the_second(
 
 EDITABLE = {
     "pth": lambda place: {"mypkg.pth": f"{place}\n"},
+    "relative pth": lambda place: {"mypkg.pth": f"../../../../{place.name}\n"},
     "finder": lambda place: {
         "__editable__.mypkg.pth": "import __editable___mypkg_finder\n",
         "__editable___mypkg_finder.py": f"MAPPING: dict[str, str] = {{'mypkg': '{place}/mypkg'}}\n",
@@ -325,6 +326,7 @@ def editable(project: Project, how: str, place: Path) -> None:
     ("how", "keys"),
     [
         ("pth", 'inputs: ["lib/**"]'),
+        ("relative pth", 'inputs: ["lib/**"]'),
         ("finder", 'inputs: ["lib/**"]'),
         ("link", 'inputs: ["lib/**"]'),
         ("pth", 'inputs: ["lib/**"]; env: {PYTHONPATH: other}'),
@@ -338,6 +340,7 @@ def test_a_package_that_is_installed_as_editable_needs_its_folder_on_the_path(
     keys = keys.replace("; ", "\n    ")
     shown = failed(project, f"  a:\n    {keys}\n    shell: python -m mypkg\n", {"sub/x": ""}).err
     assert "`mypkg` is installed as editable: `" in shown
+    assert "leads to `lib` of the project" in shown
     assert "pip install" not in shown
     apply_shown_change(project, shown)
     passed = project.build()

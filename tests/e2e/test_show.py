@@ -347,12 +347,12 @@ def test_a_stage_shows_what_it_ran_and_log_lists_the_commands(project: Project) 
     ]
     assert (facts["status"], facts["outputs"]) == ("built", ["o"])
     listed = project.run("log", "--commands").out.splitlines()
-    assert [line.partition("  $ ")[2] for line in listed if line.startswith("a  exit 0")] == [
+    assert [line.partition("  $ ")[2] for line in listed if line.startswith("a  attempt 1  exit 0")] == [
         "cp i o; ! grep -q bad i",
         "test -s o",
         "sh -c 'cat o'",
     ]
-    assert any(re.match(r"t  killed +0\.2s  \$ sleep 60", line) for line in listed)
+    assert any(re.match(r"t  attempt 1  killed +0\.2s  \$ sleep 60", line) for line in listed)
     document = project.run("log", "--commands", "--json").json()
     assert [one["stage"] for one in document["commands"]].count("a") == 3
     assert {"stage", "attempt", "command", "exit_code", "duration_s"} == set(document["commands"][0])

@@ -4,7 +4,7 @@ from msgspec import Struct, field
 
 from orch23.cli.console import Console
 from orch23.cli.metrics_states import MetricsState, revision_metrics, run_metrics, workspace_metrics
-from orch23.cli.opening import found_project, open_for_command, select_run
+from orch23.cli.opening import found_project, open_for_command, select_pipeline_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.execute.git_revision import GitRevision, open_revision
@@ -13,7 +13,6 @@ from orch23.model.errors import NotFoundError, UsageError
 from orch23.report.metrics import MetricsComparison, comparison_json, comparison_markdown, comparison_text
 from orch23.resolve.metrics import MetricsError, MetricValues, compare_metrics
 from orch23.store.run_list import run_ids
-from orch23.store.run_logs import journal_pipeline
 
 _DEFAULT = "HEAD"
 _MOST_NAMES = 2
@@ -69,7 +68,8 @@ def _named(console: Console, project: Project, name: str, workspace: MetricsStat
     if revision is not None:
         return revision_metrics(project, revision, name)
     if runs:
-        return _run(project, select_run(known, name), name, workspace)
+        run = select_pipeline_run(project, known, name, "diff {pipeline} {run}")
+        return run_metrics(project, run, name, workspace.declared)
     if name == _DEFAULT and error is not None:
         hint = "without a commit, name a run: `orch23 diff RUN`; `orch23 runs` lists them"
         raise NotFoundError(Diagnostic("E665", error.diagnostics[0].message, hint=hint))
@@ -81,14 +81,6 @@ def _revision(project: Project, name: str) -> tuple[GitRevision | None, NotFound
         return open_revision(project.store.root, name), None
     except NotFoundError as error:
         return None, error
-
-
-def _run(project: Project, run: str, name: str, workspace: MetricsState) -> MetricsState:
-    pipeline = journal_pipeline(project.store.logs / f"{run}.jsonl")
-    if pipeline != project.pipeline.file:
-        message = f"run {run} is of {pipeline or 'an unknown pipeline'}, not of {project.pipeline.file}"
-        raise NotFoundError(Diagnostic("E709", message, hint=f"`orch23 diff {pipeline or 'PIPELINE'} {name}`"))
-    return run_metrics(project, run, name, workspace.declared)
 
 
 # ---- comparison -----------------------------------------------------------------------------------

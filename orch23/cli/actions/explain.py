@@ -77,7 +77,7 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
         line=line,
         key_then=then.key if then else "",
         accepted=accepted,
-        result_run=run_of_result(project.store.logs, line.stage, result.key)
+        result_run=run_of_result(project.store.logs, project.pipeline.file, line.stage, result.key)
         if result is not None and (accepted or restored)
         else "",
         aspects=aspects,

@@ -10,18 +10,20 @@ from msgspec import Struct, field
 
 from orch23.cli.actions.plan import first_request, replay_first_request, shared_results
 from orch23.cli.console import Console
-from orch23.cli.opening import open_stages, select_run
+from orch23.cli.opening import open_stages, select_pipeline_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.secrets import secrets_from
 from orch23.engine.dry_run import Preview, preview
+from orch23.engine.ownership import is_of_plan
 from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
-from orch23.model.errors import MissingBytesError, NotFoundError
-from orch23.model.event import FROM_SHARED_CACHE, AttemptFinished, Event, LlmResponse, StageFinished
+from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
+from orch23.model.event import FROM_SHARED_CACHE, AttemptFinished, AttemptStarted, Event, LlmResponse, StageFinished
 from orch23.model.llm import Exchange, joined_messages
 from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import Skipped
 from orch23.model.record import Record
 from orch23.model.stage_status import NEW_RESULTS, StageStatus
 from orch23.model.text import format_duration
@@ -33,7 +35,7 @@ from orch23.report.runs import commands_json, commands_text, costs_text, ran_com
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
 from orch23.store.run_list import run_ids, run_of_result
-from orch23.store.run_logs import AttemptFiles, read_journal, stage_ends
+from orch23.store.run_logs import AttemptFiles, pipeline_journals, read_journal, stage_ends
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
@@ -57,7 +59,7 @@ class ShowResult(Struct, frozen=True):
 def _find_kept(
     project: Project, stage: str, view: str, attempt: int | None, run: str | None, read_cache: Callable[[], bool]
 ) -> ShowResult:
-    """Return what the store and the journals keep of a stage. `view` is prompt, response, diff, cost, key or all.
+    """Return what the store and the pipeline's journals keep of a stage. `view` is an option of `show`, or all.
 
     `read_cache` lets the store look up responses in the shared cache, too; False if they are not shared.
 
@@ -79,7 +81,7 @@ def _find_kept(
         case "key":
             return _key(session, seen, stage)
         case "diff":
-            return _diff(project.store.logs, session, stage)
+            return _diff(project, session, stage)
         case _:
             step = node.step if is_llm(node.step) else None
             found = _Search(project, session, seen, step, stage, view, attempt, run, read_cache)
@@ -92,9 +94,8 @@ def _with_accepted(project: Project, session: Session, stage: str, search: "_Sea
     record = _known_record(session, stage)
     if record is None or not record.accepted:
         return search.find()
-    run = run_of_result(project.store.logs, stage, record.key)
-    command = " ".join(("orch23 show --diff", *pipeline_arguments(project.pipeline.file), visible(stage)))
-    note = f"{accepted_text(record.accepted, run)}\n`{command}` shows the edit\n"
+    run = run_of_result(project.store.logs, project.pipeline.file, stage, record.key)
+    note = f"{accepted_text(record.accepted, run)}\n`orch23 show --diff {_named(project, stage)}` shows the edit\n"
     facts: dict[str, Json] = {"stage": stage, "accepted": list(record.accepted), "accepted_in": run or None}
     try:
         found = search.find()
@@ -103,7 +104,15 @@ def _with_accepted(project: Project, session: Session, stage: str, search: "_Sea
     return ShowResult(f"{found.text}---- accepted edit ----\n{note}", {**found.facts, **facts})
 
 
+def _named(project: Project, stage: str) -> str:
+    """Return the arguments of a command line that name a stage."""
+    return visible(" ".join((*pipeline_arguments(project.pipeline.file), stage)))
+
+
 def _no_item(seen: Preview, stage: str) -> NotFoundError:
+    if (idle := seen.plan.idle.get(stage)) is not None:
+        why, hint = Skipped(idle.condition), "`orch23 runs` lists earlier runs, `orch23 log RUN` shows one"
+        return NotFoundError(Diagnostic("E664", f"`{stage}` is skipped: {why}", hint=hint))
     items = [name for name in seen.plan.nodes if name.startswith(f"{stage}@")]
     more = ", ..." if len(items) > _MAX_ITEMS else ""
     hint = f"name an item: {', '.join(items[:_MAX_ITEMS])}{more}" if items else "it has no items yet"
@@ -136,7 +145,7 @@ class _Search(Struct, frozen=True):
 
     def find(self) -> ShowResult:
         """Return the texts of the newest attempt that has any: artifacts first, then recorded exchanges."""
-        artifacts = map(self._artifacts, _runs(self.project, self.run))
+        artifacts = map(self._artifacts, _runs(self.project, self.stage, self.run))
         if (newest := next(filter(None, artifacts), None)) is not None:
             return newest
         for source in self._exchanges():
@@ -164,7 +173,7 @@ class _Search(Struct, frozen=True):
         attempts = silent.union(int(one) for one in kept if one.isdecimal())
         number = self.attempt or max(attempts, default=None)
         if number not in attempts:
-            return None
+            return self._failed_before(run) if number is None and self.view == "all" else None
         folder = place / f"attempt-{number}"
         texts = [(name, files.read(self.stage, number, name)) for name in _names(folder, self.view)]
         parts = [(name, self._readable(text[0].decode("utf-8", "replace"))) for name, text in texts if text is not None]
@@ -181,12 +190,22 @@ class _Search(Struct, frozen=True):
             facts |= {"exchange": exchange.fingerprint, "outcome": exchange.outcome}
         return ShowResult(_joined([*parts, *done], f"attempt {number} of {run}{origin}"), {**facts, **outcome})
 
+    def _failed_before(self, run: str) -> ShowResult | None:
+        """Return why a stage failed before its first attempt, as a render stage does; None if it did not."""
+        for one in self._events(run):
+            if isinstance(one.data, StageFinished) and one.data.status is StageStatus.FAILED:
+                text = f"failed before an attempt, in {run}: {self._readable(one.message)}\n"
+                return ShowResult(text, {"stage": self.stage, "run": run, "status": "failed"})
+        return None
+
     def _outcome(self, run: str, attempt: int) -> tuple[list[tuple[str, str]], dict[str, Json]]:
-        """Return what an attempt ran, and how its stage ended in this run."""
+        """Return what an attempt ran, and how it ended: if no other one followed, how its stage ended in this run."""
         events = self._events(run)
         ran = [one for one in ran_commands(events) if one[1] == attempt]
         text = commands_text(ran, stage=False)
         facts: dict[str, Json] = {"commands": commands_json(ran)}
+        if any(isinstance(one.data, AttemptStarted) and one.data.attempt > attempt for one in events):
+            return [("result", f"{text}failed\n")], {**facts, "status": "failed", "duration_s": None, "outputs": []}
         for end in (event.data for event in events if isinstance(event.data, StageFinished)):
             took = "" if end.duration_s is None else f" in {format_duration(end.duration_s)}"
             text += f"{end.status}{took}{': ' if end.outputs else ''}{visible(' '.join(end.outputs))}\n"
@@ -194,15 +213,15 @@ class _Search(Struct, frozen=True):
         return [("result", text)] if text else [], facts
 
     def _silent_attempts(self, run: str) -> frozenset[int]:
-        """Return finished attempts of a stage without a model: an attempt that printed nothing left no file."""
+        """Return the attempts of a stage without a model: one that printed nothing left no file."""
         if self.step is not None or self.view != "all":
             return frozenset()
         ended = (event.data for event in self._events(run))
-        return frozenset(data.attempt for data in ended if isinstance(data, AttemptFinished))
+        return frozenset(data.attempt for data in ended if isinstance(data, AttemptStarted | AttemptFinished))
 
     def _exchanges(self) -> Iterator[_Source]:
         """Give exchanges: of runs, newest first; of the last result; of the first request of the next build."""
-        for run in _runs(self.project, self.run):
+        for run in _runs(self.project, self.stage, self.run):
             for response in reversed(self._responses(run)):
                 attempt = response.attempt
                 if self.attempt in (None, attempt):
@@ -257,13 +276,18 @@ class _Search(Struct, frozen=True):
         return visible(secrets_from(self.project.settings.environ).redact(text))
 
     def _not_found(self) -> NotFoundError:
-        if self.run is None and self.attempt is None:
+        name = _named(self.project, self.stage)
+        if self.step is None and self.view != "all":
+            text = f"`{self.stage}` has no {self.view}: only llm stages have one"
+            return NotFoundError(Diagnostic("E664", text, hint=f"`orch23 show {name}` shows what it ran"))
+        runs = [run for run in _runs(self.project, self.stage, self.run) if self._events(run)]
+        if not runs or (self.run is None and self.attempt is None):
             record = _known_record(self.session, self.stage)
             return NotFoundError(_nothing_kept(self.project, self.stage, record, is_llm=self.step is not None))
         what = f"attempt {self.attempt}" if self.attempt else "attempt"
-        where = f" in run {self.run}" if self.run else ""
+        where = f" in run {runs[0]}" if self.run else ""
         message = f"no {what} of `{self.stage}` is kept{where}"
-        return NotFoundError(Diagnostic("E664", message, hint="`orch23 log --commands` shows what ran"))
+        return NotFoundError(Diagnostic("E664", message, hint=f"`orch23 log {runs[0]} --commands` shows what ran"))
 
 
 def _sent(exchange: Exchange) -> str:
@@ -277,9 +301,11 @@ def _sent(exchange: Exchange) -> str:
     return f"{system}\n\n{said}" if isinstance(system, str) and system else said
 
 
-def _runs(project: Project, run: str | None) -> list[str]:
-    known = run_ids(project.store.logs)
-    return [select_run(known, run)] if run is not None else known
+def _runs(project: Project, stage: str, run: str | None) -> list[str]:
+    logs = project.store.logs
+    if run is None:
+        return [path.stem for path in pipeline_journals(logs, project.pipeline.file)]
+    return [select_pipeline_run(project, run_ids(logs), run, f"show {{pipeline}} {stage} --run {{run}}")]
 
 
 def _names(kept: Path, view: str) -> tuple[str, ...]:
@@ -301,11 +327,16 @@ def _ended(text: str) -> str:
 
 def _nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm: bool) -> Diagnostic:
     """Return the error that no attempt of a stage is kept, with the reason."""
+    name = _named(project, stage)
     if record is None:
-        hint = f"`orch23 build {stage}` makes one; only llm stages have prompts and responses"
+        hint = f"`orch23 build {name}` makes one"
         return Diagnostic("E664", f"`{stage}` has no result yet, and no attempt of it is kept", hint=hint)
-    again = f"`orch23 build --force {stage}` runs the stage here"
-    ends = (line.event for _, line, end in stage_ends(project.store.logs, stage) if end.status in NEW_RESULTS)
+    again = f"`orch23 build --force {name}` runs the stage here"
+    ends = (
+        line.event
+        for _, line, end in stage_ends(project.store.logs, project.pipeline.file, stage)
+        if end.status in NEW_RESULTS
+    )
     if (newest := next(ends, None)) is None or newest.message != FROM_SHARED_CACHE:
         why = "its result was made elsewhere, or what was kept of it is deleted"
         return Diagnostic("E664", f"no attempt of `{stage}` is kept: {why}", hint=again)
@@ -323,7 +354,12 @@ def _nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm
 
 
 def _known_record(session: Session, stage: str) -> Record | None:
-    return session.lock.records.get(stage) or session.store.records.last(stage)
+    known = (one for one in session.store.records.labelled(stage) if _is_result(session, one))
+    return session.lock.records.get(stage) or next(known, None)
+
+
+def _is_result(session: Session, record: Record) -> bool:
+    return not record.failed and is_of_plan(record, session.state.plan, session.store.root)
 
 
 def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
@@ -346,14 +382,16 @@ def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
     return ShowResult("\n".join(lines) + "\n", facts)
 
 
-def _diff(logs: Path, session: Session, stage: str) -> ShowResult:
+def _diff(project: Project, session: Session, stage: str) -> ShowResult:
     """Compare each output with the file that the stage started from, or with the result before."""
     record = _known_record(session, stage)
     if record is None:
-        hint = f"`orch23 build {stage}` makes one; `orch23 show {stage}` has what was tried so far"
+        name = _named(project, stage)
+        hint = f"`orch23 build {name}` makes one; `orch23 show {name}` has what was tried so far"
         raise NotFoundError(Diagnostic("E664", f"`{stage}` has no result yet", hint=hint))
     former = _previous(session, record)
-    ends = ((run, end.status) for run, _, end in stage_ends(logs, stage))
+    logs, file = project.store.logs, project.pipeline.file
+    ends = ((run, end.status) for run, _, end in stage_ends(logs, file, stage))
     decided = ((run, status) for run, status in ends if status.has_result or status is StageStatus.FAILED)
     failed_in = next((run if status is StageStatus.FAILED else "" for run, status in decided), "")
     blocks = []
@@ -367,17 +405,17 @@ def _diff(logs: Path, session: Session, stage: str) -> ShowResult:
             continue
         found = text_diff(path, then, now)
         blocks.append("".join(f"{visible(line)}\n" for line in (f"{path}:", *found.lines)) if found.lines else "")
-    good = run_of_result(logs, stage, record.key)
+    good = run_of_result(logs, file, stage, record.key)
     note = f"the last attempt failed, in {failed_in}: this shows the last result{', of ' if good else ''}{good}\n"
     facts: dict[str, Json] = {"stage": stage, "key": record.key, "failed_in": failed_in or None}
     return ShowResult((note if failed_in else "") + ("".join(blocks) or "no changes\n"), facts)
 
 
 def _previous(session: Session, record: Record) -> Record | None:
-    """Return the newest other record that has one of the outputs."""
+    """Return the newest other result of the stage that has one of the outputs."""
     found = (other for path in record.outputs for other in session.store.records.owners(path))
     others = (one for one in found if one.stage == record.stage and dict(one.outputs) != dict(record.outputs))
-    return next(others, None)
+    return next((one for one in others if _is_result(session, one)), None)
 
 
 def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
@@ -393,7 +431,7 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
 
 
 def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
-    journals = ((name, read_journal(project.store.logs / f"{name}.jsonl")) for name in _runs(project, run))
+    journals = ((name, read_journal(project.store.logs / f"{name}.jsonl")) for name in _runs(project, stage, run))
     costs = stage_costs(((name, [line.event for line in lines]) for name, lines in journals), stage)
     if not costs:
         where = f"run {run}" if run else "any run"
@@ -418,6 +456,10 @@ def show_stage(
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
     project, (stage,) = open_stages(console, args, 1)
+    for option, given, views in (("run", run, ("diff", "key")), ("attempt", attempt, ("diff", "key", "cost"))):
+        if given is not None and view in views:
+            hint = f"`orch23 show {_named(project, stage)} --{option} {given}` shows what is kept of it"
+            raise UsageError(Diagnostic("E641", f"`--{view}` and `--{option}` cannot be combined", hint=hint))
     read_cache = partial(_read_shared_responses, console, project, args)
     result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
     console.write_out(

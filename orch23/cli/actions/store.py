@@ -261,6 +261,8 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
 
 def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool, as_state: bool, otel: bool) -> int:
     """Show the events of a run, or its commands, or send its events as spans."""
+    if commands + as_state + otel > 1:
+        raise UsageError(Diagnostic("E641", "`--commands`, `--state` and `--otel` exclude each other", hint="give one"))
     logs = project_root(console) / LOGS_FOLDER
     path = logs / f"{select_run(run_ids(logs), run)}.jsonl"
     if otel:

@@ -30,7 +30,7 @@ class Facts(Struct):
     is_orch23s_interpreter: bool = False
     has_uv: bool = True
     unseen: tuple[str, ...] = ()
-    installed: tuple[str, str] | None = None
+    installed: tuple[str, str, str] | None = None
 
     def undeclared_input(self, path: str) -> str | None:
         return path if path in self.inputs else None
@@ -47,7 +47,7 @@ class Facts(Struct):
     def has_module(self, name: str) -> bool:
         return name in self.modules
 
-    def editable(self, name: str) -> tuple[str, str] | None:
+    def editable(self, name: str) -> tuple[str, str, str] | None:
         return self.installed
 
     def python_path(self, folder: str) -> str:
@@ -408,7 +408,7 @@ def test_a_size_has_the_unit_that_makes_it_short(limit: int, more: str) -> None:
     [
         ({}, {}, ("env/PYTHONPATH", "old:src", False, "")),
         ({}, {"inputs": ("src/app",)}, ("inputs", "src/app", True, "and add `src` to `env.PYTHONPATH`")),
-        ({"is_pytest": True}, {}, ("", "", False, "add `src` to `pytest.pythonpath`")),
+        ({"is_pytest": True}, {}, ("", "", False, "write `pytest: {args: [...], pythonpath: [src]}`")),
         ({"is_pytest": True, "python_path_key": "pytest/pythonpath"}, {}, ("pytest/pythonpath", "src", True, "")),
         (
             {"is_pytest": True, "python_path": ("src/",)},
@@ -421,7 +421,7 @@ def test_a_module_that_is_installed_as_editable_needs_its_folder(
     failed: dict[str, Any], facts: dict[str, Any], wanted: tuple[str, str, bool, str]
 ) -> None:
     step = FailedStep(output="ModuleNotFoundError: No module named 'app'", network=True, **failed)
-    cause = likely_cause(step, Facts(installed=("app.pth", "src"), **facts))
+    cause = likely_cause(step, Facts(installed=("app.pth", "src", "src"), **facts))
     assert cause is not None
     assert (cause.key, cause.value, cause.appends, cause.hint) == wanted
     assert cause.text.startswith("`app` is installed as editable: `app.pth` leads to `src` of the project")
@@ -429,14 +429,14 @@ def test_a_module_that_is_installed_as_editable_needs_its_folder(
 
 def test_a_folder_on_the_path_is_not_the_cause() -> None:
     step = FailedStep(output="No module named 'app'", network=True, is_pytest=True, python_path=("src",))
-    cause = likely_cause(step, Facts(installed=("app.pth", "src")))
+    cause = likely_cause(step, Facts(installed=("app.pth", "src", "src")))
     assert cause is not None
     assert cause.kind == "package"
 
 
 def test_of_a_package_that_was_found_only_a_file_is_missing() -> None:
     step = FailedStep(output="No module named 'app.sub'", network=True)
-    installed = ("app.pth", "src")
+    installed = ("app.pth", "src", "src")
     cause = likely_cause(step, Facts(installed=installed, inputs=("src/app/sub.py",)))
     assert cause is not None
     assert (cause.key, cause.value, cause.hint) == ("inputs", "src/app/sub.py", "")

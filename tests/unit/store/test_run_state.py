@@ -388,6 +388,22 @@ def test_a_run_of_many_stages_does_not_write_the_whole_file_for_each(
     assert len(found["stages"]) == 1500  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("status", ["ok", "failed", "interrupted"])
+def test_at_its_end_the_file_of_a_run_of_many_stages_has_the_state_of_each(tmp_path: Path, status: str) -> None:
+    file = StateFile(tmp_path / "state.json", lambda: MOMENT)
+    file.notice(parse_event("run_started", "", data={**START.facts(), "stages": 300}))
+    for number in range(300):
+        file.notice(of("stage_decided", f"s{number}", decision="fresh"))
+        file.notice(
+            of("stage_finished", f"s{number}", status="fresh" if status == "ok" or number < 200 else "cancelled")
+        )
+    file.notice(parse_event("run_finished", status, data={"status": status}))
+    found: Any = read_state(tmp_path / "state.json")
+    assert found is not None
+    ended = [found["stages"][f"s{number}"]["status"] for number in range(300)]
+    assert ended == ["fresh"] * 200 + ["fresh" if status == "ok" else "cancelled"] * 100
+
+
 def test_a_run_that_says_that_it_is_long_writes_now_and_then_from_its_beginning(tmp_path: Path) -> None:
     clock = FakeClock()
     path = tmp_path / "state.json"
