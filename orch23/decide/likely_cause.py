@@ -255,6 +255,8 @@ def _editable(name: str, top: str, failed: FailedStep, known: KnownFacts) -> Lik
         return None
     text = f"`{top}` is installed as editable: `{file}` leads to `{shown}`"
     if folder.startswith("/"):
+        if name != top or any(map(known.undeclared_input, _module_paths(name, top, "."))):
+            return None
         text += ", outside of the project, which a step cannot see"
         return LikelyCause(kind="package", text=text, hint="install it without `-e`")
     text += " of the project, and a step has only its inputs, at another path"
