@@ -59,6 +59,7 @@ class VisibleFiles(Protocol):
         """
 
 
+_LISTINGS = ".orch23/listings"
 _Slices: TypeAlias = Mapping[str, Sequence[Slice]]
 
 
@@ -157,6 +158,8 @@ def resolve_stage(
     # it stale, and two machines would never agree (ADR 3).
     texts = _key_texts(stage, given, sources, variables, read_yaml, facts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
+    aspects |= _numbered(inputs, prefix="") if step.starts_processes else {}
+    aspects |= _numbered(inputs, verify, prefix="verify.") if _is_verified_on_files(stage) else {}
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= _program(stage, tree)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
@@ -410,7 +413,15 @@ def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict
 def _listing_files(lists: Sequence[tuple[str, ...]]) -> dict[str, bytes]:
     """Return the files of listings, one path a line; a JSON string if it has a line break or begins with a quote."""
     lines = ((json.dumps(p) if p.splitlines() != [p] or p[0] == '"' else p for p in paths) for paths in lists)
-    return {f".orch23/listings/{n}": "".join(f"{line}\n" for line in some).encode() for n, some in enumerate(lines, 1)}
+    return {f"{_LISTINGS}/{n}": "".join(f"{line}\n" for line in some).encode() for n, some in enumerate(lines, 1)}
+
+
+def _numbered(*inputs: _Inputs, prefix: str) -> dict[str, Json]:
+    """Return the aspects of listings by the files that programs read; none if `list:PATTERN` determines the numbers."""
+    if all([*one.listings] == sorted(one.listings) and len(one.lists) == len(one.listings) for one in inputs):
+        return {}
+    lists = (paths for one in inputs for paths in one.lists)
+    return {f"{prefix}list:{_LISTINGS}/{number}": list(paths) for number, paths in enumerate(lists, 1)}
 
 
 def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
