@@ -81,7 +81,10 @@ def test_the_number_of_a_listing_is_in_the_key_of_a_verification(project: Projec
         ([A], [A, B], 1),
         ([A], [B, A], 3),
     ):
-        verify = {"inputs": inputs, "steps": [{"shell": f"test `grep -l docs/a {LISTING}/* | head -n 1` = {LISTING}/1"}]}
+        verify = {
+            "inputs": inputs,
+            "steps": [{"shell": f"test `grep -l docs/a {LISTING}/* | head -n 1` = {LISTING}/1"}],
+        }
         project.write({"pipeline.yaml": pipeline(inputs=own, render={"template": "t.j2"}, verify=verify)})
         assert (project.build().code == 0) == (number == 1 or own == [A]), (own, inputs)
 
@@ -110,3 +113,12 @@ def test_tests_and_steps_of_a_verification_read_them_too(project: Project) -> No
     assert (project.read("t"), project.read("o")) == ("docs/a\n", "docs/a\n")
     log = next(project.root.glob("logs/*/text/*/verify-1.txt"))
     assert "docs/a\ntest_it.py\n" in log.read_text()
+
+
+def test_the_way_out_of_a_changed_listing_works(project: Project) -> None:
+    project.write({"docs/a": ""})
+    body: dict[str, object] = {"inputs": [{"list": "docs/*"}], "shell": f"echo >> {LISTING}/1; touch out"}
+    project.write({"pipeline.yaml": pipeline(**body)})
+    assert "write it elsewhere, or list its name in `scratch`" in project.build().err
+    project.write({"pipeline.yaml": pipeline(**body, scratch=["1"])})
+    green(project.build())
