@@ -39,7 +39,9 @@ def test_each_build_with_nothing_to_do_names_an_empty_list(project: Project) -> 
         green(outcome)
         lines = outcome.err.splitlines()
         assert lines[0] == "pipeline: up to date (1 stage, 2 skipped)"
-        assert [line.split()[:5] for line in lines[1:]] == [["-", one, "skipped", "0", "items:"] for one in ("make", "twin")]
+        assert [line.split()[:5] for line in lines[1:]] == [
+            ["-", one, "skipped", "0", "items:"] for one in ("make", "twin")
+        ]
 
 
 @pytest.mark.slow
