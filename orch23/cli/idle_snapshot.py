@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
@@ -39,6 +39,7 @@ from orch23.model.event import (
 from orch23.model.pipeline import DEFAULT_PIPELINE
 from orch23.model.plan import Decision
 from orch23.model.plugins import plugin_modules
+from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import render_diagnostics
 from orch23.report.marks import Style, marks_for
 from orch23.snapshot.fast_path import (
@@ -80,6 +81,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     idle_screen: Callable[[Callable[[str], None]], Observer] | None
     _began: RunStarted | None = None
     _ended: RunFinished | None = None
+    _skips: list[Event] = field(default_factory=list)
     _has_worked: bool = False
     _warned: bool = False
     has_written: bool = False
@@ -94,6 +96,8 @@ class IdleSnapshotWriter(Struct, kw_only=True):
                 self._ended = event.data
             case Warned(of_steps=of_steps):
                 self._warned = self._warned or not of_steps
+            case StageFinished(status=StageStatus.SKIPPED):
+                self._skips.append(event)
             case _:
                 pass
         # Removed before the build changes a file: if it is killed, no snapshot from before its changes is left.
@@ -238,8 +242,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             return "".join(self.console.err_written)
         written = [self._warnings()]
         screen = self.idle_screen(written.append)
-        screen.notice(run_started(replace(idle.began, at_rest=idle.ended.stages)))
-        screen.notice(run_finished(idle.ended))
+        at_rest = {status: number for status, number in idle.ended.stages.items() if status != StageStatus.SKIPPED}
+        for event in (run_started(replace(idle.began, at_rest=at_rest)), *self._skips, run_finished(idle.ended)):
+            screen.notice(event)
         return self.console.redact("".join(written))
 
     def _read_once(self, build: Build) -> dict[str, str]:

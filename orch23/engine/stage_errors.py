@@ -17,13 +17,14 @@ from orch23.model.pipeline import Pipeline, SliceInput, Stage, definition_paths,
 from orch23.model.plan import Plan
 from orch23.model.record import Facts
 from orch23.plan.nodes import Where, placed_inputs
+from orch23.resolve.commands import missing_programs
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.steps.registry import is_llm
 
 _MISSING_SLICE = "E833"
-# Of a prompt whose inputs are all known: it is rendered as for a request, or it is refused before.
-_OF_PROMPTS = frozenset({"E831", "E832", "E834", "E837", _MISSING_SLICE})
+# Of a prompt or program whose inputs are all known: it is rendered as for a request, or it is refused before.
+_OF_PROMPTS = frozenset({"E812", "E831", "E832", "E834", "E837", _MISSING_SLICE})
 # Of the server that was called: it has no key or refuses it, cannot be reached, or is not one of models.
 _OF_SERVERS = frozenset({"E412", "E414", "E419", "E421"})
 
@@ -147,5 +148,5 @@ def resolved_stages(decider: StageDecider, is_needed: Callable[[Stage], bool]) -
 
 
 def _has_texts(stage: Stage) -> bool:
-    inputs = (*stage.inputs, *stage.verify.inputs)
-    return stage.step.asks_model or bool(stage.step.renders) or any(isinstance(one, SliceInput) for one in inputs)
+    in_part = any(isinstance(one, SliceInput) for one in (*stage.inputs, *stage.verify.inputs))
+    return stage.step.asks_model or bool(stage.step.renders) or in_part or any(missing_programs(stage, lambda _: False))

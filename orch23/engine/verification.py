@@ -208,7 +208,8 @@ def undeclared_writes(
     declared = DeclaredPatterns(scope, own)
     for path in sorted(changed):
         verb = "removed" if changed[path] is None else "wrote"
-        hint = "declare it in `outputs` or `allowed_paths.write`, or list its name in `scratch`"
+        way = "write it elsewhere" if sealed_reason(path) else "declare it in `outputs` or `allowed_paths.write`"
+        hint = f"{way}, or list its name in `scratch`"
         if path in inputs:
             why = "it is an input of the stage"
         elif match_any(stage.fence.protect, path):
@@ -217,8 +218,6 @@ def undeclared_writes(
             why = "it is outside the fence"
         elif (refusal := declared.write_error(path)) is not None:
             why = refusal
-            if sealed_reason(path) is not None:
-                hint = "write it elsewhere, or list its name in `scratch`"
         else:
             continue
         problems[path] = Diagnostic("E306", f"the step {verb} `{path}`: {why}", hint=hint)

@@ -1,7 +1,9 @@
 """Format commands for display, and check commands that a model wrote."""
 
+import json
+import posixpath
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 SHELL_COMMAND = ("bash", "-euo", "pipefail", "-c")
 """The program and options that run a command written as one text."""
 
+# Words that neither a shell nor YAML reads as anything else; at the end or in a comment, `&&` would not join commands.
+_PLAIN = lazy_pattern(r"[\w./][\w./+-]*(?:[ \t]+-*[\w./+=][\w./+=-]*)*")
+_OPEN = lazy_pattern(r"(?s).*(?:#|[;&|\\]\s*$)")
 _MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
 REPORTER_MODULE = "orch23_reporter"
 EMPTY_PYTEST_CONFIG = "orch23.ini"
@@ -55,6 +60,31 @@ def shorten_command(command: str) -> str:
     if len(command) <= _MOST_SHOWN:
         return command
     return f"{command[:_HEAD]}... {len(command) - _HEAD - _TAIL:,} characters ...{command[-_TAIL:]}"
+
+
+def missing_programs(stage: Stage, is_file: Callable[[str], bool]) -> Iterator[tuple[int, str, str]]:
+    """Yield the position in `verify` (-1: the step), message and hint of each program with a blank that is no file."""
+    for number, step in enumerate((stage.step, *stage.verify.steps), -1):
+        kind = getattr(step, "kind", "")
+        words: str | tuple[str, ...] = getattr(step, "command", ()) if kind in {"shell", "llm"} else ()
+        if not isinstance(words, str) and any(map(str.isspace, "".join(words[:1]))) and words[0][0] != "/":
+            path = posixpath.normpath(posixpath.join(stage.cwd, words[0]))
+            if "/" not in words[0] or not (stage.step.asks_model or is_file(path)):
+                message = f"no program is named `{words[0]}`: a list is one program and its arguments"
+                yield number, message, _way_out(words, is_shell=kind == "shell")
+
+
+def _way_out(words: tuple[str, ...], *, is_shell: bool) -> str:
+    from orch23.resolve.expression_syntax import UNKNOWN_MARK  # noqa: PLC0415 - only for this error
+
+    spaced, text = [any(map(str.isspace, one)) for one in words[1:]], " && ".join(map(str.strip, words))
+    ways = ["write each word as an item"] if not is_shell else []
+    is_plain = _PLAIN.fullmatch(" ".join(words)) is not None
+    if is_plain and not any(spaced):
+        ways = [f"write each word as an item: `[{', '.join(' '.join(words).split())}]`"]
+    if is_shell and all(spaced) and not any(map(_OPEN.match, words)) and UNKNOWN_MARK not in text:
+        ways.append(f"write commands as one text: `shell: {text if is_plain else json.dumps(text)}`")
+    return "; or ".join(ways) or "write the whole command line as one text, such as `shell: cp a b && echo hi`"
 
 
 MAX_COMMANDS = 32

@@ -29,7 +29,7 @@ from orch23.model.pipeline import (
 )
 from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, identity_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
-from orch23.resolve.commands import command_steps, resolve_commands
+from orch23.resolve.commands import command_steps, missing_programs, resolve_commands
 from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, ReadText
 from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
 from orch23.steps.registry import is_llm
@@ -148,15 +148,22 @@ def resolve_stage(
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
     given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
-    both = _joined(inputs.slices, verify.slices) if _is_verified_on_files(stage) else {}
+    on_files = _is_verified_on_files(stage)
+    every = {**inputs.slices, **verify.slices} if on_files else {}
+    both = {path: (*inputs.slices.get(path, ()), *verify.slices.get(path, ())) for path in every}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
     parts |= _listing_files(inputs.lists if step.starts_processes else ())
-    verify_parts |= _listing_files((*inputs.lists, *verify.lists) if _is_verified_on_files(stage) else ())
+    verify_parts |= _listing_files((*inputs.lists, *verify.lists) if on_files else ())
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
+    staged = {*inputs.files, *inputs.slices, *inputs.unkeyed, *base, *verify.files, *verify.slices}
+    programs = missing_programs(stage, lambda p: p in staged or match_any((*stage.outputs, *stage.fence.write), p))
+    wrong = (Diagnostic("E812", message, hint=hint) for _, message, hint in programs)
     # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
     # it stale, and two machines would never agree (ADR 3).
     texts = _key_texts(stage, given, sources, variables, read_yaml, facts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
+    aspects |= _numbered(inputs, prefix="") if step.starts_processes else {}
+    aspects |= _numbered(inputs, verify, prefix="verify.") if on_files else {}
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= _program(stage, tree)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
@@ -175,7 +182,7 @@ def resolve_stage(
         verify_files=verify.files,
         given=given,
         rendered=texts.rendered,
-        broken=(*inputs.broken, *verify.broken, *refused, *texts.broken),
+        broken=(*inputs.broken, *verify.broken, *refused, *texts.broken, *wrong),
         listings=inputs.listings | verify.listings,
         texts=texts.digest,
         parts=_entries(parts),
@@ -393,10 +400,6 @@ def _is_verified_on_files(stage: Stage) -> bool:
     return bool(stage.ensures) or any(not isinstance(step, CheckStep) for step in stage.verify.steps)
 
 
-def _joined(one: _Slices, other: _Slices) -> _Slices:
-    return {path: (*one.get(path, ()), *other.get(path, ())) for path in {**one, **other}}
-
-
 def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict[str, bytes], dict[str, Json]]:
     """Return the files of which only slices are inputs, and the aspects of how pointers lead to these slices."""
     # A composed file is made of selectors and texts, which are in the key already. Only a step such as `0` leaves open
@@ -411,6 +414,14 @@ def _listing_files(lists: Sequence[tuple[str, ...]]) -> dict[str, bytes]:
     """Return the files of listings, one path a line; a JSON string if it has a line break or begins with a quote."""
     lines = ((json.dumps(p) if p.splitlines() != [p] or p[0] == '"' else p for p in paths) for paths in lists)
     return {f".orch23/listings/{n}": "".join(f"{line}\n" for line in some).encode() for n, some in enumerate(lines, 1)}
+
+
+def _numbered(*inputs: _Inputs, prefix: str) -> dict[str, Json]:
+    """Return the aspects of listings by the files that programs read; none if `list:PATTERN` determines the numbers."""
+    if all([*one.listings] == sorted(one.listings) and len(one.lists) == len(one.listings) for one in inputs):
+        return {}
+    lists = [paths for one in inputs for paths in one.lists]
+    return {f"{prefix}list:{file}": list(paths) for file, paths in zip(_listing_files(lists), lists, strict=True)}
 
 
 def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:

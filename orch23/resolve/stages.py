@@ -1,9 +1,9 @@
 """Build stages from rendered mappings, and report all of their problems."""
 
-import posixpath
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
 from types import MappingProxyType
+from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from orch23.model.pipeline import (
     source_path,
 )
 from orch23.model.step import Step
+from orch23.resolve.commands import missing_programs
 from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, VerifyDocument
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
 from orch23.resolve.expressions import RenderedTree, render_watched
@@ -132,7 +133,7 @@ def make_stage(
         salt=None if document.salt is UNSET else str(document.salt),
         pools=document.pools,
         promote=group,
-        metrics=_metrics(document.metrics, at),
+        metrics=tuple(dict.fromkeys(_paths(document.metrics, at.below("metrics"), "file"))),
         item=item,
         stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
         # A single llm stage is a chain of one: it has a base, as an item of a chain has (ADR 19).
@@ -280,12 +281,6 @@ def _outputs(texts: Sequence[str], step: Step, at: Problems) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*found, *step.named_outputs)))
 
 
-def _metrics(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
-    """Return the metrics files, each once."""
-    found = (at.path_at(f"metrics/{number}", text) for number, text in enumerate(texts))
-    return tuple(dict.fromkeys(path for path in found if path is not None))
-
-
 def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
     """Report metrics files that are neither JSON nor YAML, or no output of the stage."""
     are_outputs_known = not open_nodes.touches(f"{at.path}/outputs")
@@ -303,17 +298,12 @@ def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nod
 
 def _write_scope(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:
     allowed, below = given(document.allowed_paths, AllowedPathsDocument()), at.below("allowed_paths")
-    write = outputs if allowed.write is UNSET else _patterns(allowed.write, below.below("write"))
-    return WriteScope(
-        write,
-        _patterns(allowed.protect, below.below("protect")),
-        _patterns(allowed.delete, below.below("delete")),
-        _patterns(allowed.read, below.below("read")),
-    )
+    write = outputs if allowed.write is UNSET else _paths(allowed.write, below.below("write"))
+    return WriteScope(write, *(_paths(getattr(allowed, o), below.below(o)) for o in ("protect", "delete", "read")))
 
 
-def _patterns(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
-    found = [at.path_at(str(number), text, "pattern") for number, text in enumerate(texts)]
+def _paths(texts: Sequence[str], at: Problems, kind: Literal["file", "pattern"] = "pattern") -> tuple[str, ...]:
+    found = [at.path_at(str(number), text, kind) for number, text in enumerate(texts)]
     return tuple(path for path in found if path is not None)
 
 
@@ -388,21 +378,10 @@ def _check_programs(document: StageDocument, stage: Stage, at: Problems) -> None
     """Report a list whose program has a blank: it is a command line, or a list of them. A file of the stage may."""
     inside = "/steps" if isinstance(document.verify, VerifyDocument) else ""
     files = (*(one.pattern for one in (*stage.inputs, *stage.verify.inputs)), *stage.outputs, *stage.fence.write)
-    placed = ((source_path(f"{at.path}/verify{inside}/{n}", at.moved), one) for n, one in enumerate(stage.verify.steps))
-    steps = {at.path: stage.step, **dict(placed)}
-    for place, step in steps.items():
-        key = {"shell": "shell", "llm": "llm/command"}.get(getattr(step, "kind", ""), "")
-        words: str | tuple[str, ...] = getattr(step, "command", ()) if key else ()
-        if isinstance(words, str) or not any(map(str.isspace, "".join(words[:1]))):
-            continue
-        path = normalize_path(posixpath.join(stage.cwd, words[0])) if "/" in words[0] else ""
-        # A program that a model calls need not be an input.
-        if not path or not (stage.step.asks_model or match_any(files, path)):
-            shown = words[:1] if UNKNOWN_MARK in "".join(words) else words
-            hint = f"write each word as an item: `[{', '.join((*words[0].split(), *shown[1:]))}]`"
-            hint += f"; or write commands as one text: `shell: {' && '.join(shown)}`" if key == "shell" else ""
-            message = f"no program is named `{words[0]}`: a list is one program and its arguments"
-            at.found.append(Problem(f"{place}/{key}/0", "E812", message, hint))
+    for number, message, hint in missing_programs(stage, lambda path: match_any(files, path)):
+        key = "shell/0" if number >= 0 or stage.step.kind == "shell" else "llm/command/0"
+        place = source_path(f"{at.path}/verify{inside}/{number}", at.moved) if number >= 0 else at.path
+        at.found.append(Problem(f"{place}/{key}", "E812", message, hint))
 
 
 # ---- the rest ---------------------------------------------------------------------------------

@@ -31,6 +31,19 @@ LISTS = {
 }
 
 
+def test_each_build_with_nothing_to_do_names_an_empty_list(project: Project) -> None:
+    project.write({"pipeline.yaml": PIPELINE.replace("LIST", "{from: l.json}"), "l.json": "[]"})
+    green(project.build())
+    for _ in range(3):
+        outcome = project.build()
+        green(outcome)
+        lines = outcome.err.splitlines()
+        assert lines[0] == "pipeline: up to date (1 stage, 2 skipped)"
+        assert [line.split()[:5] for line in lines[1:]] == [
+            ["-", one, "skipped", "0", "items:"] for one in ("make", "twin")
+        ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("written", LISTS)
 def test_an_empty_list_is_a_list(project: Project, written: str) -> None:

@@ -40,6 +40,55 @@ def test_a_name_with_a_line_break_is_one_line(project: Project) -> None:
     assert json.loads(project.read("out")) == '"top'
 
 
+A, B, ALL = {"list": "docs/a"}, {"list": "docs/b"}, {"list": "docs/*"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "became"),
+    [
+        ([A, B], [B, A], "run"),
+        ([B, A], [A, B], "run"),
+        ([ALL, "!docs/a", ALL], [ALL, "!docs/b", ALL], "run"),
+        ([ALL, "!docs/a", ALL], [ALL], "run"),
+        ([A, A, B], [A, B], "fresh"),
+        ([A, "docs/a", B], ["docs/a", A, B], "fresh"),
+    ],
+)
+def test_the_number_of_a_listing_is_in_the_key(
+    project: Project, before: list[object], after: list[object], became: str
+) -> None:
+    project.write({"docs/a": "", "docs/b": ""})
+    shell = f"tail -n +1 {LISTING}/* > out"
+    for inputs in (before, after, before):
+        project.write({"pipeline.yaml": pipeline(inputs=inputs, shell=shell)})
+        if inputs is after:
+            assert set(project.plan().values()) == {became}
+        green(project.build())
+        built = project.read("out")
+        (project.root / "out").unlink()
+        green(project.build("--force", "s"))
+        assert project.read("out") == built
+
+
+def test_the_number_of_a_listing_is_in_the_key_of_a_verification(project: Project) -> None:
+    project.write({"docs/a": "", "docs/b": "", "t.j2": "x", "c": ""})
+    for own, inputs, number in (
+        (["c"], [A, B], 1),
+        (["c"], [B, A], 2),
+        ([A, B], [], 1),
+        ([B, A], [], 2),
+        ([A, A], [B], 1),
+        ([A], [A, B], 1),
+        ([A], [B, A], 3),
+    ):
+        verify = {
+            "inputs": inputs,
+            "steps": [{"shell": f"test `grep -l docs/a {LISTING}/* | head -n 1` = {LISTING}/1"}],
+        }
+        project.write({"pipeline.yaml": pipeline(inputs=own, render={"template": "t.j2"}, verify=verify)})
+        assert (project.build().code == 0) == (number == 1 or own == [A]), (own, inputs)
+
+
 @pytest.mark.slow
 def test_tests_and_steps_of_a_verification_read_them_too(project: Project) -> None:
     test = f"def test_it():\n    assert open('{LISTING}/1').read() == 'docs/a\\n'\n"
@@ -64,3 +113,12 @@ def test_tests_and_steps_of_a_verification_read_them_too(project: Project) -> No
     assert (project.read("t"), project.read("o")) == ("docs/a\n", "docs/a\n")
     log = next(project.root.glob("logs/*/text/*/verify-1.txt"))
     assert "docs/a\ntest_it.py\n" in log.read_text()
+
+
+def test_the_way_out_of_a_changed_listing_works(project: Project) -> None:
+    project.write({"docs/a": ""})
+    body: dict[str, object] = {"inputs": [{"list": "docs/*"}], "shell": f"echo >> {LISTING}/1; touch out"}
+    project.write({"pipeline.yaml": pipeline(**body)})
+    assert "write it elsewhere, or list its name in `scratch`" in project.build().err
+    project.write({"pipeline.yaml": pipeline(**body, scratch=["1"])})
+    green(project.build())

@@ -22,21 +22,29 @@ MODEL = {"provider": "command", "model": "m", "prompt": "p.md"}
 @pytest.mark.parametrize(
     ("body", "ways"),
     [
-        ({"shell": ["cp a out", "echo hi"]}, ("`[cp, a, out, echo hi]`", "`shell: cp a out && echo hi`")),
+        ({"shell": ["cp a out", "echo hi"]}, ("help: write commands as one text: `shell: cp a out && echo hi`",)),
+        ({"shell": ["cp -r", "a", "out"]}, ("help: write each word as an item: `[cp, -r, a, out]`\n",)),
+        ({"shell": ["cd b && cp a", "ls -l"]}, ('help: write commands as one text: `shell: "cd b && cp a && ls -l"`',)),
+        ({"shell": ["echo a\necho b\n", "ls -l"]}, ('`shell: "echo a\\necho b && ls -l"`',)),
+        ({"shell": ["echo 'a b'", "x"]}, ("help: write the whole command line as one text",)),
+        ({"shell": ["echo a;", "echo b # c"]}, ("help: write the whole command line as one text",)),
         ({"shell": ["touch out"]}, ("`[touch, out]`", "`shell: touch out`")),
         ({"shell": ["bin/tool\tout"]}, ("`[bin/tool, out]`", "`shell: bin/tool\tout`")),
-        ({"shell": ["${{ vars.two }}"]}, ("`[touch, out, echo hi]`", "`shell: touch out && echo hi`")),
+        ({"shell": ["${{ vars.two }}"]}, ("`shell: touch out && echo hi`",)),
         (
             {"shell": "true", "verify": [{"if": False, "shell": "true"}, {"shell": ["test -f out"]}]},
             ("`[test, -f, out]`",),
         ),
         ({"shell": "true", "verify": {"steps": [{"shell": ["test -f out"]}]}}, ("`[test, -f, out]`",)),
         ({"foreach": {"in": ["a"]}, "outputs": ["o/a"], "shell": ["touch ${{ item }}"]}, ("`[touch, a]`",)),
+        # Only a pattern matches the text, and no file.
+        ({"inputs": ["bin/**"], "shell": ["bin/x --all", "bin/y"]}, ("no program is named `bin/x --all`",)),
+        ({"inputs": ["bin/"], "shell": "true", "verify": [{"shell": ["bin/x all"]}]}, ("`[bin/x, all]`",)),
         ({"llm": {**MODEL, "command": ["cat a", "b"]}}, ("`[cat, a, b]`",)),
     ],
 )
 def test_a_command_line_is_no_program(project: Project, body: dict[str, object], ways: tuple[str, ...]) -> None:
-    project.write({"pipeline.yaml": stage(**body), "a": "", "p.md": ""})
+    project.write({"pipeline.yaml": stage(**body), "a": "", "p.md": "", "bin/x": "", "bin/y": ""})
     outcome = project.run("validate")
     assert outcome.code == 65
     assert outcome.err.count("error[E812]") == 1
@@ -44,7 +52,7 @@ def test_a_command_line_is_no_program(project: Project, body: dict[str, object],
 
 
 def test_the_ways_that_the_help_names_work(project: Project) -> None:
-    for shell in (["touch", "out"], "touch out && echo hi"):
+    for shell in (["touch", "out"], "touch out && echo hi", "touch out\necho ok && echo more"):
         project.write({"pipeline.yaml": stage(shell=shell)})
         green(project.build())
 
@@ -52,8 +60,14 @@ def test_the_ways_that_the_help_names_work(project: Project) -> None:
 def test_a_file_of_the_stage_may_have_a_blank_in_its_name(project: Project) -> None:
     project.write(TOOL)
     (project.root / "bin/my tool").chmod(0o755)
-    for body in ({"shell": ["bin/my tool", "x"]}, {"cwd": "bin", "shell": ["./my tool", "x"], "outputs": ["bin/out"]}):
+    for body in (
+        {"shell": ["bin/my tool", "x"]},
+        {"cwd": "bin", "shell": ["./my tool", "x"], "outputs": ["bin/out"]},
+        {"cwd": "lib", "shell": ["../bin/my tool", "x"], "outputs": ["lib/out"]},
+    ):
         project.write({"pipeline.yaml": stage(inputs=["bin/*tool"], **body)})
         green(project.build())
     project.write({"pipeline.yaml": stage(shell=["bin/my tool", "x"])})
     assert project.run("validate").code == 65
+    project.write({"pipeline.yaml": stage(shell=["/opt/my tools/x", "-c"])})
+    assert project.run("validate").code == 0
