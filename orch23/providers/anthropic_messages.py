@@ -126,11 +126,10 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         with self.calls.track(max(deadline_s, LEAST_S)) as sockets:
             try:
                 message = self._converse(request, until, sockets, on_text, known)
+                return read_message(message, self.url, request, self.clock() - began)
             except TransportError as fault:
                 is_late = sockets.is_shut_down or self.clock() >= until
                 raise (timeout_error() if is_late else fault).knowing(known[-1]) from None
-            try:
-                return read_message(message, self.url, request, self.clock() - began)
             except UNEXPECTED_ERRORS as error:
                 raise invalid_event(self.url, error) from None
 

@@ -91,6 +91,16 @@ class TransportError(Exception):
         return self.transient and not self.charged and self.status in _REFUSED
 
 
+class DamagedTextError(TransportError):
+    """A reply with bytes that are not UTF-8, however much of it has arrived: a second one would have them too."""
+
+
+def damaged_text_error(url: str) -> TransportError:
+    """Return the error of bytes that are not UTF-8. The response is paid for, so the request is not sent again."""
+    message = f"the response of {url} has bytes that are not UTF-8"
+    return DamagedTextError(invalid_reply_diagnostic(message), charged=True)
+
+
 class NotCollectedError(Exception):
     """A response that an interrupted run submitted cannot be collected: the request has to be sent again.
 

@@ -27,8 +27,9 @@ from orch23.providers.connections import (
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
+    DamagedTextError,
     TransportError,
-    incomplete_error,
+    damaged_text_error,
     invalid_reply_diagnostic,
     library_error,
     printable_line,
@@ -127,8 +128,6 @@ _STALL_S = 300.0
 _LATER_S = 5.0
 # How long a server may take to list its models, after it refused one.
 _MODELS_S = 5.0
-# After valid parts of a stream these errors mean only that this response was damaged in transit.
-BROKEN_STREAM = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})
 _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "529"})
 
@@ -275,11 +274,17 @@ def transport_error(error: Exception, url: str) -> TransportError:
         case openai.APIError():  # in the middle of a stream
             return server_error(server_message(error.body), str(error.code or ""), str(error.type or ""))
         case UnicodeDecodeError():
-            return incomplete_error(url, "it has bytes that are not UTF-8")
+            return damaged_text_error(url)
         case ValueError() | RecursionError():  # of the JSON reader: also nested too deeply, or a number too long
             return invalid_reply_error(url, "a line is not JSON")
         case _:
             return library_error(error, "openai")
+
+
+def has_broken_off(fault: TransportError) -> bool:
+    """Return whether an error, after valid parts of a stream, means only that this response was damaged in transit."""
+    is_damaged = fault.diagnostic.code in (codes.UNREACHABLE, codes.INVALID_REPLY)
+    return is_damaged and not isinstance(fault, DamagedTextError)
 
 
 def server_error(what: str, *marks: str) -> TransportError:
