@@ -27,6 +27,7 @@ from orch23.plan.nodes import (
     exclusions_of,
     groups_of,
     may_overlap_unexcluded,
+    program_files_of,
     reads_of,
     writes_of,
 )
@@ -161,7 +162,7 @@ def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Ca
     found: dict[tuple[str, str | None], tuple[str, ...]] = {}
     for name, node in nodes.items():
         exclusions, chain = exclusions_of(node), chain_of(node)
-        for pattern in reads_of(node):
+        for pattern in (*reads_of(node), *program_files_of(node)):
             if (pattern, chain) not in found:
                 found[pattern, chain] = tuple(
                     one for one in writers.writers_of(pattern) if chain is None or chain_of(nodes[one]) != chain

@@ -23,7 +23,7 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
-from orch23.resolve.command_program import paths_outside, program_candidates
+from orch23.resolve.command_program import paths_outside
 from orch23.steps.llm.spec import LLMStep
 
 MAX_STDOUT_BYTES = 4 * 1_048_576
@@ -144,7 +144,7 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
 
     """
     name, *arguments = step.command
-    given = {one: entry for one in program_candidates(step, files.listing) if (entry := _entry(one, files)) is not None}
+    given = {one: entry for one in step.program_files(files.listing) if (entry := _entry(one, files)) is not None}
     own = os.path.normpath(name) if "/" in name else ""
     path = None if own in given else _on_path(name, environ, root)
     outside = paths_outside(step)
