@@ -83,11 +83,9 @@ def _params(then: Mapping[str, Json], now: Mapping[str, Json], redact: Callable[
 def _files(then: Mapping[str, Json], now: Mapping[str, Json]) -> str:
     """Return what became of the first file of a program that differs: `+x` after a digest: executable."""
     path = next(one for one in sorted({*then, *now}) if then.get(one) != now.get(one))
-    if path not in then or path not in now:
-        return f"`{path}` {'was not there' if path in now else 'is gone'}"
-    if str(now[path]) == f"{then[path]}+x":
-        return f"`{path}` became executable"
-    return f"`{path}` {'is not executable any more' if str(then[path]) == f'{now[path]}+x' else 'changed'}"
+    old, new = (str(of.get(path, "")) for of in (then, now))
+    became = {"": "is gone", f"{old}+x": "became executable", old.removesuffix("+x"): "is not executable any more"}
+    return f"`{path}` {became.get(new, 'changed') if old else 'was not there'}"
 
 
 def _texts(what: str, then: str, now: str) -> str:

@@ -148,7 +148,7 @@ def read_blocks(text: str) -> FilesEnvelope:
 
 
 def says_no_change(text: str, *, only_json: bool = False) -> bool:
-    """Return whether no file needs a change: by JSON with an empty list of files, or by a sentence that says only so."""
+    """Return whether no file needs a change: by JSON with an empty list of files, or by one fixed sentence."""
     if any(f'"{key}"' in text for key in _LISTS) or unwrapped(text) == "[]":
         found = read_files(text, only_json=only_json)
         return not (found.files or found.deletes or found.errors or found.stated_error is not None)

@@ -30,10 +30,6 @@ Neighbours: TypeAlias = Callable[[str], Iterable[str]]
 """Return the paths that may be meant by one that does not exist, for suggestions."""
 
 
-def _no_result(_path: str) -> bool:
-    return False
-
-
 def _no_neighbours(_path: str) -> Iterable[str]:
     return ()
 
@@ -54,7 +50,7 @@ def missing_inputs_errors(
     is_folder: IsFolder = _no_folder,
     known: Collection[str] = (),
     neighbours: Neighbours = _no_neighbours,
-    is_result: Callable[[str], bool] = _no_result,
+    is_result: Callable[[str], bool] = _no_folder,
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that neither exists nor is made by a stage, or that is a folder.
 

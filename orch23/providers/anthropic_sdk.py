@@ -20,8 +20,8 @@ from orch23.model.server_url import is_loopback
 from orch23.providers import codes
 from orch23.providers.connections import ClientConnection, TlsContexts, no_cookies
 from orch23.providers.faults import (
+    DamagedTextError,
     TransportError,
-    damaged_text_error,
     invalid_reply_diagnostic,
     printable_line,
     status_error,
@@ -141,7 +141,7 @@ def json_message(url: str, response: Any) -> "Message":
 def invalid_event(url: str, error: Exception) -> TransportError:
     """Return the error of an event that does not match the API. It was damaged in transit, so a retry may succeed."""
     if isinstance(error, UnicodeDecodeError) and error.encoding == "utf-8":  # not half of a character
-        return damaged_text_error(url)
+        return DamagedTextError(url)
     what = printable_line(str(error)) or type(error).__name__
     message = f"an event of the response of {url} does not match the API: {what}"
     return TransportError(invalid_reply_diagnostic(message), transient=True, charged=True)

@@ -72,7 +72,8 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
         if end.fault:
             raise ProviderError(self._error(*_fault(end)))
         if end.exit_code != 0:
-            why = _exit_text(end.exit_code)
+            code = end.exit_code
+            why = f"was killed by signal {code - _SIGNALS}" if code > _SIGNALS else f"exited with {code}"
             raise ProviderError(self._error(codes.PROVIDER_FAILED, why, _last_lines(end.stderr)))
         try:
             text = end.stdout.decode("utf-8")
@@ -164,8 +165,10 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
         detail=shlex.join(step.command),
         files=tuple(sorted(given)),
     )
+    home = environ.get("HOME", "/")
+    reads = tuple(Path(home, one[2:]) if one.startswith("~/") else Path(one) for one in outside)
     argv = (f"./{own}" if path is None else str(path), *arguments)
-    return ResolvedProgram(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
+    return ResolvedProgram(argv, path, given, reads, grant)
 
 
 def _entry(path: str, files: ProjectFiles) -> FileEntry | None:
@@ -183,10 +186,6 @@ def _on_path(name: str, environ: Mapping[str, str], root: Path) -> Path:
     if found is None:
         raise FileNotFoundError(2, os.strerror(2), name)
     return Path(found).absolute()
-
-
-def _expanded(path: str, environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME", "/"), path[2:]) if path.startswith("~/") else Path(path)
 
 
 def _sha256(path: Path) -> str:
@@ -214,10 +213,6 @@ def _fault(end: ProgramResult) -> tuple[str, str]:
             return codes.RESPONSE_TOO_LONG, f"was killed: {end.excess}"
         case _:
             return codes.PROVIDER_FAILED, "was killed: the build ended"
-
-
-def _exit_text(code: int) -> str:
-    return f"was killed by signal {code - _SIGNALS}" if code > _SIGNALS else f"exited with {code}"
 
 
 def _last_lines(err: bytes) -> str:

@@ -92,13 +92,12 @@ class TransportError(Exception):
 
 
 class DamagedTextError(TransportError):
-    """A reply with bytes that are not UTF-8, however much of it has arrived: a second one would have them too."""
+    """A response with bytes that are not UTF-8. It is paid for, and a second one may have them too."""
 
-
-def damaged_text_error(url: str) -> TransportError:
-    """Return the error of bytes that are not UTF-8. The response is paid for, so the request is not sent again."""
-    message = f"the response of {url} has bytes that are not UTF-8"
-    return DamagedTextError(invalid_reply_diagnostic(message), charged=True)
+    def __init__(self, url: str) -> None:
+        """Make the error of a response of a server."""
+        message = f"the response of {url} has bytes that are not UTF-8"
+        super().__init__(invalid_reply_diagnostic(message), charged=True)
 
 
 class NotCollectedError(Exception):

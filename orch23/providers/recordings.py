@@ -92,7 +92,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
             # If this thread waited, another stage has made the same call.
             known = self.find(request)
             if known is not None:
-                return _replayed(known)
+                return Response(text=known.response, replayed=True, **_facts(known))
             response = self.inner.complete(request, deadline_s, on_text)
             own = _exchange(fingerprint, self.stage, request, response)
             self.store.put(own, self.transcripts)
@@ -140,10 +140,6 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
 def _facts(of: Exchange | Response) -> dict[str, Any]:
     """Return what a response and its record both have, by the name of the field."""
     return {name: getattr(of, name) for name in Response.__struct_fields__ if name in Exchange.__struct_fields__}
-
-
-def _replayed(known: Exchange) -> Response:
-    return Response(text=known.response, replayed=True, **_facts(known))
 
 
 def _exchange(fingerprint: str, stage: str, request: Request, response: Response) -> Exchange:

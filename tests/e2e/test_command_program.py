@@ -131,7 +131,7 @@ def test_a_file_of_a_program_that_is_made_from_its_result_is_a_cycle(project: Pr
     assert outcome.code == 65
     assert "E820" in outcome.err
     assert "`ask` comes after `config`: it reads `gen`, which may be `gen/agent.conf` of `config`" in outcome.err
-    assert "remove `a.txt` from `inputs` of `config` (line 8), or `gen` from `llm.read` of `ask` (line 6)" in outcome.err
+    assert "`a.txt` from `inputs` of `config` (line 8), or `gen` from `llm.read` of `ask` (line 6)" in outcome.err
     project.replace("pipeline.yaml", ", read: [gen]", "")
     assert "E820" not in project.build().err
 
