@@ -57,8 +57,10 @@ def _clause(name: str, then: Json, now: Json, redact: Callable[[str], str]) -> s
             return _texts(_WORDS[name], redact(_said(then)), redact(_said(now)))
         case "schema":
             return _texts(_WORDS[name], redact(_indented(then)), redact(_indented(now)))
-        case "params" | "program" if isinstance(then, Mapping) and isinstance(now, Mapping):
+        case "params" if isinstance(then, Mapping) and isinstance(now, Mapping):
             return _params(then, now, redact)
+        case "program":
+            return _files(then if isinstance(then, Mapping) else {}, now if isinstance(now, Mapping) else {})
         case "sample":
             return f"it is for sample {now}, and sample {then} is recorded"
         case _:
@@ -76,6 +78,14 @@ def _params(then: Mapping[str, Json], now: Mapping[str, Json], redact: Callable[
     if name == "answer":
         return "the scripted response differs"
     return f"`{name}` is {_short(now[name], redact)}, was {_short(then[name], redact)}"
+
+
+def _files(then: Mapping[str, Json], now: Mapping[str, Json]) -> str:
+    """Return what became of the first file of a program that differs: `+x` after a digest: executable."""
+    path = next(one for one in sorted({*then, *now}) if then.get(one) != now.get(one))
+    old, new = (str(of.get(path, "")) for of in (then, now))
+    became = {"": "is gone", f"{old}+x": "became executable", old.removesuffix("+x"): "is not executable any more"}
+    return f"`{path}` {became.get(new, 'changed') if old else 'was not there'}"
 
 
 def _texts(what: str, then: str, now: str) -> str:

@@ -18,10 +18,13 @@ MAX_RESPONSE_BYTES = 2 * 1_048_576
 
 _ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
 _LISTS = ("writes", "edits", "files")
-# Characters of a response that says that no change is needed: a longer one says something else, too.
-_LONGEST_NOTHING = 4_000
-_NO_CHANGES = ("change", "changes", "edit", "edits", "modification", "modifications")
-_NO_NEED = ("needed", "required", "necessary")
+# A whole response that says that no change is needed: words beside it could say the opposite.
+_NO_CHANGE = frozenset(
+    f"no {what}{number} {why}"
+    for what in ("change", "edit", "modification")
+    for number in ("", " is", "s", "s are")
+    for why in ("needed", "required", "necessary")
+)
 _WRITE_KEYS = frozenset({"path", "content", "base_sha256"})
 # Words in the name of an unknown key that say that a response means more than whole files.
 _OPERATIONS = frozenset(
@@ -145,15 +148,11 @@ def read_blocks(text: str) -> FilesEnvelope:
 
 
 def says_no_change(text: str, *, only_json: bool = False) -> bool:
-    """Return whether no file needs a change: by JSON with an empty list of files, or by a short text that says so."""
-    if len(text) > _LONGEST_NOTHING:
-        return False
-    if any(f'"{key}"' in text for key in _LISTS):
+    """Return whether no file needs a change: by JSON with an empty list of files, or by one fixed sentence."""
+    if any(f'"{key}"' in text for key in _LISTS) or unwrapped(text) == "[]":
         found = read_files(text, only_json=only_json)
         return not (found.files or found.deletes or found.errors or found.stated_error is not None)
-    plain = " ".join(text.lower().replace(" is ", " ").replace(" are ", " ").split())
-    is_prose = not only_json and not any(sign in plain for sign in ("```", "~~~", "<<<<<", "{", "=", "#", "//"))
-    return is_prose and any(f"no {what} {why}" in plain for what in _NO_CHANGES for why in _NO_NEED)
+    return not only_json and " ".join(unwrapped(text).rstrip(".!").casefold().split()) in _NO_CHANGE
 
 
 def stated_in(text: str) -> str | None:
@@ -237,7 +236,7 @@ def stated_error(value: Json) -> str | None:
 
 def parse_envelope(value: Json) -> FilesEnvelope:
     """Return the files that JSON proposes, as `writes`, `edits`, `files`, a list of files, or `{path: content}`."""
-    if isinstance(value, list | tuple) and value:
+    if isinstance(value, list | tuple):
         return _read_entries(value, "")
     if not isinstance(value, Mapping):
         return FilesEnvelope(errors=(_shape("", f"the response is {_kind(value)}, not an object"),))

@@ -87,7 +87,10 @@ def _is_of_tree(line: str) -> bool:
 E_SUPPLIED = "E326"
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
 _PATH = "check that the program exists, and that of its `#!` line: PATH is set by orch23, not inherited"
-_MODE = "make the file executable (`chmod +x FILE`), with a program in its `#!` line that steps see; or run `sh FILE`"
+_MODE = (
+    "make the file executable (`chmod +x FILE`; if a shell stage makes it, in the command of that stage), with a "
+    "program in its `#!` line that steps see; or run `sh FILE`"
+)
 _NOT_STARTED = {126: _MODE, 127: _PATH}  # as every shell has it: cannot be run, not found
 
 
@@ -296,8 +299,9 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         return how.judge(step, self, files, command, result, printed)
 
 
-def missing_program_errors(command: str, exit_code: int) -> tuple[Diagnostic, ...]:
+def missing_program_errors(command: str, exit_code: int, printed: str) -> tuple[Diagnostic, ...]:
     """Return the usual reason of exit codes 126 and 127: a program was not found or could not be started."""
     if (hint := _NOT_STARTED.get(exit_code)) is None:
         return ()
+    hint = "it is a directory: name a program in it" if printed.rstrip().endswith(": Is a directory") else hint
     return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=hint),)

@@ -4,7 +4,7 @@ Each class is a frozen Struct. Its other parts are named as `module:attribute`, 
 stored plan needs no language, and a plan that is only shown needs nothing that runs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from msgspec import Struct
@@ -105,6 +105,10 @@ class Step:
 
         They are inputs for order only. If the result depends on them, `aspects` has their digests.
         """
+        return ()
+
+    def program_files(self) -> Iterable[str]:
+        """Return paths and patterns of files of the project that are part of the key without being inputs."""
         return ()
 
     @classmethod

@@ -27,6 +27,7 @@ from orch23.plan.nodes import (
     exclusions_of,
     groups_of,
     may_overlap_unexcluded,
+    program_files_of,
     reads_of,
     writes_of,
 )
@@ -63,7 +64,8 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     writers = WriterIndex(nodes)
     need_edges, problems = _need_edges(facts)
     problems += _write_conflicts(pipeline, nodes, writers)
-    firm = (*need_edges, *_chain_edges(chains), *_list_edges(facts, writers))
+    orders = (Edge(*pair, f"order of {one}") for one, names in chains.items() for pair in itertools.pairwise(names))
+    firm = (*need_edges, *orders, *_list_edges(facts, writers))
     candidates = [*(_Candidate(edge, EdgeFirmness.FIRM) for edge in firm), *_file_edges(nodes, writers)]
     graph, dropped = _build_graph(nodes, candidates)
     named = {stage.promote for stage in pipeline.stages}
@@ -85,12 +87,6 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     # Its cached views refer to it: without this, its nodes and edges would stay in memory for the whole build.
     graph.clear()
     return CompiledGraph(order, edges, _upstream_of_chains(nodes, dropped)), ()
-
-
-def _chain_edges(chains: Mapping[str, tuple[str, ...]]) -> Iterator[Edge]:
-    for chain, names in chains.items():
-        for before, after in itertools.pairwise(names):
-            yield Edge(before, after, f"order of {chain}")
 
 
 def _list_edges(facts: PlanNodes, writers: WriterIndex) -> Iterator[Edge]:
@@ -161,7 +157,7 @@ def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Ca
     found: dict[tuple[str, str | None], tuple[str, ...]] = {}
     for name, node in nodes.items():
         exclusions, chain = exclusions_of(node), chain_of(node)
-        for pattern in reads_of(node):
+        for pattern in (*reads_of(node), *program_files_of(node)):
             if (pattern, chain) not in found:
                 found[pattern, chain] = tuple(
                     one for one in writers.writers_of(pattern) if chain is None or chain_of(nodes[one]) != chain

@@ -1,5 +1,6 @@
 """Explain edges and cycles of a plan: the lines that they come from, and what to remove."""
 
+import posixpath
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -11,7 +12,7 @@ from orch23.model.fields import leaves
 from orch23.model.paths import may_overlap, normalize_pattern, patterns_between
 from orch23.model.pipeline import ForeachStage, Pipeline
 from orch23.model.plan import Edge, Plan
-from orch23.plan.nodes import Node, declared_node, placed_inputs
+from orch23.plan.nodes import Node, declared_node, placed_inputs, program_files_of
 
 _EXPRESSION = "${{"
 _NEEDS = "needs "
@@ -24,6 +25,7 @@ class _Written(Struct, frozen=True):
     text: str
     pattern: str
     place: Location | None
+    key: str = "inputs"
 
 
 def explain_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> Related:
@@ -49,7 +51,7 @@ def explain_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> 
 def removal_of_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) -> str:
     """Return what to remove in the reader so that it does not come after the producer; empty if that is not known."""
     read, found = _read(pipeline, reader, why), explain_edge(pipeline, producer, reader, why).location
-    key = "needs" if why.startswith(_NEEDS) else "inputs"
+    key = "needs" if why.startswith(_NEEDS) else read.key if read else ""
     text = why.removeprefix(_NEEDS) if key == "needs" else read.text if read else ""
     if found is None or not text or isinstance(reader, ForeachStage):
         return ""
@@ -98,6 +100,10 @@ def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
     else:
         for where, one in placed_inputs(node):
             yield _Written(one.text, normalize_pattern(one.pattern), pipeline.place_in(node, *where))
+        for one in program_files_of(node):
+            text = one.removesuffix("/**")
+            key = "read" if text in map(posixpath.normpath, getattr(node.step, "read", ())) else "command"
+            yield _Written(text, normalize_pattern(one), pipeline.place_in(node, "llm", key), f"llm.{key}")
     family = declared_node(pipeline, node.name)
     if isinstance(family, ForeachStage) and family.foreach.source is not None:
         source = family.foreach.source

@@ -69,6 +69,12 @@ def _patterns(node: Node, *, order_only: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*patterns, *(condition.path for condition in node.requires))))
 
 
+def program_files_of(node: Node) -> tuple[str, ...]:
+    """Return the patterns of the files that the program of a model consists of: they are part of the key (ADR 65)."""
+    named = () if isinstance(node, ForeachStage) else node.step.program_files()
+    return tuple(one for one in named if one.endswith("/**") or not is_glob(one))
+
+
 def may_read(node: Node, written: Collection[str]) -> bool:
     """Return whether the key of a node may depend on a file that is written under one of these patterns."""
     return any(
@@ -81,6 +87,7 @@ def may_read(node: Node, written: Collection[str]) -> bool:
 def reads_with_exclusions(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each pattern whose contents a node depends on, with the patterns that are excluded from it."""
     exclusions = exclusions_of(node)
+    yield from ((pattern, ()) for pattern in program_files_of(node))
     for pattern in _patterns(node, order_only=False):
         yield from ((pattern, exclude) for exclude in exclusions.get(pattern, ((),)))
 
@@ -280,7 +287,7 @@ def graph_facts_of(node: Node) -> object:
     if isinstance(node, ForeachStage):
         return node
     reads = (node.inputs, node.verify.inputs, node.requires, node.needs)
-    return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote)
+    return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote, program_files_of(node))
 
 
 # ---- the index of a plan ------------------------------------------------------------------------

@@ -10,14 +10,13 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
-from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
+from orch23.model.llm import Message, Request, Response, StopReason, Usage
 from orch23.model.media import Media
 from orch23.model.plugins import load_object_as
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import (
     Adapter,
-    CallContext,
     ProviderContext,
     library_errors,
     nearest_hint,
@@ -126,11 +125,10 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         with self.calls.track(max(deadline_s, LEAST_S)) as sockets:
             try:
                 message = self._converse(request, until, sockets, on_text, known)
+                return read_message(message, self.url, request, self.clock() - began)
             except TransportError as fault:
                 is_late = sockets.is_shut_down or self.clock() >= until
                 raise (timeout_error() if is_late else fault).knowing(known[-1]) from None
-            try:
-                return read_message(message, self.url, request, self.clock() - began)
             except UNEXPECTED_ERRORS as error:
                 raise invalid_event(self.url, error) from None
 
@@ -384,10 +382,6 @@ def _is_vendor(step: LLMStep) -> bool:
     return step.base_url is None or (url_fault(step.base_url) is None and _url(step) == ANTHROPIC_URL)
 
 
-def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    return AnthropicMessages(**_access(setting, asking.step), warm_up=setting.share(WarmUp, WarmUp))
-
-
 def _access(setting: ProviderContext, step: LLMStep) -> dict[str, Any]:
     return {"url": _url(step), "key": _key(setting.environ), **shared_connections(setting.share)}
 
@@ -412,12 +406,9 @@ def _key(environ: Mapping[str, str]) -> str:
 def anthropic_parameters(step: LLMStep) -> Mapping[str, Json]:
     """Return the parameters of a request."""
     effort: dict[str, Json] = {} if step.effort is None else {"effort": step.effort}
-    thinking = {} if step.thinking is None else {"thinking": _thinking(step.thinking)}
-    return {"max_tokens": step.max_tokens, **effort, **thinking}
-
-
-def _thinking(value: str) -> dict[str, Json]:
-    return {"type": "enabled", "budget_tokens": int(value)} if value.isdecimal() else {"type": value}
+    said = step.thinking or ""
+    value: dict[str, Json] = {"type": "enabled", "budget_tokens": int(said)} if said.isdecimal() else {"type": said}
+    return {"max_tokens": step.max_tokens, **effort, **({} if step.thinking is None else {"thinking": value})}
 
 
 def check_anthropic(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
@@ -461,7 +452,9 @@ def missing_requirements(key: str) -> tuple[Diagnostic, ...]:
 
 
 ADAPTER = Adapter(
-    make=_make,
+    make=lambda setting, asking: AnthropicMessages(
+        **_access(setting, asking.step), warm_up=setting.share(WarmUp, WarmUp)
+    ),
     takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias", "pace"}),
     parameters=anthropic_parameters,
     endpoint=_url,

@@ -20,6 +20,7 @@ from orch23.model.server_url import is_loopback
 from orch23.providers import codes
 from orch23.providers.connections import ClientConnection, TlsContexts, no_cookies
 from orch23.providers.faults import (
+    DamagedTextError,
     TransportError,
     invalid_reply_diagnostic,
     printable_line,
@@ -139,6 +140,8 @@ def json_message(url: str, response: Any) -> "Message":
 
 def invalid_event(url: str, error: Exception) -> TransportError:
     """Return the error of an event that does not match the API. It was damaged in transit, so a retry may succeed."""
+    if isinstance(error, UnicodeDecodeError) and error.encoding == "utf-8":  # not half of a character
+        return DamagedTextError(url)
     what = printable_line(str(error)) or type(error).__name__
     message = f"an event of the response of {url} does not match the API: {what}"
     return TransportError(invalid_reply_diagnostic(message), transient=True, charged=True)

@@ -78,10 +78,7 @@ class GivenResult(Struct, frozen=True):
         if result.response is not None:
             on_text(result.response.text)
             return result.response
-        error = result.error or _not_processed(result.outcome)
+        message = f"the request was {result.outcome} in its batch"
+        hint = "nothing was charged; build again to send it again"
+        error = result.error or Diagnostic(codes.PROVIDER_FAILED, message, hint=hint)
         raise TransportError(error, charged=result.outcome == "succeeded", usage=result.usage)
-
-
-def _not_processed(outcome: str) -> Diagnostic:
-    message = f"the request was {outcome} in its batch"
-    return Diagnostic(codes.PROVIDER_FAILED, message, hint="nothing was charged; build again to send it again")

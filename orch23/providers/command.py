@@ -23,7 +23,7 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
-from orch23.resolve.command_program import paths_outside, program_candidates
+from orch23.resolve.command_program import paths_outside
 from orch23.steps.llm.spec import LLMStep
 
 MAX_STDOUT_BYTES = 4 * 1_048_576
@@ -145,7 +145,7 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
 
     """
     name, *arguments = step.command
-    given = {one: entry for one in program_candidates(step, files.listing) if (entry := _entry(one, files)) is not None}
+    given = {one: entry for one in step.program_files(files.listing) if (entry := _entry(one, files)) is not None}
     own = os.path.normpath(name) if "/" in name else ""
     path = None if own in given else _on_path(name, environ, root)
     outside = paths_outside(step)
@@ -165,8 +165,10 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
         detail=shlex.join(step.command),
         files=tuple(sorted(given)),
     )
+    home = environ.get("HOME", "/")
+    reads = tuple(Path(home, one[2:]) if one.startswith("~/") else Path(one) for one in outside)
     argv = (f"./{own}" if path is None else str(path), *arguments)
-    return ResolvedProgram(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
+    return ResolvedProgram(argv, path, given, reads, grant)
 
 
 def _entry(path: str, files: ProjectFiles) -> FileEntry | None:
@@ -184,10 +186,6 @@ def _on_path(name: str, environ: Mapping[str, str], root: Path) -> Path:
     if found is None:
         raise FileNotFoundError(2, os.strerror(2), name)
     return Path(found).absolute()
-
-
-def _expanded(path: str, environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME", "/"), path[2:]) if path.startswith("~/") else Path(path)
 
 
 def _sha256(path: Path) -> str:

@@ -91,6 +91,15 @@ class TransportError(Exception):
         return self.transient and not self.charged and self.status in _REFUSED
 
 
+class DamagedTextError(TransportError):
+    """A response with bytes that are not UTF-8. It is paid for, and a second one may have them too."""
+
+    def __init__(self, url: str) -> None:
+        """Make the error of a response of a server."""
+        message = f"the response of {url} has bytes that are not UTF-8"
+        super().__init__(invalid_reply_diagnostic(message), charged=True)
+
+
 class NotCollectedError(Exception):
     """A response that an interrupted run submitted cannot be collected: the request has to be sent again.
 

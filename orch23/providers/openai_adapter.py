@@ -143,10 +143,6 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     return tuple(found)
 
 
-def _stored_at(step: LLMStep) -> str:
-    return "" if interface_of(step) == "chat" or step.background is False else server_url(step)
-
-
 def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
     found = library_errors("openai")
     if not _key(environ) and not is_loopback(server_url(step)):
@@ -174,7 +170,7 @@ ADAPTER = Adapter(
     consent=lambda step, *_: server_grant(server_url(step), OPENAI_URL, OPENAI_KEY),
     prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
-    stored_at=_stored_at,
+    stored_at=lambda step: "" if interface_of(step) == "chat" or step.background is False else server_url(step),
     streams=lambda step: interface_of(step) == "chat" and server_url(step) == OPENAI_URL,
     accepts=lambda step: facts_of("openai", step.model).media,
     media=OPENAI_MEDIA,

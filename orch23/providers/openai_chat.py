@@ -14,9 +14,9 @@ from orch23.providers.cache_marks import cache_fields
 from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
 from orch23.providers.media import data_url
 from orch23.providers.openai_client import (
-    BROKEN_STREAM,
     ServerConnection,
     file_name,
+    has_broken_off,
     invalid_reply_error,
     message_contents,
     not_a_stream_error,
@@ -63,7 +63,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
             self._listen(request, until, partial, on_text)
             text, stop = self._judged(partial, until)
         except TransportError as fault:
-            broke_off = partial.began and fault.diagnostic.code in BROKEN_STREAM
+            broke_off = partial.began and has_broken_off(fault)
             fault = incomplete_error(self.connection.server.url, _UNFINISHED) if broke_off else fault
             raise fault.knowing(partial.counted) from None
         return Response(

@@ -27,8 +27,8 @@ from orch23.providers.connections import (
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
+    DamagedTextError,
     TransportError,
-    incomplete_error,
     invalid_reply_diagnostic,
     library_error,
     printable_line,
@@ -127,8 +127,6 @@ _STALL_S = 300.0
 _LATER_S = 5.0
 # How long a server may take to list its models, after it refused one.
 _MODELS_S = 5.0
-# After valid parts of a stream these errors mean only that this response was damaged in transit.
-BROKEN_STREAM = frozenset({codes.UNREACHABLE, codes.INVALID_REPLY})
 _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rate_limit_exceeded", "timeout"})
 _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "529"})
 
@@ -269,17 +267,26 @@ def transport_error(error: Exception, url: str) -> TransportError:
         case TransportError():
             return error
         case openai.APIStatusError():
-            return _status_fault(error.status_code, error.body, error.response.headers, url)
+            what = error.body.get("error", error.body) if isinstance(error.body, Mapping) else None
+            marks = {str(what.get("code")), str(what.get("type"))} if isinstance(what, Mapping) else ()
+            given = {name.lower(): value for name, value in error.response.headers.items()}
+            return status_error(url, error.status_code, server_message(error.body), given, marks=marks)
         case openai.APIConnectionError() | httpx2.HTTPError():
             return unreachable_error(url, error.__cause__ or error)
         case openai.APIError():  # in the middle of a stream
             return server_error(server_message(error.body), str(error.code or ""), str(error.type or ""))
         case UnicodeDecodeError():
-            return incomplete_error(url, "it has bytes that are not UTF-8")
+            return DamagedTextError(url)
         case ValueError() | RecursionError():  # of the JSON reader: also nested too deeply, or a number too long
             return invalid_reply_error(url, "a line is not JSON")
         case _:
             return library_error(error, "openai")
+
+
+def has_broken_off(fault: TransportError) -> bool:
+    """Return whether an error, after valid parts of a stream, means only that this response was damaged in transit."""
+    is_text = not isinstance(fault, DamagedTextError)
+    return is_text and fault.diagnostic.code in (codes.UNREACHABLE, codes.INVALID_REPLY)
 
 
 def server_error(what: str, *marks: str) -> TransportError:
@@ -295,13 +302,6 @@ def server_message(body: object) -> str:
     error = body.get("error", body) if isinstance(body, Mapping) else body
     found = error.get("message") if isinstance(error, Mapping) else error
     return printable_line(found) if isinstance(found, str) else ""
-
-
-def _status_fault(status: int, body: object, headers: Mapping[str, str], url: str) -> TransportError:
-    error = body.get("error", body) if isinstance(body, Mapping) else None
-    marks = {str(error.get("code")), str(error.get("type"))} if isinstance(error, Mapping) else ()
-    given = {name.lower(): value for name, value in headers.items()}
-    return status_error(url, status, server_message(body), given, marks=marks)
 
 
 # ---- replies --------------------------------------------------------------

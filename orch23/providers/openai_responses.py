@@ -13,7 +13,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import CallSubmitted, Event, Warned
-from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.llm import Request, Response, StopReason
 from orch23.model.media import Media
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
@@ -246,9 +246,12 @@ def read_response(reply: Json, request: Request, url: str, duration_s: float) ->
         fault.usage = reported_usage(usage)
         raise
     model = recordable_model(text_at(reply, "model"))
+    limit = request.params.get("max_tokens")
+    # llama.cpp reports a truncated response as completed.
+    is_full = isinstance(limit, int) and usage.output_tokens >= limit
     return Response(
         text=text,
-        stop="max_tokens" if stop == "end" and _is_full(usage, request) else stop,
+        stop="max_tokens" if stop == "end" and is_full else stop,
         usage=usage,
         duration_s=duration_s,
         provenance=f"openai {model or request.model}",
@@ -326,12 +329,6 @@ def responses_request_body(request: Request, *, background: bool = True, is_vend
     if request.schema is not None:
         body["text"] = {"format": {"type": "json_schema", **response_format(request.schema)}}
     return body
-
-
-def _is_full(usage: Usage, request: Request) -> bool:
-    """Return whether a response used all its tokens: llama.cpp reports a truncated response as completed."""
-    limit = request.params.get("max_tokens")
-    return isinstance(limit, int) and usage.output_tokens >= limit
 
 
 def _texts(reply: Json) -> tuple[str, str]:

@@ -10,8 +10,8 @@ from orch23.model.llm import Request, Response, Usage
 from orch23.model.parsing import json_at
 from orch23.providers.faults import TransportError, incomplete_error, too_long_error
 from orch23.providers.openai_client import (
-    BROKEN_STREAM,
     ServerConnection,
+    has_broken_off,
     not_a_stream_error,
     parse_reply,
     post_streamed,
@@ -58,7 +58,7 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
         try:
             reply = self._listen(request, began + deadline_s, listen, known)
         except TransportError as fault:
-            is_cut = heard and fault.diagnostic.code in BROKEN_STREAM
+            is_cut = heard and has_broken_off(fault)
             raise (self._incomplete() if is_cut else fault).knowing(known[-1]) from None
         return read_response(reply, request, self.connection.server.url, self.connection.clock() - began)
 

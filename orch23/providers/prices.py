@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Pace, Request, Usage
@@ -113,7 +114,7 @@ class Prices(Struct, frozen=True):
         adapter = adapter_named(provider, self.plugins)
         pricing = adapter.pricing if adapter else "unknown"
         # The packaged table may be outdated, or lack a model.
-        if stated is not None and (pricing != "unbounded" or not (stated.input or stated.output)):
+        if stated is not None and (pricing != "unbounded" or not any(astuple(stated))):
             return _stated(stated, _hour_factor(provider, model), pace)
         # Unknown, and not free: under a limit of cost, such a model is not called (ADR 8).
         match pricing:

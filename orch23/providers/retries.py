@@ -74,7 +74,8 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
             until += self.clock() - began
             left = until - self.clock()
             if left <= 0:
-                raise ProviderError(_out_of_time(deadline_s, tries))
+                message = _times(f"there was no response within {deadline_s:.0f} s", tries)
+                raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
             sent += 1
             began = self.clock()
             try:
@@ -138,8 +139,3 @@ def _after(diagnostic: Diagnostic, number: int) -> Diagnostic:
 
 def _times(message: str, number: int) -> str:
     return message if number == 1 else f"{message} (after {number} tries)"
-
-
-def _out_of_time(deadline_s: float, number: int) -> Diagnostic:
-    message = _times(f"there was no response within {deadline_s:.0f} s", number)
-    return Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`")

@@ -3,8 +3,7 @@
 Programs and files outside of the project are not: with them, no other machine would find a recorded response (ADR 65).
 """
 
-import posixpath
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from orch23.model.digest import FileEntry, Json
@@ -16,19 +15,6 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-def program_candidates(step: "LLMStep", matching: Callable[[str], Iterable[str]]) -> Iterator[str]:
-    """Yield the normal paths in the project that a program, its arguments and `read` name. Not all of them exist.
-
-    Without a `/`, the name of the program is searched on PATH, and is no path.
-    """
-    for text in (*step.command[:1] * ("/" in step.command[0]), *step.command[1:], *step.read):
-        path = posixpath.normpath(text) if text else "."
-        if path != "." and not path.startswith(("/", "..", "~/")) and "\0" not in path:
-            yield path
-            if text in step.read:
-                yield from matching(f"{path}/**")
-
-
 def program_aspects(
     stage: Stage,
     step: "LLMStep",
@@ -37,7 +23,7 @@ def program_aspects(
 ) -> dict[str, Json]:
     """Return the aspects of the files that the program of a stage consists of, without those that the stage writes."""
     own = (*stage.outputs, *stage.fence.write)
-    found = dict.fromkeys(path for path in program_candidates(step, matching) if not match_any(own, path))
+    found = dict.fromkeys(path for path in step.program_files(matching) if not match_any(own, path))
     return {f"{PROGRAM_ASPECT}{path}": str(entry) for path in found if (entry := entry_at(path)) is not None}
 
 

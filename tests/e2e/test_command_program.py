@@ -86,6 +86,56 @@ def test_a_program_outside_of_the_project_is_not_in_the_key_and_explain_lists_it
     assert project.read("a.txt") == "answer two, low\n"
 
 
+# ---- files that stages make ----------------------------------------------------------------------
+
+
+def made(project: Project, reads: str, more: str = "") -> Project:
+    stages = f"""\
+version: 1
+stages:
+  ask:
+    inputs: [task.md]
+    outputs: [a.txt]
+    llm: {{provider: command, model: m, prompt: p.j2, returns: text, {reads}}}
+  config:
+    outputs: [gen/agent.conf]
+    shell: mkdir -p gen && echo low > gen/agent.conf
+{more}"""
+    script = "import sys, pathlib\nsys.stdin.read()\nprint(pathlib.Path('gen/agent.conf').read_text().strip())\n"
+    return project.write({"pipeline.yaml": stages, "ask.py": script, "task.md": "ask\n", "p.j2": "hi"})
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        "command: [python3, ask.py, gen/agent.conf]",
+        "command: [python3, ask.py], read: [./gen/agent.conf]",
+        "command: [python3, ask.py], read: [gen/]",
+    ],
+)
+def test_a_stage_runs_after_those_that_make_files_of_its_program(project: Project, reads: str) -> None:
+    assert made(project, reads).build().code == 0
+    assert project.read("a.txt") == "low\n"
+    assert project.plan() == {"ask": "fresh", "config": "fresh"}
+    project.replace("pipeline.yaml", "echo low", "echo high")
+    outcome = project.build()
+    assert (outcome.code, project.read("a.txt")) == (0, "high\n"), "it is called once, with the new file"
+    assert "1 call" in outcome.err
+    assert project.plan() == {"ask": "fresh", "config": "fresh"}
+
+
+def test_a_file_of_a_program_that_is_made_from_its_result_is_a_cycle(project: Project) -> None:
+    made(project, "command: [python3, ask.py], read: [gen]")
+    project.replace("pipeline.yaml", "outputs: [gen/agent.conf]", "inputs: [a.txt]\n    outputs: [gen/agent.conf]")
+    outcome = project.build()
+    assert outcome.code == 65
+    assert "E820" in outcome.err
+    assert "`ask` comes after `config`: it reads `gen`, which may be `gen/agent.conf` of `config`" in outcome.err
+    assert "`a.txt` from `inputs` of `config` (line 8), or `gen` from `llm.read` of `ask` (line 6)" in outcome.err
+    project.replace("pipeline.yaml", ", read: [gen]", "")
+    assert "E820" not in project.build().err
+
+
 # ---- results of versions that did not record the program ----------------------------------------
 
 

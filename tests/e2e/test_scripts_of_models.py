@@ -153,3 +153,10 @@ def test_the_mode_of_a_script_of_a_command_stays_an_edit(project: Project) -> No
     assert not os.access(project.root / "tool.sh", os.X_OK)
     (project.root / "tool.sh").chmod(0o755)
     assert project.build().code == 6
+
+
+def test_the_hint_of_what_cannot_be_run_knows_directories_and_files_of_shell_stages(project: Project) -> None:
+    project.write({"pipeline.yaml": "version: 1\nstages:\n  s: {outputs: [a], shell: './ > a'}\n"})
+    assert "E309: it is a directory: name a program in it" in project.build().err
+    project.replace("pipeline.yaml", "./ > a", "echo > f; ./f > a")
+    assert "`chmod +x FILE`; if a shell stage makes it, in the command of that stage" in project.build().err

@@ -265,7 +265,7 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
     step = LLMStep(
         provider=_needed(llm.provider, "provider", at, way),
         model=_needed(llm.model, "model", at, way),
-        prompt=_prompt(llm.prompt, at),
+        prompt=_needed(llm.prompt, "prompt", at) if llm.prompt is UNSET else at.path_at("prompt", llm.prompt) or "",
         system=at.file("system", llm.system),
         returns=llm.returns,
         only_json=llm.only_json,
@@ -321,10 +321,6 @@ def _needed(value: str | UnsetType, key: str, at: Problems, hint: str | None = N
         at.add("", "E810", f"`{key}` is missing", hint)
         return ""
     return value
-
-
-def _prompt(value: str | UnsetType, at: Problems) -> str:
-    return _needed(value, "prompt", at) if value is UNSET else at.path_at("prompt", value) or ""
 
 
 def _brief(brief: BriefDocument, at: Problems) -> BriefLimits:

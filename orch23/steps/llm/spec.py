@@ -1,6 +1,7 @@
 """Fields and key of an llm step."""
 
-from collections.abc import Iterator, Mapping
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from msgspec import Struct
@@ -117,6 +118,18 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
         elif "base_url" in stated:
             stated = {"endpoint_alias": None, **stated}  # it is the name of the other address
         return replace(self, **stated, states_max_tokens=self.states_max_tokens or "max_tokens" in stated)
+
+    def program_files(self, matching: Callable[[str], Iterable[str]] = lambda pattern: (pattern,)) -> Iterator[str]:
+        """Yield the normal paths in the project that the program, its arguments and `read` name, and what is below.
+
+        Not all of them exist. Without a `/`, the name of the program is searched on PATH, and is no path.
+        """
+        for text in (*self.command[:1] * ("/" in "".join(self.command[:1])), *self.command[1:], *self.read):
+            path = posixpath.normpath(text) if text else "."
+            if path != "." and not path.startswith(("/", "..", "~/")) and "\0" not in path:
+                yield path
+                if text in self.read:
+                    yield from matching(f"{path}/**")
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return the model and its parameters; resolving the stage adds the texts of the prompt."""

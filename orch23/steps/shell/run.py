@@ -36,7 +36,7 @@ class _ShellRunner(ProcessStepRunner):
             return FinishedProcess(command, result)
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
         left = LeftoverFiles(result.written, result.removed)
-        absent = missing_program_errors(command, result.exit_code)
+        absent = missing_program_errors(command, result.exit_code, printed)
         return replace(failed, diagnostics=absent, leftover=left, reason=exit_text(result.exit_code))
 
 

@@ -50,7 +50,9 @@ CASES: list[tuple[Request, str]] = [
         """the schema differs at line 2: ' "type": "array"' was ' "type": "object"'""",
     ),
     (replace(BASE, schema=None), "the schema differs at line 1: 'none' was '{'"),
-    (replace(BASE, program={"model.py": "new"}), "`model.py` is `new`, was `old`"),
+    (replace(BASE, program={"model.py": "new"}), "`model.py` changed"),
+    (replace(BASE, program={"model.py": "old+x"}), "`model.py` became executable"),
+    (replace(BASE, program={"model.py": "old", "lib.py": "new"}), "`lib.py` was not there"),
     (prompt("write\na\nlong\nlimerick"), "the prompt differs at line 3: 'long' was not there"),
     (prompt("write\nlimerick"), "the prompt differs at line 2: 'a' is gone"),
     (replace(BASE, sample=2), "it is for sample 2, and sample 0 is recorded"),
@@ -128,3 +130,9 @@ def test_the_distance_is_that_of_the_lines_and_not_of_the_first_difference() -> 
     near = prompt("--- begin bbbbbbbbbbbb: x sha256=" + "b" * 64 + " ---\nzero\none\ntwo\nthree").parts()
     far = prompt("--- begin cccccccccccc: x sha256=" + "c" * 64 + " ---\none").parts()
     assert distance(near, now) < distance(far, now)
+
+
+def test_a_program_that_lost_its_mode_is_described_by_that() -> None:
+    then = replace(BASE, program={"model.py": "old+x"})
+    assert describe_difference(then.parts(), BASE.parts(), same) == "`model.py` is not executable any more"
+    assert describe_difference(BASE.parts(), replace(BASE, program={}).parts(), same) == "`model.py` is gone"

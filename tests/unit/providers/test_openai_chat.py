@@ -456,8 +456,8 @@ def test_a_byte_that_is_no_utf_8_is_an_error_and_no_other_character(is_live: boo
     parts = [part.replace(b"x", b"\xff") for part in reply.parts]
     with OpenAIServer(dataclasses.replace(reply, parts=parts)) as server, pytest.raises(TransportError) as caught:
         ask(server, replace(REQUEST, is_live=is_live))
-    code = codes.INCOMPLETE_RESPONSE if is_live else codes.INVALID_REPLY
-    assert (caught.value.diagnostic.code, caught.value.charged) == (code, True)
+    fault = caught.value
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.INVALID_REPLY, False, True)
     assert "utf-8" in caught.value.diagnostic.message.lower()
 
 

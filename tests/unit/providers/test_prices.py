@@ -93,6 +93,9 @@ def test_a_program_that_may_call_a_model_any_number_of_times_has_no_price_but_no
         {"m": Price(input=Decimal(3), output=Decimal(15)), "free": Price(input=Decimal(0), output=Decimal(0))}
     )
     assert paid.tariff_of("command", "m") is None
+    for kind in ("input", "output", "cache_read", "cache_write"):
+        stated = {"input": Decimal(0), "output": Decimal(0), kind: Decimal("1e-7")}
+        assert Prices({"m": Price(**stated)}).tariff_of("command", "m") is None
     free = paid.tariff_of("command", "free")
     assert free is not None
     assert free.cost(Usage(MILLION, MILLION)) == 0
