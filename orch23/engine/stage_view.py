@@ -31,9 +31,8 @@ class ObsoleteFiles(Struct, frozen=True):
         if entry is None:
             return False
         having = list(filter(self._may_remove, self._makers(path, entry)))
-        if not having or state.ownership.is_accepted(path, entry):
-            return False
-        return any(record.stage in state.results for record in having) or not self._is_released(path, having)
+        removable = bool(having) and not state.ownership.is_accepted(path, entry)
+        return removable and (any(r.stage in state.results for r in having) or not self._is_released(path, having))
 
     def _makers(self, path: str, entry: FileEntry) -> Iterable[Record]:
         """Return the records with a file by a stage that owns its path: also a kept failure, or an earlier version."""
@@ -44,9 +43,8 @@ class ObsoleteFiles(Struct, frozen=True):
 
     def _may_remove(self, record: Record) -> bool:
         """Return whether the file of a record may be removed: its stage has ended, or has a newer result."""
-        state = self.state
-        has_ended = record.stage in state.results or not state.plan.is_declared(record.stage)
-        return has_ended and state.may_remove_by(record)
+        has_ended = record.stage in self.state.results or not self.state.plan.is_declared(record.stage)
+        return has_ended and self.state.may_remove_by(record)
 
     def _is_released(self, path: str, having: Sequence[Record]) -> bool:
         state, owning = self.state, self.state.locked.owning(path)

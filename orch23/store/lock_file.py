@@ -53,10 +53,8 @@ def find_lock_files(root: Path, mark: bytes = b"") -> tuple[set[Path], set[str]]
         if path.suffix == ".lock" and LOCK_MARK in _head(path):
             locks.add(path)
             pipelines |= {one.relative_to(root).as_posix() for one in pipelines_of(path)}
-        elif path.suffix == ".lock" or not (path.parent in usual or (mark and mark in _head(path, whole=True))):
-            continue
-        elif _is_pipeline(path):
-            pipelines.add(path.relative_to(root).as_posix())
+        elif path.suffix != ".lock" and (path.parent in usual or (mark and mark in _head(path, whole=True))):
+            pipelines |= {name} if _is_pipeline(path) else set()
     return locks, pipelines
 
 
