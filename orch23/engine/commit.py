@@ -78,7 +78,7 @@ class Committer(Struct, dict=True):
         return record
 
     def store_trusted_record(self, resolved: ResolvedStage, record: Record) -> Record:
-        """Store a record that the lock file, a shared cache or another stage has. Return it with today's key."""
+        """Store a record that the lock file, a shared cache or another stage has. Return it with today's key and bases."""
         state, records, own = self.session.state, self.session.store.records, self.session.pipeline.file
         if state.is_shared(record):
             # Not durable at once: the cache still has it after a power cut.
@@ -92,7 +92,10 @@ class Committer(Struct, dict=True):
             one.stage == record.stage and one.pipeline in ("", own) for one in records.by_key(record.key)
         ):
             records.add(replace(record, pipeline=own))
-        todays = _with_key_of(resolved, record)
+        todays, bases = _with_key_of(resolved, record), state.bases(resolved.stage.name)
+        starts = {path: base.start for path, base in record.bases.items()}
+        if bases != record.bases and starts == state.moved_bases[resolved.stage.name]:
+            todays = replace(todays, bases=bases)  # an item before it has gone: the same bytes replace another version
         if todays is not record:
             records.put(replace(todays, pipeline=own))
         return todays

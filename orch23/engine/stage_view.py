@@ -1,6 +1,6 @@
 """Show the files of a project as one stage sees them, and find the files that no stage owns any more."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,9 +31,8 @@ class ObsoleteFiles(Struct, frozen=True):
         if entry is None:
             return False
         having = list(filter(self._may_remove, self._makers(path, entry)))
-        if not having or state.ownership.is_accepted(path, entry):
-            return False
-        return any(record.stage in state.results for record in having) or not self._is_released(path)
+        removable = bool(having) and not state.ownership.is_accepted(path, entry)
+        return removable and (any(r.stage in state.results for r in having) or not self._is_released(path, having))
 
     def _makers(self, path: str, entry: FileEntry) -> Iterable[Record]:
         """Return the records with a file by a stage that owns its path: also a kept failure, or an earlier version."""
@@ -44,11 +43,10 @@ class ObsoleteFiles(Struct, frozen=True):
 
     def _may_remove(self, record: Record) -> bool:
         """Return whether the file of a record may be removed: its stage has ended, or has a newer result."""
-        state = self.state
-        has_ended = record.stage in state.results or not state.plan.is_declared(record.stage)
-        return has_ended and state.may_remove_by(record)
+        has_ended = record.stage in self.state.results or not self.state.plan.is_declared(record.stage)
+        return has_ended and self.state.may_remove_by(record)
 
-    def _is_released(self, path: str) -> bool:
+    def _is_released(self, path: str, having: Sequence[Record]) -> bool:
         state, owning = self.state, self.state.locked.owning(path)
         # The file existed before the first run: removing it would delete work of the user (ADR 19).
         if state.known_originals.get(path) is not None:
@@ -56,7 +54,7 @@ class ObsoleteFiles(Struct, frozen=True):
         # A file that is still an input stays. If its stage is only switched off, the stage will make it again.
         if path in state.declared.sources and not any(self._is_switched_off(record.stage) for record in owning):
             return True
-        if any(path in record.bases for record in owning):  # a run started from a user's bytes
+        if any(path in one.bases or one.originals.get(path) for one in (*owning, *having)):  # made from a user's bytes
             return True
         if state.other_pipelines is not None and state.other_pipelines.owner(path) is not None:
             return True

@@ -53,10 +53,8 @@ def find_lock_files(root: Path, mark: bytes = b"") -> tuple[set[Path], set[str]]
         if path.suffix == ".lock" and LOCK_MARK in _head(path):
             locks.add(path)
             pipelines |= {one.relative_to(root).as_posix() for one in pipelines_of(path)}
-        elif path.suffix == ".lock" or not (path.parent in usual or (mark and mark in _head(path, whole=True))):
-            continue
-        elif _is_pipeline(path):
-            pipelines.add(path.relative_to(root).as_posix())
+        elif path.suffix != ".lock" and (path.parent in usual or (mark and mark in _head(path, whole=True))):
+            pipelines |= {name} if _is_pipeline(path) else set()
     return locks, pipelines
 
 
@@ -160,8 +158,7 @@ def read_lock(path: Path) -> LockFile:
         CorruptStateError: it has conflict markers or is damaged; the errors name all damaged records.
 
     """
-    data = read_regular(path)
-    if data is not None:
+    if (data := read_regular(path)) is not None:
         return decode_lock(data, str(path))
     if os.path.lexists(path):
         hint = "move it away; without a lock file orch23 uses the records of the store, or builds again"
@@ -392,14 +389,12 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
     """
     try:
         document = data.decode("utf-8")
-        conflict = _MARKER.search(document)
-        if conflict is not None:
+        if (conflict := _MARKER.search(document)) is not None:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
             marked = _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, _EITHER)
             return _of_both_sides(_sides_of(document), marked)
         body = _parsed(data) if is_known else parse_stored(document)
-        version = to_struct(body, JsonObject).get("orch23_lock")
-        if version not in (1, LOCK_VERSION):
+        if (version := to_struct(body, JsonObject).get("orch23_lock")) not in (1, LOCK_VERSION):
             message = f"the lock file has version {version!r}, but this orch23 supports versions 1 and {LOCK_VERSION}"
             hint = "use the version of orch23 that wrote it, or delete the file and build"
             raise _error(E_LOCK_VERSION, message, Location(origin, 1, 1), hint)
@@ -422,7 +417,7 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
         unreadable = _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE)
         if only_intact:
             raise unreadable from error
-        return _of_both_sides(_repeated_blocks(data), unreadable)
+        return _of_both_sides([data], unreadable)
 
 
 def _of_both_sides(sides: Iterable[bytes], damaged: CorruptStateError) -> LockFile:
@@ -431,12 +426,13 @@ def _of_both_sides(sides: Iterable[bytes], damaged: CorruptStateError) -> LockFi
     Git may merge lines of both sides into one record, so that it is on neither side: it is left out.
     """
     try:
-        ours, theirs = (decode_lock(side, "", only_intact=True) for side in sides)
+        found = [decode_lock(one, "", only_intact=True) for side in sides for one in _repeated_blocks(side)]
     except CorruptStateError as error:
         raise damaged from error
-    records = {**theirs.records, **ours.records}
-    others = tuple(record for name, record in theirs.records.items() if record != records[name])
-    return LockFile(records, {**theirs.retained, **ours.retained}, others)
+    records = {name: record for lock in reversed(found) for name, record in lock.records.items()}
+    retained = {name: record for lock in reversed(found) for name, record in lock.retained.items()}
+    others = (record for lock in found for name, record in lock.records.items() if record != records[name])
+    return LockFile(records, retained, tuple(others))
 
 
 def _repeated_blocks(data: bytes) -> Iterator[bytes]:
@@ -447,6 +443,8 @@ def _repeated_blocks(data: bytes) -> Iterator[bytes]:
     for some in (reversed(blocks), blocks):
         named = {block.partition(b": {")[0]: block for block in some}
         yield b"".join((data[: places[0]], *named.values(), data[end:]))
+        if len(named) == len(blocks):
+            return
 
 
 def _sides_of(document: str) -> tuple[bytes, bytes]:

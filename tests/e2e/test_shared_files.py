@@ -17,6 +17,7 @@ A, B, C = addition("a"), addition("b"), addition("c")
 BASE = "# base\n"
 EDIT = "# by a colleague\n"
 FEATURE = llm(["FEATURE.md"], ["src/m.py"])
+ZERO = {"outputs": ["zero.txt"], "shell": "echo 0 > zero.txt"}
 
 
 @pytest.fixture
@@ -874,3 +875,53 @@ def test_an_accepted_result_of_an_earlier_item_stays_when_that_item_changes(repo
     declare(("y", "r"), ("z", "p"))
     green(repository.run("build", "a.yaml"))
     assert "# mine\n" in repository.read("src/m.py")
+
+
+def test_an_item_that_is_restored_without_the_item_before_it_is_not_asked_again(
+    tmp_path: Path, model: EchoModel
+) -> None:
+    """It had started from released bytes: its record must say so on the version that they replace now."""
+
+    def items(**texts: str) -> dict[str, str]:
+        them = [{"id": name, "files": ["src/app.py"], "text": text} for name, text in texts.items()]
+        how = {"in": them, "key": "id", "as": "one", "order": "sequential"}
+        return pipeline({"chain": llm([], ["src/app.py"], foreach=how), "zero": ZERO})
+
+    project = Repository(tmp_path / "p")
+    project.write({"src/app.py": BASE, **items(x="a", y="a")})
+    green(project.run("build", "a.yaml"))
+    green(project.run("release", "a.yaml", "chain"))
+    project.write(items(x="a", y="b", z="bad"))
+    assert project.run("build", "a.yaml", "-k").code == 1
+    assert project.read("src/app.py") == BASE + A + A
+    project.write(items(y="b"))
+    calls = len(model.calls)
+    green(project.run("build", "a.yaml"))
+    assert project.read("src/app.py") == BASE + A + A + B
+    settled(project, model)
+    assert len(model.calls) == calls
+    project.delete("a.lock")
+    green(project.run("build", "a.yaml"))
+    settled(project, model)
+    assert len(model.calls) == calls
+
+
+@pytest.mark.parametrize("is_built", [True, False], ids=["built", "dropped"])
+def test_a_file_that_another_pipeline_made_from_an_edit_is_not_removed(
+    tmp_path: Path, model: EchoModel, *, is_built: bool
+) -> None:
+    """Without git: both pipelines had a stage of that name, and neither declares it any more."""
+    project, gen = Repository(tmp_path / "p"), llm(["FEATURE.md"], ["src/gen.py"])
+    project.write({"FEATURE.md": spec("src/gen.py: a"), **pipeline({"gen": gen})})
+    green(project.run("build", "a.yaml"))
+    append(project, "src/gen.py", EDIT)
+    project.write({"FEATURE.md": spec("src/gen.py: b"), **pipeline({"zero": ZERO}), **pipeline({"gen": gen}, name="b")})
+    green(project.run("build", "b.yaml"))
+    whole = project.read("src/gen.py")
+    assert EDIT in whole
+    project.write(pipeline({"other": {**ZERO, "outputs": ["other.txt"], "shell": "echo 0 > other.txt"}}, name="b"))
+    if is_built:
+        green(project.run("build", "b.yaml"))
+    assert project.run("plan", "--json", "a.yaml").json()["dead_files"] == []
+    green(project.run("build", "a.yaml"))
+    assert project.read("src/gen.py") == whole

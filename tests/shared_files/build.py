@@ -44,7 +44,7 @@ class Building(Facts):
         """Go through all stages, those that read by a pattern last."""
         if self._missing_input():
             return Forecast(65, self.disk, self.lock)
-        literal = [(path, stage.family) for stage in self.declared for path in stage.literal_outputs]
+        literal = [(path, stage.family) for stage in self.declared for path in stage.outputs]
         if len(dict(literal)) < len(set(literal)):
             return Forecast(65, self.disk, self.lock)  # two stages of one pipeline write one path
         readers = [s for s in self.declared if s.family.startswith(("page", "lit"))]
@@ -99,6 +99,7 @@ class Building(Facts):
         core = self.core_of[stage.name] = self.core(stage, inputs)
         made = self._matching(stage, core)
         edited = [] if self.overwrite else self.edited(stage)
+        self._check_lost_owner(stage)
         if stage.family == self.forced:
             if stage.kind != "llm":
                 self.recall(stage)
@@ -124,17 +125,30 @@ class Building(Facts):
                 return
             rest = {path: text for path, text in made.outputs.items() if path not in edited}
             at_rest = all(self.disk.get(path) == text for path, text in rest.items())
+            if in_place and not at_rest and all(self.is_decided(p) for p in made.outputs if p in self.disk):
+                message = "a result whose files users decided on one by one"
+                raise UnsureError(message)
             if in_place and at_rest and all(self.is_decided(path) for path in edited):
                 self._decide_committed(stage, core, edited)
             else:
                 self.ends[stage.name] = "edited"
-        elif in_place and not edited and (known := self._before_reset(stage, core)) is not None:
+        elif not edited and (known := self._before_reset(stage, core)) is not None:
             self._adopt(stage, known)
         elif in_place and any(self._moved(stage).get(path) != self.disk[path] for path in edited):
             self.ends[stage.name] = "edited"
             self.stale.add(stage.name)
         else:
             self._run(stage, core, inputs)
+
+    def _check_lost_owner(self, stage: Stage) -> None:
+        """Give up on a stage that the lock file lacks and the store has, with bytes of a user at its path."""
+        if self.lock.of(stage.name) is not None or self.overwrite:
+            return
+        users = [p for p in self.disk if stage.covers(p) and (self.is_accepted(p) or not self.makers(p, self.disk[p]))]
+        known = [made for made in self.store.records if made.identity == (stage.kind, stage.outputs)]
+        if any(path in made.outputs for made in known for path in users):
+            message = "a user's bytes at a path of a result that only the store knows"
+            raise UnsureError(message)
 
     def _force(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str], edited: Sequence[str]) -> None:
         """Run a stage whatever is recorded; it starts from a user's bytes, as any other run does."""
@@ -163,7 +177,7 @@ class Building(Facts):
         return known if as_then and all(self._obtainable(text) for text in known.outputs.values()) else None
 
     def _adopt(self, stage: Stage, known: Made) -> None:
-        if passes(known.outputs):
+        if stage.kind != "llm" or passes(known.outputs):
             self._settle(stage, replace(known, failed=False), "verified")
         else:
             self.ends[stage.name] = "failed"
@@ -368,6 +382,12 @@ class Building(Facts):
         gone: dict[str, str | None] = {}
         for one in [*([former] if former is not None else []), *merged]:
             for path in one.outputs.keys() - made.outputs.keys() & self.disk.keys():
+                if self.overwrite and one is former and not self.is_own(path):
+                    message = "an edited file of an earlier result, overwritten"
+                    raise UnsureError(message)
+                if one is not former and dict(made.start).get(path) is not None:
+                    message = "a file that another branch made of an edit, which the kept result lacks"
+                    raise UnsureError(message)
                 if (self.overwrite and one is former) or (self.is_own(path) and not self.is_accepted(path)):
                     gone.setdefault(path, {**dict(one.start), **dict(made.start)}.get(path))
         return gone

@@ -148,6 +148,8 @@ class Player(Steps):
                 agrees = found or did == action or (did in ("blocked", "failed") and bool(stopped)) or not did
                 # An item before the edited one runs again if its bytes are lost: the plan does not know that.
                 agrees |= action == "edited" and did == "run" and name.startswith("chain") and "edited" in stopped
+                # What was accepted before a reset is verified again if the stages before it make the same as then.
+                agrees |= (action, did) == ("run", "verify") and self.counts["reset"] > 0 and "built" in seen.ends.values()
             require(agrees, "I4", f"{name}: plan said {action}, build did {did or 'nothing'} ({seen.ends})")
 
     def _again(self, pipeline: str, seen: Seen, after: Mapping[str, str]) -> None:
@@ -159,6 +161,10 @@ class Player(Steps):
         )
         now = self.disk()
         require(now == after, "I4", f"a second build changed {differing(after, now)}")
+        # A new chain starts from an edit. If a later item fails, the chain has a result, and the edit awaits a decision.
+        codes = (seen.outcome.code, again.outcome.code)
+        if codes == (1, 6) and any(n.startswith("chain") and end == "edited" for n, end in again.ends.items()):
+            return
         require(
             again.outcome.code == seen.outcome.code or seen.restored,
             "I4",
@@ -387,6 +393,8 @@ class Player(Steps):
             if got is None and end in ("fresh", "skipped"):
                 continue
             either = name.startswith("chain") and {got, end} == {"edited", "blocked"}  # behind an item that is edited
+            # An accepted result that another user's lock file claims is verified where the store lacks it.
+            either |= {got, end} == {"fresh", "verified"} and not self.store.complete
             require(got == end or either, "model: end", f"{name}: {text}")
         require(
             forecast.calls == len(seen.bases),

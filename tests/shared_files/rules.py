@@ -53,8 +53,13 @@ class Rules(Building):
             if (made_today is None or not stage.literal_outputs) and self._is_new(stage) and edited[stage]:
                 message = "accept of a new stage"
                 raise UnsureError(message)
-            former = self.lock.of(stage.name)
+            # A renamed stage that is fresh keeps its record under the former name.
+            named = (made for made in self.lock.all() if made.identity == (stage.kind, stage.outputs))
+            former = self.lock.of(stage.name) or next(named, None)
             has_to_run = stage.kind == "llm" and made_today is None and edited[stage]
+            if has_to_run and any(map(self.is_head, edited[stage])):
+                message = "accept of some edits of a stage beside committed ones"
+                raise UnsureError(message)
             if has_to_run and former is not None and former.outputs.keys() - {*edited[stage]}:
                 return Forecast(64, self.disk, self.lock)  # a model would have to make the others
         for stage, paths in edited.items():
@@ -125,7 +130,11 @@ class Rules(Building):
         kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
         made_here, off = [*self.store.records, *self.store.retained], {stage.family for stage in self.skipped}
         # The lock file of a clone does not suffice to remove files of a stage that no one declares.
-        known = [made for made in self.lock.all() if made in made_here or made.stage in names]
+        known = [
+            made
+            for made in self.lock.all()
+            if made.stage in names or any(replace(one, failed=made.failed) == made for one in made_here)
+        ]
         known += [made for made in self.lock.all() if made.stage.partition("@")[0] in off]
         records = [*known, *kept]
         target: dict[str, str | None] = {}
@@ -133,7 +142,7 @@ class Rules(Building):
         for path in {path for made in records for path in made.outputs if path in self.disk}:
             originals = [made.originals.get(path) for made in records]
             original = next((text for text in originals if text is not None), None)
-            if self.disk[path] == original:
+            if self.disk[path] == original or self.others(path):
                 continue
             if not self.makers(path, self.disk[path]):
                 modified[path] = original

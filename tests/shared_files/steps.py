@@ -312,6 +312,10 @@ class Steps:
     def _take_lock(self, place: tuple[Path, str], known: Lock) -> None:
         self.taken[place] = known
         store = self.store_of(place[0])
+        names = {made.stage for made in known.all()} | {"zero-a", "zero-b"}
+        ended = [made.stage for made in store.records if made.stage not in names]
+        if ended:
+            self.lose("the lock file is gone, and a stage that had ended counts again")
         if known.retained:
             self.lose("the lock file is gone beside a reset: the store has only what was on disk")
         if known.others or any(made not in store.records for made in known.results.values()):

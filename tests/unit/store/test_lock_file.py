@@ -224,6 +224,20 @@ def test_a_record_that_git_merged_to_two_blocks_is_read_as_both_sides() -> None:
     assert found.others == (record("a", "v3"),)
 
 
+def test_a_record_in_two_blocks_does_not_hide_the_sides_of_a_conflict() -> None:
+    """Git may do both in one file: keep two blocks of one stage, and write markers around another one."""
+    first, last = (encode_lock(lock(record("a", version), record("b")), "p") for version in ("v2", "v3"))
+    start, end = (first.index(f'\n  "{name}": ') for name in ("a", "b"))
+    twice = first[:end] + last[start:]
+    found = decode_lock(conflict(twice, twice.replace('\n  "b": ', '\n  "c": ')), "x")
+    assert found.records == {"a": record("a", "v2"), "b": record("b")}
+    assert [record("a", "v3") == one for one in found.others] == [True, True]
+    both = encode_lock(lock(record("a", "v2"), record("b"), record("t")), "p")
+    found = decode_lock(conflict(twice, both), "x")
+    assert found.records == {"a": record("a", "v2"), "b": record("b"), "t": record("t")}
+    assert [record("a", "v3") == one for one in found.others] == [True]
+
+
 def test_a_record_that_git_mixed_of_both_sides_is_no_record() -> None:
     text = encode_lock(lock(record("a", "v2"), record("b")), "p")
     mixed = text.replace(digest_bytes(b"v2").sha256, digest_bytes(b"v3").sha256)
