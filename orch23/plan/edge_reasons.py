@@ -100,10 +100,10 @@ def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
     else:
         for where, one in placed_inputs(node):
             yield _Written(one.text, normalize_pattern(one.pattern), pipeline.place_in(node, *where))
-        for one in program_files_of(node):
-            text = one.removesuffix("/**")
+        for file in program_files_of(node):
+            text = file.removesuffix("/**")
             key = "read" if text in map(posixpath.normpath, getattr(node.step, "read", ())) else "command"
-            yield _Written(text, normalize_pattern(one), pipeline.place_in(node, "llm", key), f"llm.{key}")
+            yield _Written(text, normalize_pattern(file), pipeline.place_in(node, "llm", key), f"llm.{key}")
     family = declared_node(pipeline, node.name)
     if isinstance(family, ForeachStage) and family.foreach.source is not None:
         source = family.foreach.source
