@@ -101,9 +101,8 @@ def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
         for where, one in placed_inputs(node):
             yield _Written(one.text, normalize_pattern(one.pattern), pipeline.place_in(node, *where))
         for file in program_files_of(node):
-            text = file.removesuffix("/**")
-            key = "read" if text in map(posixpath.normpath, getattr(node.step, "read", ())) else "command"
-            yield _Written(text, normalize_pattern(file), pipeline.place_in(node, "llm", key), f"llm.{key}")
+            key = "read" if file in map(posixpath.normpath, getattr(node.step, "read", ())) else "command"
+            yield _Written(file, normalize_pattern(file), pipeline.place_in(node, "llm", key), f"llm.{key}")
     family = declared_node(pipeline, node.name)
     if isinstance(family, ForeachStage) and family.foreach.source is not None:
         source = family.foreach.source

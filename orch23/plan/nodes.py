@@ -70,9 +70,9 @@ def _patterns(node: Node, *, order_only: bool) -> tuple[str, ...]:
 
 
 def program_files_of(node: Node) -> tuple[str, ...]:
-    """Return the patterns of the files that the program of a model consists of: they are part of the key (ADR 65)."""
+    """Return the files that the program of a model consists of, without folders: agents often read each other's."""
     named = () if isinstance(node, ForeachStage) else node.step.program_files()
-    return tuple(one for one in named if one.endswith("/**") or not is_glob(one))
+    return tuple(one for one in named if not is_glob(one))
 
 
 def may_read(node: Node, written: Collection[str]) -> bool:

@@ -110,7 +110,6 @@ stages:
     [
         "command: [python3, ask.py, gen/agent.conf]",
         "command: [python3, ask.py], read: [./gen/agent.conf]",
-        "command: [python3, ask.py], read: [gen/]",
     ],
 )
 def test_a_stage_runs_after_those_that_make_files_of_its_program(project: Project, reads: str) -> None:
@@ -125,15 +124,23 @@ def test_a_stage_runs_after_those_that_make_files_of_its_program(project: Projec
 
 
 def test_a_file_of_a_program_that_is_made_from_its_result_is_a_cycle(project: Project) -> None:
-    made(project, "command: [python3, ask.py], read: [gen]")
+    made(project, "command: [python3, ask.py], read: [gen/agent.conf]")
     project.replace("pipeline.yaml", "outputs: [gen/agent.conf]", "inputs: [a.txt]\n    outputs: [gen/agent.conf]")
     outcome = project.build()
     assert outcome.code == 65
     assert "E820" in outcome.err
-    assert "`ask` comes after `config`: it reads `gen`, which may be `gen/agent.conf` of `config`" in outcome.err
-    assert "`a.txt` from `inputs` of `config` (line 8), or `gen` from `llm.read` of `ask` (line 6)" in outcome.err
-    project.replace("pipeline.yaml", ", read: [gen]", "")
+    assert "`ask` comes after `config`: it reads `gen/agent.conf`, an output of `config`" in outcome.err
+    assert "or `gen/agent.conf` from `llm.read` of `ask` (line 6)" in outcome.err
+    project.replace("pipeline.yaml", ", read: [gen/agent.conf]", "")
     assert "E820" not in project.build().err
+
+
+def test_a_folder_that_a_program_reads_orders_nothing(project: Project) -> None:
+    made(project, "command: [python3, ask.py], read: [gen]")
+    project.replace("pipeline.yaml", "outputs: [gen/agent.conf]", "inputs: [a.txt]\n    outputs: [gen/agent.conf]")
+    project.write({"gen/old.txt": "old\n"})
+    project.replace("ask.py", "gen/agent.conf", "gen/old.txt")
+    assert project.build().code == 0
 
 
 # ---- results of versions that did not record the program ----------------------------------------
