@@ -78,7 +78,7 @@ class Committer(Struct, dict=True):
         return record
 
     def store_trusted_record(self, resolved: ResolvedStage, record: Record) -> Record:
-        """Store a record that the lock file, a shared cache or another stage has. Return it with today's key and bases."""
+        """Store a record of the lock file, a shared cache or another stage. Return it with today's key and bases."""
         state, records, own = self.session.state, self.session.store.records, self.session.pipeline.file
         if state.is_shared(record):
             # Not durable at once: the cache still has it after a power cut.
