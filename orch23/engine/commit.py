@@ -95,7 +95,7 @@ class Committer(Struct, dict=True):
         todays, bases = _with_key_of(resolved, record), state.bases(resolved.stage.name)
         starts = {path: base.start for path, base in record.bases.items()}
         if bases != record.bases and starts == state.moved_bases[resolved.stage.name]:
-            todays = replace(todays, bases=bases)  # an item before it has gone: the same bytes replace another version
+            todays = replace(todays, bases=bases)  # an item before it has gone: it replaces another version
         if todays is not record:
             records.put(replace(todays, pipeline=own))
         return todays

@@ -149,9 +149,8 @@ class Player(Steps):
                 # An item before the edited one runs again if its bytes are lost: the plan does not know that.
                 agrees |= action == "edited" and did == "run" and name.startswith("chain") and "edited" in stopped
                 # What was accepted before a reset is verified again if the stages before it make the same as then.
-                agrees |= (
-                    (action, did) == ("run", "verify") and self.counts["reset"] > 0 and "built" in seen.ends.values()
-                )
+                after_reset = self.counts["reset"] > 0 and "built" in seen.ends.values()
+                agrees |= after_reset and (action, did) == ("run", "verify")
             require(agrees, "I4", f"{name}: plan said {action}, build did {did or 'nothing'} ({seen.ends})")
 
     def _again(self, pipeline: str, seen: Seen, after: Mapping[str, str]) -> None:
@@ -163,7 +162,7 @@ class Player(Steps):
         )
         now = self.disk()
         require(now == after, "I4", f"a second build changed {differing(after, now)}")
-        # A new chain starts from an edit. If a later item fails, it has a result, and the edit awaits a decision.
+        # A new chain starts from an edit. If a later item fails, the chain is not new, and the edit awaits a decision.
         codes = (seen.outcome.code, again.outcome.code)
         if codes == (1, 6) and any(n.startswith("chain") and end == "edited" for n, end in again.ends.items()):
             return
