@@ -3,7 +3,6 @@
 import contextlib
 import os
 import resource
-import socket
 import stat
 import time
 from array import array
@@ -188,16 +187,18 @@ def _sizes_on_their_way(path: str, root: Path, seen: set[tuple[int, int]]) -> li
     with open(path.replace("/fd/", "/fdinfo/"), "rb") as file:
         count = int((file.read().partition(b"scm_fds:")[2].split() or [b"0"])[0])
     sizes: list[int | None] = []
-    for kind, data in _first_message(path) if count else ():
+    for is_counted, data in _first_message(path) if count else ():
         for number in array("i", data[: len(data) // 4 * 4]):
             with closing(number):
                 sizes += _sizes_at(f"/proc/{os.getpid()}/fd/{number}", root, seen)
-            count -= kind == socket.SCM_RIGHTS
+            count -= is_counted
     return [*sizes, None] if count > 0 else sizes
 
 
-def _first_message(path: str) -> list[tuple[int, bytes]]:
-    """Return the descriptors, by kind, that come with the first message to a socket; they are open now."""
+def _first_message(path: str) -> list[tuple[bool, bytes]]:
+    """Return the descriptors that come with the first message to a socket, open now, and whether Linux counts them."""
+    import socket  # noqa: PLC0415 - few steps have descriptors on their way
+
     thread, number = (int(path.split("/")[at]) for at in (-3, -1))
     with contextlib.suppress(OSError), closing(os.pidfd_open(thread)) as handle:
         copy = libc.syscall(_PIDFD_GETFD, handle, number, 0)
@@ -206,7 +207,8 @@ def _first_message(path: str) -> list[tuple[int, bytes]]:
                 how = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
                 _, others, *_ = one.recvmsg(_FIRST_BYTES, _CONTROL_BYTES, how)
                 kinds = (socket.SCM_RIGHTS, _SCM_PIDFD)
-                return [(kind, data) for level, kind, data in others if level == socket.SOL_SOCKET and kind in kinds]
+                of_sockets = (one for one in others if one[0] == socket.SOL_SOCKET and one[1] in kinds)
+                return [(kind == socket.SCM_RIGHTS, data) for _, kind, data in of_sockets]
     return []
 
 
