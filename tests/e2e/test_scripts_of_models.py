@@ -109,7 +109,7 @@ def test_a_script_of_an_earlier_version_is_fresh_and_a_mode_is_no_edit(
     assert project.plan() == {"tool": "fresh", "use": "run"}
     failed = project.build()
     assert failed.code == 1
-    assert "make the file executable (`chmod +x FILE`)" in failed.err, "the way out"
+    assert "make the file executable (`chmod +x FILE`" in failed.err, "the way out"
     (project.root / "tool.sh").chmod(0o755)
     outcome = project.build()
     assert outcome.code == 0, outcome.err
