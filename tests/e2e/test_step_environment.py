@@ -140,6 +140,7 @@ def test_a_step_starts_as_the_page_says(sources: Project, row: str, tier: str) -
 def test_every_row_about_start_and_files_is_looked_at() -> None:
     elsewhere = {
         "`shell: [PROGRAM, ARGUMENT]`",  # below
+        "`.orch23/listings/1`, `2`, …",  # in test_listing_files.py
         "writing in the tree, `shell`",  # below
         "writing in the tree, `verify` and `pytest`",  # above
     }
