@@ -207,7 +207,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-27": (
-        M(STATE, '            self._folding.add(event, "")\n', ""),
+        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
         M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),
     ),
     # ---- S1
@@ -376,7 +376,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        return Slice(selector, markdown_section(text, selector))\n",
             "        return Slice(selector, text)\n",
         ),
-        M(STATE, '            self._folding.add(event, "")\n', ""),
+        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
     ),
     "S2-07": (M(LAYERED, "    needs: [scaffold]\n", ""),),
     "S2-08": (
@@ -809,8 +809,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(FOLLOW_UP, 'Message("user", turn, sent.media)', 'Message("user", "again", sent.media)'),
         M(
             "orch23/resolve/prompt_blocks.py",
-            "    return _head(block) if block.path else _label(block)\n",
-            "    return _label(block)\n",
+            "        found = [(_head(block) if block.path else _label(block), block.text) for block in given]\n",
+            "        found = [(_label(block), block.text) for block in given]\n",
         ),
     ),
     "S4-42": (
