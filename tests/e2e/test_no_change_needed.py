@@ -122,7 +122,7 @@ def test_files_that_only_match_a_pattern_are_checked_and_stay_the_users(project:
     assert project.build().code == 0
     project.edit("src/n.py", "def f(:\n")
     outcome = project.build()
-    assert outcome.code == 1, "it is no edit of a file of the stage, which runs again"
+    assert outcome.code == 1, "it does not count as an edit, and the stage runs again"
     assert "src/n.py" in outcome.err
 
 

@@ -116,7 +116,7 @@ def test_a_script_of_an_earlier_version_is_fresh_and_a_mode_is_no_edit(
     assert project.read("u.txt") == "hi\n"
     assert not project.events_of("call_reserved"), "no model was called"
     assert set(project.plan().values()) == {"fresh"}
-    # A checkout that loses the mode is no edit either: the file gets it back.
+    # A checkout that loses the mode does not count as an edit: the file gets it back.
     (project.root / "tool.sh").chmod(0o644)
     assert project.plan()["tool"] == "restore"
     assert project.build().code == 0

@@ -352,13 +352,13 @@ def test_only_results_that_a_listed_key_signed_are_used(tmp_path: Path, cache: s
     done = two.build("--cache", cache)
     green(done)
     assert "W732" not in done.err
-    told = "warning: [W732] results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
+    text = "warning: [W732] results are not stored in the shared cache: you have none of the keys in `cache.signed_by`"
     key = "`orch23 cache key new NAME` creates one, and"
     done = two.build("--cache", cache, "--cache-write", "--force", "copy")
-    assert done.err.count(f"{told}; {key} without `--cache-write`, results are only read\n") == 1
+    assert done.err.count(f"{text}; {key} without `--cache-write`, results are only read\n") == 1
     two.write(pipeline(STAGES, FILES, head=head.format(listed).replace("any", "any, mode: read-write")))
     done = two.build("--cache", cache, "--force", "copy")
-    assert done.err.count(f"{told}; {key} with `mode: read` in `cache`, they are only read\n") == 1
+    assert done.err.count(f"{text}; {key} with `mode: read` in `cache`, they are only read\n") == 1
     assert not Path(cache).exists()
     green(one.build("--cache", cache))
     four = checkout(tmp_path / "four", head=head.format(listed))

@@ -94,7 +94,7 @@ class Building(Facts):
                     raise UnsureError(message)
         return False
 
-    def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:  # noqa: C901, PLR0912  one decision, told in its order
+    def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:  # noqa: C901, PLR0912  one decision, in its order
         """Decide on one stage and do what is to be done."""
         core = self.core_of[stage.name] = self.core(stage, inputs)
         made = self._matching(stage, core)
@@ -184,7 +184,7 @@ class Building(Facts):
 
     # ---- a chain ----
 
-    def _chain(self, items: Sequence[Stage]) -> None:  # noqa: C901, PLR0912, PLR0915  one walk, told in its order
+    def _chain(self, items: Sequence[Stage]) -> None:  # noqa: C901, PLR0912, PLR0915  one walk, in its order
         """Go through the items of a sequential foreach, which all edit one file."""
         if not items:
             return

@@ -92,7 +92,7 @@ def hold(proposal: Proposal) -> None:
     assert sum(sizes) <= 500_000
     for write in proposal.writes:
         assert "\0" not in write.content
-        if not write.base_sha256:  # a null beside a file that was shown is no digest
+        if not write.base_sha256:  # null, though the file was shown
             continue
         text = BASE.get(write.path)
         expected = None if text is None else hashlib.sha256(text.encode()).hexdigest()
