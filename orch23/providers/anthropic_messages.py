@@ -15,13 +15,7 @@ from orch23.model.media import Media
 from orch23.model.plugins import load_object_as
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
-from orch23.providers.adapter import (
-    Adapter,
-    ProviderContext,
-    library_errors,
-    nearest_hint,
-    unsupported_error,
-)
+from orch23.providers.adapter import Adapter, ProviderContext, library_errors, nearest_hint, unsupported_error
 from orch23.providers.anthropic_sdk import (
     WarmUp,
     anthropic_http_client,
