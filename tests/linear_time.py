@@ -50,6 +50,11 @@ class UsedPattern(NamedTuple):
         else:
             getattr(compiled, self.method)(given)
 
+    def parsed(self) -> Any:
+        """Return the tree of the pattern."""
+        flags = self.flags & ~re.UNICODE if isinstance(self.text, bytes) else self.flags
+        return parser.parse(self.text, flags)
+
 
 # ---- patterns ---------------------------------------------------------------------------------------
 
@@ -204,14 +209,13 @@ _PAIRS = ("a ", "a.", "a/", "a:", "a\n", " \n", "0.", '{"', '\\"')
 
 
 def shapes(pattern: UsedPattern | None = None) -> Iterator[Callable[[int], str]]:
-    """Yield 25 functions that make a text of a size: runs, pairs, and near misses of a pattern."""
+    """Yield functions that make a text of a size: runs, pairs, and near misses of a pattern."""
     for one in (*_RUNS, *_PAIRS):
         yield _repeated(one)
     if pattern is None:
         return
-    flags = pattern.flags & ~re.UNICODE if isinstance(pattern.text, bytes) else pattern.flags
-    tree = parser.parse(pattern.text, flags)
-    sample = _sample(tree, "", 1)
+    tree = pattern.parsed()
+    sample = _sample(tree)
     for one in (sample, sample[:-1], sample[:-1] + "\0"):
         if one:
             yield _repeated(one)
@@ -221,7 +225,7 @@ def shapes(pattern: UsedPattern | None = None) -> Iterator[Callable[[int], str]]
 def _inflated(tree: Any) -> Iterator[Callable[[int], str]]:
     """Yield, for each repetition without a bound, texts that begin as the pattern does and then only repeat."""
     for before, body in _repeats(tree, ""):
-        for unit in dict.fromkeys((_sample(body, "", 1), _last(body))):
+        for unit in dict.fromkeys((_sample(body), _last(body))):
             if unit:
                 yield _repeated(unit, before)
                 yield _repeated(before + unit * 20)
@@ -246,10 +250,10 @@ def _repeats(tree: Any, before: str) -> Iterator[tuple[str, Any]]:
                 yield from _repeats(one, before)
         elif kind in (sre.ASSERT, sre.ASSERT_NOT):
             yield from _repeats(given[1], before)
-        before += _sample([(kind, given)], before, 1)
+        before += _sample([(kind, given)])
 
 
-def _sample(tree: Any, before: str, most: int) -> str:
+def _sample(tree: Any) -> str:
     """Return a text that a part of a pattern matches, more or less."""
     text = ""
     for kind, given in tree:
@@ -262,19 +266,19 @@ def _sample(tree: Any, before: str, most: int) -> str:
         elif kind is sre.IN:
             text += _of_class(given)
         elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-            text += _sample(given[2], before, most) * max(given[0], min(most, given[1]))
+            text += _sample(given[2]) * max(given[0], min(1, given[1]))
         elif kind is sre.SUBPATTERN:
-            text += _sample(given[3], before, most)
+            text += _sample(given[3])
         elif kind is sre.ATOMIC_GROUP:
-            text += _sample(given, before, most)
+            text += _sample(given)
         elif kind is sre.BRANCH:
-            text += _sample(given[1][0], before, most)
+            text += _sample(given[1][0])
     return text
 
 
 def _last(tree: Any) -> str:
     """Return a character of the last class of a part of a pattern."""
-    return _sample(list(tree)[-1:], "", 1)[-1:]
+    return _sample(list(tree)[-1:])[-1:]
 
 
 def _of_class(given: Any) -> str:
@@ -333,10 +337,7 @@ def functions_of_a_text(modules: Iterable[ModuleType], packages: Collection[str]
                 if inspect.isfunction(function) and function.__module__ == module.__name__:
                     kind = _only_parameter(function)
                     if kind in ("str", "bytes"):
-                        yield (
-                            f"{module.__name__}.{name}",
-                            refusing(_of_bytes(function) if kind == "bytes" else function),
-                        )
+                        yield f"{module.__name__}.{name}", _of_bytes(function) if kind == "bytes" else function
 
 
 def _only_parameter(function: Any) -> str:
@@ -356,10 +357,10 @@ def _of_bytes(function: Any) -> Function:
 
 
 def refusing(function: Function) -> Function:
-    """Return a function that also refuses a text, and reads what is returned piece by piece."""
+    """Return a function that calls another, drops its errors, and reads all that an iterator yields."""
 
     def feed(text: str) -> None:
-        # What it refuses, it refuses in time.
+        # To refuse a text must take linear time too.
         with contextlib.suppress(Exception):
             found = function(text)
             if isinstance(found, Iterator):
@@ -371,8 +372,7 @@ def refusing(function: Function) -> Function:
 
 def repeats_without_bound(pattern: UsedPattern) -> bool:
     """Return whether a pattern has a repetition without a bound; else it takes linear time with any method."""
-    flags = pattern.flags & ~re.UNICODE if isinstance(pattern.text, bytes) else pattern.flags
-    return next(_repeats(parser.parse(pattern.text, flags), ""), None) is not None
+    return next(_repeats(pattern.parsed(), ""), None) is not None
 
 
 # ---- time -------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from orch23.engine.process_runner import with_refused_writes
 from orch23.load.yaml_errors import PIPELINE_LIMITS
 from orch23.load.yaml_text import parse_yaml
 from orch23.model.action import StepLimits
-from orch23.model.llm import RefusedResponse
+from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.parsing import parse_json
 from orch23.model.pipeline import BriefLimits, Stage, WriteScope
 from orch23.providers.rate_headers import stated_limits
@@ -57,7 +57,7 @@ MADE = {
     "orch23.providers.model_facts._is_snapshot": "names of models",
     "orch23.resolve.known_programs._without": "words of a command, anchored",
     "orch23.resolve.stand_ins._takes": "its patterns are those of the language",
-    "orch23.templates.dry_run._copier_line": "anchored at the begin of a line",
+    "orch23.templates.dry_run._copier_line": "anchored at the beginning of a line",
 }
 PACKAGES = ("model", "decide", "resolve", "checks", "plan", "load", "reapi", "signing", "providers", "report", "store")
 # Functions that would take longer, but get no long text.
@@ -237,4 +237,8 @@ def test_a_response_has_a_limited_size(returns: str) -> None:
     judgement = judged("x" * 3_000_000, returns)
     assert isinstance(judgement, RefusedResponse)
     assert [one.code for one in judgement.diagnostics] == ["E210"]
-    assert isinstance(judged("<think>" + "</think><think>" * 200_000 + "</think>```\nx = 1\n```", "code"), object)
+
+
+def test_thoughts_do_not_count_for_the_size_of_a_response() -> None:
+    text = "<think>" + "</think><think>" * 200_000 + "</think>```\nx = 1\n```"
+    assert isinstance(judged(text, "code"), Proposal)

@@ -23,7 +23,7 @@ _SHOWN_PLACES = 6
 _COMPARED_LINES = 5_000
 _COMPARED_WIDTH = 300
 _LEAST_LIKENESS = 0.5
-# Blocks of one file that do not match: the others are not compared with it.
+# After this many errors in one file, its other blocks are not compared with it.
 _MOST_ERRORS = 20
 # Lines of a block that are compared with those that it replaces, to keep the line ends of each.
 _ALIGNED_LINES = 500
@@ -115,7 +115,8 @@ def _matches(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
     starts = [at for at, line in enumerate(lines) if line == wanted[0]]
     if len(starts) * size <= len(lines):
         return [at for at in starts if tuple(lines[at : at + size]) == tuple(wanted)]
-    return [at - size - 1 for at, equal in enumerate(common_prefixes((*wanted, None, *lines))) if at and equal >= size]
+    # Many lines equal the first one: to compare at each of them would take quadratic time.
+    return [at - size - 1 for at, equal in enumerate(common_prefixes((*wanted, None, *lines))) if equal >= size]
 
 
 def _overlaps(places: Sequence[_Place], path: str) -> Iterator[Diagnostic]:
@@ -223,7 +224,7 @@ def _nearest(wanted: Sequence[str], lines: Sequence[str], shown: Sequence[tuple[
         return min(votes, key=lambda at: (-votes[at], at))
     number, longest = max(enumerate(wanted), key=lambda pair: len(pair[1]))
     longest = longest[:_COMPARED_WIDTH]
-    # Not `difflib`, which takes quadratic time: how many pairs of characters two lines share.
+    # The pairs of characters that two lines share: `difflib` takes quadratic time.
     pairs = Counter(pairwise(f" {longest}"))
     likeness = {
         line: 2 * (pairs & Counter(pairwise(f" {line}"))).total() / (len(longest) + len(line))

@@ -33,7 +33,7 @@ _BEFORE_PATH = lazy_pattern(r"[\s'\"=:(\[]")
 _MAX_PATH = 4096
 _LEAST_SHARE = 400
 _LONG_LINE = 300
-_CORE = (">  ", "E  ", "likewise ")  # of a failure of pytest, with its place
+_CORE = (">  ", "E  ", "likewise ")  # of a failure of pytest, besides the line with its place
 
 
 def shorten(text: str, limits: BriefLimits | None = None) -> str:

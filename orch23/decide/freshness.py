@@ -104,8 +104,8 @@ def decide(known: StageFacts) -> Decision:
     if not known.edited:
         return _unedited(known)
     edited, otherwise = _edited(known), _unedited(replace(known, edited=()))
-    # Bytes that are equal to what the stage makes now are no edit: git may have merged them (ADR 19). A run starts from
-    # a committed edit, but whether the stage runs is unknown while upstream stages may still write.
+    # Bytes that equal those that the stage makes now are not an edit: git may have merged them (ADR 19). A run starts
+    # from a committed edit, but whether the stage runs is unknown while upstream stages may still write.
     is_kept = known.is_compared or (known.is_committed and known.pending_upstream)
     if is_kept and isinstance(edited, Edited) and edited.record is None:
         return replace(otherwise, edits=edited) if isinstance(otherwise, Run | Maybe) else edited

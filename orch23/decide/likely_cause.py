@@ -25,7 +25,7 @@ _MAX_TEXT, _MAX_LINE, _MAX_NAME = 200_000, 1_000, 200
 _MAX_NAMES = 64
 _TREE = "/room/work/"
 
-# Of lines with paths.
+# Lines that may name paths have one of these.
 _NO_FILE = lazy_pattern(
     r"no such file|cannot open|can't open|could not open|cannot find|can't read|ENOENT|FileNotFoundError"
     r"|no rule to make target|file or directory not found|does not exist",
@@ -95,7 +95,7 @@ class KnownFacts(Protocol):
         """Return the path that a step uses for an absolute one, or one from `~`, of the project; None for others."""
 
     def unseen_file(self, path: str) -> Literal["program", "file"] | None:
-        """Return what is at a path, absolute or from `~`, that no step can see; None if it is nothing or private."""
+        """Return what is at a path, absolute or from `~`, that no step can see; None for nothing or a private file."""
 
     def variable(self, name: str) -> Literal["settable", "refused"] | None:
         """Return whether `env` can set a variable; None if the user has not set it, or the step has it."""
@@ -104,7 +104,7 @@ class KnownFacts(Protocol):
         """Return whether the interpreter of the step has a module."""
 
     def editable(self, name: str) -> tuple[str, str, str] | None:
-        """Return what leads the interpreter to a module elsewhere, and the folder for a step, and to show."""
+        """Return the file that leads to a module elsewhere, and its folder: from `cwd`, and from the project's root."""
 
     def python_path(self, folder: str) -> str:
         """Return the value of PYTHONPATH with one more folder; empty if it has it."""
@@ -139,7 +139,7 @@ def _beside(forms: Iterable[str], text: str) -> Iterator[str]:
 
 
 def _words(line: str) -> Iterator[str]:
-    """Yield what is between quotes in a line, and its words that are no words of messages."""
+    """Yield the texts between quotes in a line, and its words, without those of messages."""
     yield from _QUOTES.split(line)[1:-1]
     yield from (word.removesuffix(".") for word in _BETWEEN_WORDS.split(line) if word.casefold() not in _PHRASE)
 
@@ -158,7 +158,7 @@ def _paths(text: str) -> Iterator[str]:
         program, colon, rest = line.partition(": ")
         for word in _words(rest if colon and _PATH.fullmatch(program.lstrip()) else line):
             path = word.removeprefix(_TREE).removeprefix("./")
-            # A pattern that the shell did not expand: `cat: 'specs/*.md'`. What it is about is the directory.
+            # A pattern that the shell did not expand: `cat: 'specs/*.md'`. The step lacks the directory.
             path = path.partition("*")[0].rpartition("/")[0] if "*" in path else path
             if _PATH.fullmatch(path):
                 yield path
@@ -250,9 +250,9 @@ def _missing_module(name: str, failed: FailedStep, known: KnownFacts) -> LikelyC
 
 def _editable(name: str, top: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
     """Return the cause of a module that is installed as editable: its files are where the step does not see them."""
-    file, folder, shown = known.editable(top) or ("", "", "")
-    if not file:
+    if (found := known.editable(top)) is None:
         return None
+    file, folder, shown = found
     text = f"`{top}` is installed as editable: `{file}` leads to `{shown}`"
     if folder.startswith("/"):
         if name != top or any(map(known.undeclared_input, _module_paths(name, top, "."))):
@@ -300,10 +300,11 @@ def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:
 
 def _missing_package(module: str, known: KnownFacts) -> LikelyCause:
     """Return the cause of a module that the interpreter does not have, with the command that installs it."""
-    name = known_package(module) or "PACKAGE"
-    guess = module.replace("_", "-").lower()
-    note = f"; PACKAGE is often named as its module, here `{guess}`, but check it first: the name may be invented"
-    note = note if name == "PACKAGE" else ""
+    name, note = known_package(module), ""
+    if not name:
+        guess = module.replace("_", "-").lower()
+        note = f"; PACKAGE is often named as its module, here `{guess}`, but check it first: the name may be invented"
+        name = "PACKAGE"
     text = f"`{module}` is not installed in the interpreter of the stage, {known.interpreter}"
     if known.is_orch23s_interpreter:
         text += ", which is that of orch23, since the project has no virtual environment"
@@ -357,7 +358,10 @@ def timeout_cause(timeout_s: float) -> LikelyCause:
 
 
 def limit_cause(message: str, limits: StepLimits) -> LikelyCause | None:
-    """Return the cause of a process that was killed at one of its limits, which the message of E620 names."""
+    """Return the cause of a process that was killed at one of its limits, which the message of E620 names.
+
+    None if the message says that others may have taken the bytes: then a larger limit may not help.
+    """
     name = next((one for one in limits.__struct_fields__ if f"`limits.{one}`" in message), None)
     limit = getattr(limits, name) if name else None
     if name is None or limit is None or "others may" in message:

@@ -78,10 +78,9 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
     `base` maps a path to the text of the file that the model was shown, None if it does not exist. `not_shown` are
     existing files that the model was not shown. `protected` are patterns of files that are protected besides those
     with protected names: the pipeline and its prompts. `slices` are the parts that the model was shown of each file
-    that it was not shown as a whole. `kept` are files of the last result that are on disk: if every
-    output is one of them or in the base, a response may say that no change is needed, and is a proposal of no file.
-    `validate` checks the JSON value by the step's schema. Paths in the response are relative
-    to `cwd`, all others to the root.
+    that it was not shown as a whole. `kept` are files of the last result that are on disk: if every output is one of
+    them or in the base, a response may say that no change is needed, and is a proposal of no file. `validate` checks
+    the JSON value by the step's schema. Paths in the response are relative to `cwd`, all others to the root.
     """
     if not step.only_json:
         text = without_thoughts(text.removeprefix("\ufeff"), is_text=step.returns == "text")

@@ -81,7 +81,7 @@ def _params(then: Mapping[str, Json], now: Mapping[str, Json], redact: Callable[
 
 
 def _files(then: Mapping[str, Json], now: Mapping[str, Json]) -> str:
-    """Return what became of the first file of a program that differs: `+x` after a digest: executable."""
+    """Return how the first file of a program differs. The digest of an executable file ends with `+x`."""
     path = next(one for one in sorted({*then, *now}) if then.get(one) != now.get(one))
     old, new = (str(of.get(path, "")) for of in (then, now))
     became = {"": "is gone", f"{old}+x": "became executable", old.removesuffix("+x"): "is not executable any more"}

@@ -232,7 +232,7 @@ def unsupported_error(subject: str, message: str, hint: str) -> Diagnostic:
 
 
 def library_errors(library: str, module: str = "") -> list[Diagnostic]:
-    """Return the error if a client library is not installed; `module` is that of its modules which shows it."""
+    """Return the error if a client library is not installed; `module` is its module, if the name differs."""
     names = (module or library).split(".")
     if all(importlib.util.find_spec(".".join(names[: end + 1])) is not None for end in range(len(names))):
         return []

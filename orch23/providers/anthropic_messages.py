@@ -15,13 +15,7 @@ from orch23.model.media import Media
 from orch23.model.plugins import load_object_as
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
-from orch23.providers.adapter import (
-    Adapter,
-    ProviderContext,
-    library_errors,
-    nearest_hint,
-    unsupported_error,
-)
+from orch23.providers.adapter import Adapter, ProviderContext, library_errors, nearest_hint, unsupported_error
 from orch23.providers.anthropic_sdk import (
     WarmUp,
     anthropic_http_client,
@@ -405,10 +399,12 @@ def _key(environ: Mapping[str, str]) -> str:
 
 def anthropic_parameters(step: LLMStep) -> Mapping[str, Json]:
     """Return the parameters of a request."""
-    effort: dict[str, Json] = {} if step.effort is None else {"effort": step.effort}
-    said = step.thinking or ""
-    value: dict[str, Json] = {"type": "enabled", "budget_tokens": int(said)} if said.isdecimal() else {"type": said}
-    return {"max_tokens": step.max_tokens, **effort, **({} if step.thinking is None else {"thinking": value})}
+    found: dict[str, Json] = {"max_tokens": step.max_tokens}
+    if step.effort is not None:
+        found["effort"] = step.effort
+    if (said := step.thinking) is not None:
+        found["thinking"] = {"type": "enabled", "budget_tokens": int(said)} if said.isdecimal() else {"type": said}
+    return found
 
 
 def check_anthropic(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:

@@ -8,13 +8,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
-from orch23.providers.adapter import (
-    Adapter,
-    CallContext,
-    ProviderContext,
-    library_errors,
-    unsupported_error,
-)
+from orch23.providers.adapter import Adapter, CallContext, ProviderContext, library_errors, unsupported_error
 from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
 from orch23.providers.model_facts import facts_of

@@ -142,7 +142,7 @@ class _PartialResponse(Struct):
 
     @property
     def counted(self) -> Usage:
-        """The tokens that the server has reported; some do so with each part."""
+        """The tokens that the server has reported; some servers report them with each part."""
         return token_usage(self.usage, "prompt", "completion")
 
     @property

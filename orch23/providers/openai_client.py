@@ -285,8 +285,8 @@ def transport_error(error: Exception, url: str) -> TransportError:
 
 def has_broken_off(fault: TransportError) -> bool:
     """Return whether an error, after valid parts of a stream, means only that this response was damaged in transit."""
-    is_text = not isinstance(fault, DamagedTextError)
-    return is_text and fault.diagnostic.code in (codes.UNREACHABLE, codes.INVALID_REPLY)
+    is_of_server = isinstance(fault, DamagedTextError)
+    return not is_of_server and fault.diagnostic.code in (codes.UNREACHABLE, codes.INVALID_REPLY)
 
 
 def server_error(what: str, *marks: str) -> TransportError:

@@ -168,13 +168,13 @@ def unpriced_error(step: "LLMStep", pipeline: Pipeline) -> Diagnostic | None:
 
 def unknown_price_error(provider: str, model: str, stage: str | None = None) -> Diagnostic:
     """Return the error that a limit of cost cannot be kept."""
-    message = f"the price of {provider} `{model}` is not known, so `max_cost_usd` cannot be kept; nothing was sent"
-    hint = f"set it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
     if provider == "command":
         message = f"the program of `{model}` may call a model any number of times, so `max_cost_usd` cannot be kept"
-        hint = (
-            f"limit the cost in the program and remove the limit, or set `prices: {{{model}: 0}}` if it costs nothing"
-        )
+        hint = "limit the cost in the program and remove the limit"
+        hint += f", or set `prices: {{{model}: 0}}` if it costs nothing"
+    else:
+        message = f"the price of {provider} `{model}` is not known, so `max_cost_usd` cannot be kept; nothing was sent"
+        hint = f"set it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
     return Diagnostic(codes.UNKNOWN_PRICE, message, hint=hint, subject=stage)
 
 

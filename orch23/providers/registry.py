@@ -316,7 +316,8 @@ def _unsupported(name: str, provider: str) -> Diagnostic:
 
 
 def named_server_grant(step: "LLMStep", *keys: str) -> Grant | None:
-    """Return the grant for a server that the pipeline names, of anyone; that of the environment is the user's own."""
+    """Return the grant for the server that a pipeline names, if it does; that of the environment needs none."""
+    # The server may be anyone's. The environment is the user's own.
     return Grant(kind="server", name=url_origin(step.base_url), keys=keys) if step.base_url else None
 
 

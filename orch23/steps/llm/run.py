@@ -115,8 +115,9 @@ def _tree(attempts: AttemptLoop, start: Files, judged: Proposal) -> tuple[Files,
 
 
 def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEntry:
-    """Store a file. A script is executable, and any other file that was executable before, without a `#!` line."""
-    data, before = write.content.encode("utf-8"), {**attempts.resolved.files, **start}.get(write.path)
+    """Store a file. A script is executable; so is a file that was executable before without being a script."""
+    data = write.content.encode("utf-8")
+    before = start.get(write.path, attempts.resolved.files.get(write.path))
     stays = before is not None and before.executable and not is_script(attempts.tree.read(write.path, before))
     return FileEntry(attempts.contents.put(data), executable=stays or is_script(data))
 

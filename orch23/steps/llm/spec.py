@@ -122,9 +122,9 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     def program_files(self, matching: Callable[[str], Iterable[str]] = lambda pattern: (pattern,)) -> Iterator[str]:
         """Yield the normal paths in the project that the program, its arguments and `read` name, and what is below.
 
-        Not all of them exist. Without a `/`, the name of the program is searched on PATH, and is no path.
+        Not all of them exist. Without a `/`, the name of the program is searched on PATH, and is not a path.
         """
-        for text in (*self.command[:1] * ("/" in "".join(self.command[:1])), *self.command[1:], *self.read):
+        for text in (*(one for one in self.command[:1] if "/" in one), *self.command[1:], *self.read):
             path = posixpath.normpath(text) if text else "."
             if path != "." and not path.startswith(("/", "..", "~/")) and "\0" not in path:
                 yield path
