@@ -134,7 +134,7 @@ def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str, _Library]]
         found: list[tuple[Json, tuple[str | int, ...], _Library]] = []
         for word, value in one.items():
             if word in REFERENCES and isinstance(value, str):
-                with contextlib.suppress(Unresolvable, TypeError, ValueError):
+                with contextlib.suppress(Unresolvable, AttributeError, TypeError, ValueError):  # or an invalid schema
                     target = resolver.lookup(value)
                     found.append((target.contents, (*at, word), target.resolver))
             elif word in _OF_NAMES:

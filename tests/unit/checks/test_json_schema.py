@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
@@ -237,5 +237,7 @@ JSON = st.recursive(
 
 
 @given(st.one_of(JSON, st.binary(max_size=20)), st.one_of(JSON, st.binary(max_size=20)))
+@example({"items": ["", {"$ref": "a"}]}, {})
+@example({"properties": None, "type": {"$ref": "a"}}, {})
 def test_no_schema_and_no_document_make_it_raise(schema: Data, value: Data) -> None:
     assert all(found.code in {"E313", "E314", "E316"} for found in _check({"a.json": value}, schema))
