@@ -101,7 +101,7 @@ class CacheClient:
         return data
 
     def fault_of(self, digest: Digest) -> str:
-        """Return what is wrong with an entry or a blob that the cache has; an empty text if nothing is, or no blob."""
+        """Return what is wrong with an entry or a blob that the cache has; an empty text if no fault is known."""
         return self._wrong.get(digest, "")
 
     def warn_of(self, digest: Digest) -> None:

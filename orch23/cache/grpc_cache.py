@@ -1,6 +1,6 @@
 """A shared cache behind Bazel's Remote Execution API with gRPC, such as bazel-remote, Buildbarn or buildbox-casd.
 
-The path of the URL is the name of the instance. Compressed blobs are not used.
+The path of the URL is the name of the instance. Blobs are compressed if the server and this machine can do it.
 """
 
 import threading
