@@ -11,6 +11,7 @@ from orch23.model.errors import CacheFault
 
 MAX_ENTRY_BYTES = 16 << 20
 """The maximum size of an entry. An ActionResult with 100,000 outputs has about this size."""
+TOO_LARGE = f"its entry has more than {MAX_ENTRY_BYTES >> 20} MiB"
 CHUNK_BYTES = 1 << 20
 UNASKED_BYTES = 14_000
 """An upload up to this size takes no longer than a question: it fits into the first window of TCP."""
@@ -46,8 +47,7 @@ def whole_entry(chunks: Iterable[bytes]) -> bytes:
     for chunk in chunks:
         data += chunk
         if len(data) > MAX_ENTRY_BYTES:
-            message = f"its entry has more than {MAX_ENTRY_BYTES >> 20} MiB"
-            raise BlobFault(message)
+            raise BlobFault(TOO_LARGE)
     return bytes(data)
 
 

@@ -101,7 +101,7 @@ class CacheClient:
         return data
 
     def fault_of(self, digest: Digest) -> str:
-        """Return what is wrong with an entry or a blob that the cache has; an empty text if nothing is, or no blob."""
+        """Return what is wrong with an entry or a blob that the cache has; an empty text if no fault is known."""
         return self._wrong.get(digest, "")
 
     def warn_of(self, digest: Digest) -> None:
@@ -176,12 +176,8 @@ class CacheClient:
         wanted = sorted(digest for digest in digests if digest != EMPTY)
         if not all(map(is_valid, wanted)) or not self._reading.is_on:
             return wanted
-
-        def ask() -> Collection[Digest] | None:
-            absent = guarded(lambda: self._cache.missing(wanted))
-            return absent if len(absent) < len(wanted) else None
-
-        found = self._wait(self._lookups.submit(self._timed(ask)))
+        call = self._timed(lambda: guarded(lambda: self._cache.missing(wanted)))
+        found = self._wait(self._lookups.submit(call))
         return wanted if found is None else found
 
     def upload(self, action: Digest, entry: bytes, blobs: Mapping[Digest, ChunkSource]) -> None:

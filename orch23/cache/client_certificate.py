@@ -46,7 +46,7 @@ class ClientCertificate(Struct, frozen=True):
             ConfigurationError: they cannot be used. The message never contains a key.
 
         """
-        # Only this function tells the times of a certificate that no server has sent; `ssl` itself decodes with it.
+        # `ssl` has no public function for the dates of a certificate in a file. This one decodes as `getpeercert` does.
         import ssl  # noqa: PLC0415 - few servers demand a certificate
         from _ssl import _test_decode_cert  # type: ignore[attr-defined] # noqa: PLC0415 - likewise
 

@@ -44,7 +44,7 @@ class DaemonThreads:
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            with self._lock:  # the caller goes on first: what it adds next is asked about in the same request
+            with self._lock:  # until `submit` returns: one question can then include what its caller adds next
                 future, call = task
             try:
                 future.set_result(call())
@@ -54,7 +54,7 @@ class DaemonThreads:
 
 
 def filtered(is_kept: Callable[[_Item], bool], items: Collection[_Item], count: int, name: str) -> list[_Item]:
-    """Return some items in their order, asked for each in a thread, of which there are some at most.
+    """Return the items for which a call returns True, in their order. The calls run in `count` threads at most.
 
     Raises:
         BaseException: what the first failed call raised. The calls of further items may run on.

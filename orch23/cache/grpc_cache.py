@@ -1,6 +1,6 @@
 """A shared cache behind Bazel's Remote Execution API with gRPC, such as bazel-remote, Buildbarn or buildbox-casd.
 
-The path of the URL is the name of the instance. Compressed blobs are not used.
+The path of the URL is the name of the instance. Blobs are compressed if the server and this machine can do it.
 """
 
 import threading
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from orch23.cache import grpc_batches, grpc_streams
-from orch23.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault, checked_sha256, opened, whole_entry
+from orch23.cache.bounds import TOO_LARGE, UNASKED_BYTES, BlobFault, checked_sha256, opened, whole_entry
 from orch23.cache.compression import can_compress
 from orch23.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, Instance, TooLargeError, no_sense
 from orch23.cache.recent_misses import RecentMisses
@@ -109,7 +109,7 @@ class GrpcCache:
             self._misses.note(digest)
             return None
         except TooLargeError:
-            return whole_entry((bytes(MAX_ENTRY_BYTES + 1),))
+            raise BlobFault(TOO_LARGE) from None
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
         """See the port. Of two that write within some seconds the second may win.

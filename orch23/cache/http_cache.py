@@ -121,8 +121,8 @@ class HttpCache:
 
     def _has(self, path: str, size_bytes: int | None) -> bool:
         with self._reply("HEAD", path) as reply:
-            sizes = {None, b"%d" % (size_bytes or 0)}
-            return _is_there(reply) and (size_bytes is None or _header(reply, b"content-length") in sizes)
+            length = _header(reply, b"content-length")
+            return _is_there(reply) and (size_bytes is None or length in {None, b"%d" % size_bytes})
 
     def _put(self, path: str, size_bytes: int, chunks: Iterable[bytes], condition: Mapping[str, str]) -> None:
         headers = {"Content-Length": str(size_bytes), "Content-Type": "application/octet-stream", **condition}

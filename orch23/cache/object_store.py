@@ -28,7 +28,7 @@ _WHOLE_BYTES = 4 << 20
 """A blob up to this size is one request; a larger one has three more than parts."""
 _PROBE = ".create-only"
 _OPTIONS = {"endpoint", "region"}
-# The client above bounds the time of a call by the size of its blob, and repeats calls.
+# The client above bounds the time that all calls may lose, and repeats calls.
 _CLIENT = {"connect_timeout": "5s", "timeout": "3600s"}
 _RETRIES = {"max_retries": 0}
 # The only words of the library for http:// that it was not allowed. AWS_ALLOW_HTTP has no effect beside other options.

@@ -239,7 +239,9 @@ class SharedResults:
             if done.verified:
                 self.use(record)
             return
-        action = self._action(resolved) if resolved.stage.cache and not record.failed and not record.accepted else None
+        if not (self._writes or self._unsigned) or record.failed or record.accepted or not resolved.stage.cache:
+            return
+        action = self._action(resolved)
         if action is not None and self._unsigned:
             self._warn(f"[{W_NOT_STORED}] {self._unsigned}", ORCH23_ROLE, W_NOT_STORED)
             self._unsigned = ""

@@ -231,9 +231,9 @@ def has_module(path: Path, name: str) -> bool:
 
 
 def editable_install(path: Path, name: str) -> tuple[str, Path] | None:
-    """Return what leads an interpreter to a module in a folder that it is not copied from, and that folder.
+    """Return the file by which an interpreter finds a module in a folder elsewhere, and that folder; None if none does.
 
-    These are a line of a `.pth` file, the mapping of a finder in Python, as setuptools writes it, and a link.
+    The file is a `.pth` file, a finder in Python with a mapping, as setuptools writes it, or a link.
     """
     for packages in package_folders(path):
         if (packages / name).is_symlink():

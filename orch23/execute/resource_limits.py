@@ -22,12 +22,10 @@ _WRITE = os.O_WRONLY | os.O_CLOEXEC
 _MAX_DEPTH = 500
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Files are measured when the file system has lost this much, or a 32nd of the limit, since the last time. If the stage
-# sets a limit, also without that, as often as takes a twentieth of the time: others may free what the step takes.
+# sets a limit, they are also measured without that, for a twentieth of the time: others may free what the step takes.
 _STEP_BYTES, _STEP_ENTRIES = 256 << 20, 20_000
 _PARTS = 32
 _PAUSE_FACTOR = 20
-
-
 _PIDFD_GETFD, _SCM_PIDFD = 438, 4
 _FIRST_BYTES, _CONTROL_BYTES = 1 << 16, 1 << 12
 
@@ -180,9 +178,9 @@ def _sizes_at(path: str, root: Path, seen: set[tuple[int, int]]) -> Iterator[int
 
 
 def _sizes_on_their_way(path: str, root: Path, seen: set[tuple[int, int]]) -> list[int | None]:
-    """Return the sizes of what is on its way to a socket: no process has its descriptors.
+    """Return the sizes of files whose descriptors are in messages to a socket: no process has them open.
 
-    A look at the first message takes nothing from it. The descriptors of others cannot be seen.
+    Only the first message is read, and it stays. If others have descriptors, None is one of the sizes.
     """
     with open(path.replace("/fd/", "/fdinfo/"), "rb") as file:
         count = int((file.read().partition(b"scm_fds:")[2].split() or [b"0"])[0])

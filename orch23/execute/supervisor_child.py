@@ -154,7 +154,7 @@ def drop_capabilities() -> None:
 
 
 def install_filter(filter_program: bytes) -> None:
-    """Install a seccomp filter for this thread and all that it starts, which cannot gain privileges any more.
+    """Install a seccomp filter for this thread and all that it starts. They cannot gain privileges afterwards.
 
     Raises:
         OSError: the kernel has no seccomp filters.

@@ -31,7 +31,7 @@ class WorkerWatch:
         self._seen: dict[str, _Seen] = {}
 
     def silent_s(self, address: str) -> float:
-        """Return for how long nothing was heard of a worker, as far as it was looked at."""
+        """Return for how many seconds a worker had sent no heartbeat at the last look; 0 if it is not known."""
         seen = self._seen.get(address)
         return 0.0 if seen is None else seen.silent_s
 

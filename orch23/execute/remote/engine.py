@@ -106,7 +106,7 @@ class Engine(Protocol):
         """
 
     def known(self, submission: Submission) -> str:
-        """Return what is known of an action that says nothing, as a text for the user; empty if all is well."""
+        """Return why an action may print nothing now, as a text for the user; empty if no reason is known."""
 
     def close(self) -> None:
         """Release all resources; the workers cancel what they run for this engine."""

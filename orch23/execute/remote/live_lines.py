@@ -29,10 +29,10 @@ _LINE_COST = 50
 
 @runtime_checkable
 class StepListener(LineListener, Protocol):
-    """Receives also what is known of a process that prints nothing, such as that its machine cannot be reached."""
+    """Also receives why a process may print nothing, such as that its machine cannot be reached."""
 
     def know(self, text: str) -> None:
-        """Receive it each time that it changes; an empty text if nothing is special."""
+        """Receive the reason each time that it changes; an empty text if none is known."""
 
 
 class LineSender(Protocol):

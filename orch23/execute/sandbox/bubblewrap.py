@@ -54,7 +54,7 @@ INSIDE_PATH: Final = "/room"
 """Where every process sees its sandbox directory."""
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-_TMPFS_SIZES: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - mounted for the step alone
+_TMPFS_SIZES: Final = {"/tmp": 1 << 29, "/var/tmp": 1 << 29, "/dev/shm": 1 << 29, "/run": 1 << 24}  # noqa: S108 - mounted for the step alone
 _HIDDEN_TMPFS_BYTES = 1 << 20
 _FIXED_SETTINGS = Path(__file__).parent / "etc"
 _START_WITHIN_S = 10.0
@@ -122,7 +122,7 @@ class BubblewrapLauncher(Struct, frozen=True):
                     *(descriptor for _, descriptor in descriptors.settings),
                 ),
                 stdin=descriptors.begin_theirs,
-                tmpfs=tuple(path for path, _ in _TMPFS_SIZES),
+                tmpfs=tuple(_TMPFS_SIZES),
                 on_start=descriptors.let_begin,
                 interpret_outcome=descriptors.interpret_outcome,
             )
@@ -182,7 +182,7 @@ class NamespacesLauncher(Struct, frozen=True):
                 launch,
                 cwd=seen.work / launch.cwd.relative_to(launch.sandbox_dir.work),
                 confinement=confinement,
-                tmpfs=tuple(path for path, _ in _TMPFS_SIZES),
+                tmpfs=tuple(_TMPFS_SIZES),
             )
         except IsolationError as problem:
             raise _not_made(str(problem)) from problem
@@ -235,7 +235,7 @@ def _machine_mounts(settings: Iterable[str], hidden: Sequence[str], copied: Sequ
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
     # Through /proc/1/exe a step could change the mode and times of the program's file, on a writable mount of the host.
     yield from ("--perms", "0555", "--size", "4096", "--tmpfs", "/proc/1")
-    for folder, size in _TMPFS_SIZES:
+    for folder, size in _TMPFS_SIZES.items():
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
     yield from ("--symlink", "/run", "/var/run")
     # After the mounts above, which would hide files below them.

@@ -207,8 +207,7 @@ def _clone(namespaces: int) -> int:
         result = libc.syscall(number, ctypes.c_ulong(flags | _SIGCHLD), None, None, None, None)
         if result >= 0:
             break
-    check_result("clone", result)
-    return int(result)
+    return check_result("clone", result)
 
 
 def _parse(words: Sequence[str]) -> Iterator[Operation]:

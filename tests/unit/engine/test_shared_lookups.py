@@ -1,4 +1,4 @@
-"""What a lookup that has found a result tells the client of the cache."""
+"""A lookup that finds a result reports to the client of the cache how long its stage took."""
 
 from types import SimpleNamespace
 from typing import Any
