@@ -357,11 +357,11 @@ def _check_own_inputs(stage: Stage, at: Problems) -> None:
     if stage.step.asks_model:
         return
     # Each run would change an input, and so make the next run necessary.
-    literal = {one: n for n, one in enumerate(stage.inputs) if isinstance(one, PathInput | OrderInput | SliceInput)}
-    for one, number in ((one, n) for one, n in literal.items() if match_any(stage.outputs, one.path)):
-        hint = "write the result to another file, or remove the input"
-        written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
-        at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)
+    for number, one in enumerate(stage.inputs):
+        if isinstance(one, PathInput | OrderInput | SliceInput) and match_any(stage.outputs, one.path):
+            hint = "write the result to another file, or remove the input"
+            written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
+            at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)
 
 
 def _check_own_commands(stage: Stage, at: Problems) -> None:
