@@ -14,7 +14,7 @@ from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import match, match_any, may_overlap
-from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, family_of, source_path
+from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path
 from orch23.model.plan import CompileCache, Edited, Fresh, Plan, Restore, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Record
@@ -33,8 +33,7 @@ def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, 
     known = available_checks(pipeline.plugins)
     close = nearest_names(name, list(known))
     hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(known))}"
-    path = source_path("/".join(("stages", family_of(node.name), *map(str, place))), node.moved)
-    where = pipeline.locate_written(f"{path}/check")
+    where = pipeline.locate_written(written_path(node, *place, "check"))
     return Diagnostic("E828", f"no check is named `{name}`", where, hint)
 
 
@@ -188,7 +187,7 @@ def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...])
         Diagnostic(
             "E858",
             f"the item names `{path}`: it is the pipeline itself",
-            plan.pipeline.locate_written(source_path(f"stages/{node.name}/{_where_named(item, path)}", item.moved)),
+            plan.pipeline.locate_written(written_path(item, _where_named(item, path))),
             "correct the item",
             subject=item.name,
         )
