@@ -371,8 +371,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _kept(self, last: Record | None) -> tuple[Files, tuple[str, ...]]:
-        is_there = last and all(self.session.state.on_disk(path) == entry for path, entry in last.outputs.items())
-        return (last.outputs, last.exchanges) if last and is_there else ({}, ())
+        if last is None or any(self.session.state.on_disk(path) != entry for path, entry in last.outputs.items()):
+            return {}, ()
+        return last.outputs, last.exchanges
 
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""
