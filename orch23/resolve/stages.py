@@ -1,7 +1,7 @@
 """Build stages from rendered mappings, and report all of their problems."""
 
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
@@ -251,7 +251,7 @@ def _refused_values(stage: ForeachStage, body: Mapping[str, Json], rendered: Ren
     return item_errors(body, given_by_item, f"stages/{stage.name}")
 
 
-def at_source(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
+def at_source(problems: Iterable[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return the problems at the paths where their nodes are written, undoing what each rendering moved."""
     for each in moved:
         problems = [replace(problem, path=source_path(problem.path, each)) for problem in problems]
