@@ -356,7 +356,7 @@ class StageDecider(Struct):
             for path in edited
             if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
         }
-        # What a result of today's key started from is no edit of it: its promotion group may have withheld it.
+        # A file that a result of today's key started from is not edited: its promotion group may withhold the result.
         starts = {(path, base.start) for record in current for path, base in record.bases.items()}
         results = starts.union(*(record.outputs.items() for record in current))
         return tuple(path for path, entry in there.items() if (path, entry) not in results)
