@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -24,8 +23,6 @@ from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
-
-_NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
 
 
 def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic:
@@ -65,7 +62,7 @@ FormerItems: TypeAlias = Callable[[ForeachStage], Mapping[str, Stage]]
 def no_items(node: ForeachStage) -> Mapping[str, Stage]:
     """Return that no items are known."""
     del node
-    return _NO_STAGES
+    return {}
 
 
 def first_plan(
@@ -109,11 +106,7 @@ def expand_each(
 
 
 def items_of(
-    plan: Plan,
-    node: ForeachStage,
-    text: str | None,
-    read_yaml: YamlReader,
-    former: Mapping[str, Stage] = _NO_STAGES,
+    plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlReader, former: Mapping[str, Stage]
 ) -> "Expansion":
     """Return the items of a foreach, or the errors of its list. A static list needs no text.
 
