@@ -299,7 +299,12 @@ def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nod
 def _write_scope(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:
     allowed, below = given(document.allowed_paths, AllowedPathsDocument()), at.below("allowed_paths")
     write = outputs if allowed.write is UNSET else _paths(allowed.write, below.below("write"))
-    return WriteScope(write, *(_paths(getattr(allowed, o), below.below(o)) for o in ("protect", "delete", "read")))
+    return WriteScope(
+        write,
+        _paths(allowed.protect, below.below("protect")),
+        _paths(allowed.delete, below.below("delete")),
+        _paths(allowed.read, below.below("read")),
+    )
 
 
 def _paths(texts: Sequence[str], at: Problems, kind: Literal["file", "pattern"] = "pattern") -> tuple[str, ...]:
