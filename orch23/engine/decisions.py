@@ -191,7 +191,7 @@ class StageDecider(Struct):
             decision = self._accepted_before_reset(resolved) or decision
         # A result of today's key whose bytes are lost is made again, and replaces the same files.
         is_again = isinstance(decision, Run) and known.current and not (known.ignores_records or known.pending_upstream)
-        return self._owned(resolved, decision, Restore(known.current[0].record, ()) if is_again else decision)
+        return self._owned(resolved, decision, known.current[0].record if is_again else None)
 
     def _may_start_over(self, known: StageFacts, resolved: ResolvedStage) -> bool:
         """Return whether no record counts on the base in force, so that the stage may have another base."""
@@ -229,8 +229,8 @@ class StageDecider(Struct):
         left = (p for p, entry in there.items() if entry is None or not view.has_started_from(p, entry))
         return replace(known, edited=tuple(left))
 
-    def _owned(self, resolved: ResolvedStage, decision: Decision, replacing: Decision) -> DecidedStage:
-        """Return the decision, unless it or `replacing` would overwrite accepted bytes or files of other pipelines."""
+    def _owned(self, resolved: ResolvedStage, decision: Decision, again: Record | None) -> DecidedStage:
+        """Return the decision, unless it or the result `again` would overwrite accepted or foreign files."""
         state, stage = self.state, resolved.stage
         if not isinstance(decision, Run | Restore | VerifyOnly):
             return DecidedStage(resolved, decision)
@@ -252,7 +252,9 @@ class StageDecider(Struct):
                 return DecidedStage(replace(resolved, broken=(*resolved.broken, *marked)), decision)
             if unshown := unshown_files(state, self.sources, resolved, texts):
                 return DecidedStage(resolved, Edited(unshown, unshown=unshown))
-        if not self.overwrite_edited and (kept := accepted_elsewhere(state, replacing)):
+        adopts = isinstance(decision, VerifyOnly) and decision.adopted
+        replaced = again if isinstance(decision, Run) or adopts else decision.record
+        if replaced is not None and not self.overwrite_edited and (kept := accepted_elsewhere(state, replaced)):
             return DecidedStage(resolved, Edited(kept, accepted=kept))
         recorded = () if isinstance(decision, Run) else decision.record.outputs
         # The error is reported when the stage runs: it must not stop stages that do not depend on this one.
@@ -354,7 +356,7 @@ class StageDecider(Struct):
             for path in edited
             if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
         }
-        # What a result of today's key started from is no edit of it: its promotion group may have withheld it.
+        # A file that a result of today's key started from is not edited: its promotion group may withhold the result.
         starts = {(path, base.start) for record in current for path, base in record.bases.items()}
         results = starts.union(*(record.outputs.items() for record in current))
         return tuple(path for path, entry in there.items() if (path, entry) not in results)

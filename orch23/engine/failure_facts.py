@@ -138,7 +138,7 @@ class StepFacts(Struct, frozen=True):
         return has_module(Path(self.interpreter), name)
 
     def editable(self, name: str) -> tuple[str, str, str] | None:
-        """Return what leads the interpreter to a module elsewhere, and the folder for a step, and to show."""
+        """Return the file or link that leads to an editable module, and its folder: for a step, and to show."""
         found = editable_install(Path(self.interpreter), name)
         if found is None or not found[1].is_relative_to(self.project.root):
             return None if found is None else (found[0], str(found[1]), str(found[1]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic, Location, quoted_names
 from orch23.model.paths import match, match_any, static_prefix
-from orch23.model.pipeline import ForeachStage, Pipeline, family_of, source_path
+from orch23.model.pipeline import ForeachStage, Pipeline, family_of, written_path
 from orch23.plan.nodes import Node, may_overlap_unexcluded, placed_inputs, reads_of
 from orch23.store.lock_file import lock_path
 from orch23.store.workspace import left_out_error
@@ -42,8 +42,8 @@ def _needs(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str, tuple[str
     others = reads_of(node)
     if not isinstance(node, ForeachStage):
         for where, one in placed_inputs(node):
-            at = source_path("/".join(map(str, ("stages", node.family, *where))), node.moved)
-            yield f"stage `{node.family}`", one.pattern, getattr(one, "exclude", ()), pipeline.locate_written(at)
+            place = pipeline.locate_written(written_path(node, *where))
+            yield f"stage `{node.family}`", one.pattern, getattr(one, "exclude", ()), place
         others = (*node.outputs, *(one.path for one in node.requires), *node.author_files.values())
     family = family_of(node.name)
     for pattern in others:

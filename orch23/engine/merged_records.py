@@ -5,7 +5,6 @@ from collections.abc import Collection
 from orch23.engine.ownership import is_proven, may_write_outputs_of
 from orch23.engine.project_state import ProjectState
 from orch23.model.pipeline import Stage
-from orch23.model.plan import Decision, Restore, VerifyOnly
 from orch23.model.record import Record
 
 
@@ -32,14 +31,12 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     return bool(more)
 
 
-def accepted_elsewhere(state: ProjectState, decision: Decision) -> tuple[str, ...]:
+def accepted_elsewhere(state: ProjectState, record: Record) -> tuple[str, ...]:
     """Return accepted files that a result would replace, if the own store lacks the result or the accepted edit.
 
     Then two users made them, and only the one who merged knows which is wanted.
     """
-    if not isinstance(decision, Restore | VerifyOnly) or (isinstance(decision, VerifyOnly) and decision.adopted):
-        return ()
-    record, records = decision.record, state.store.records
+    records = state.store.records
     if state.link(record.stage) is None or state.is_shared(record):
         return ()
     target = state.target(record.stage, record)

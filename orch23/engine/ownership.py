@@ -120,9 +120,9 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
         return None
 
     every: list[Record] = []
-    # A lock file of `reset` has all that is retained: what it lacks has ended, and its files are sources.
-    everything = (one for one in store.records.everything() if not (one.failed and lock.retained))
-    for record in reversed([*everything]):  # the newest first
+    # A lock file of `reset` has all retained records: a stage that it lacks has ended, and its files are sources.
+    everything = [one for one in store.records.everything() if not (one.failed and lock.retained)]
+    for record in reversed(everything):  # the newest first
         if record.manifest.get("kind") == RELEASED_KIND:
             released |= record.outputs.keys()
         elif not (record.is_kept_failure or released & record.outputs.keys()) and is_of_plan(record, plan, store.root):
@@ -227,8 +227,7 @@ class OtherPipelines:
     def _recorded(self, path: str) -> Iterator[PathOwner]:
         """Yield the owner of a path by its newest record, if that is of a pipeline without a lock file."""
         for record in self.records.owners(path)[:1] if self.records is not None else ():
-            file = self.root / record.pipeline
-            lock = file.with_suffix(".lock")
+            file, lock = self.root / record.pipeline, lock_path(self.root, record.pipeline)
             if record.pipeline and lock != self.own_lock and not lock.exists() and file.is_file():
                 yield PathOwner(record.pipeline, record.stage, record)
 

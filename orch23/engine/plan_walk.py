@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import match, match_any, may_overlap
-from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, family_of, source_path
+from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path
 from orch23.model.plan import CompileCache, Edited, Fresh, Plan, Restore, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Record
@@ -25,16 +24,13 @@ from orch23.resolve.slices import YamlReader
 if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
 
-_NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
-
 
 def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic:
     """Return the error that a step of `verify` names a check that does not exist."""
     known = available_checks(pipeline.plugins)
     close = nearest_names(name, list(known))
     hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(known))}"
-    path = source_path("/".join(("stages", family_of(node.name), *map(str, place))), node.moved)
-    where = pipeline.locate_written(f"{path}/check")
+    where = pipeline.locate_written(written_path(node, *place, "check"))
     return Diagnostic("E828", f"no check is named `{name}`", where, hint)
 
 
@@ -66,7 +62,7 @@ FormerItems: TypeAlias = Callable[[ForeachStage], Mapping[str, Stage]]
 def no_items(node: ForeachStage) -> Mapping[str, Stage]:
     """Return that no items are known."""
     del node
-    return _NO_STAGES
+    return {}
 
 
 def first_plan(
@@ -110,11 +106,7 @@ def expand_each(
 
 
 def items_of(
-    plan: Plan,
-    node: ForeachStage,
-    text: str | None,
-    read_yaml: YamlReader,
-    former: Mapping[str, Stage] = _NO_STAGES,
+    plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlReader, former: Mapping[str, Stage]
 ) -> "Expansion":
     """Return the items of a foreach, or the errors of its list. A static list needs no text.
 
@@ -188,7 +180,7 @@ def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...])
         Diagnostic(
             "E858",
             f"the item names `{path}`: it is the pipeline itself",
-            plan.pipeline.locate_written(source_path(f"stages/{node.name}/{_where_named(item, path)}", item.moved)),
+            plan.pipeline.locate_written(written_path(item, _where_named(item, path))),
             "correct the item",
             subject=item.name,
         )

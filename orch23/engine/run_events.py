@@ -264,7 +264,7 @@ class _Watched(Struct, frozen=True):
         return self.watcher.paints or self.reported is not None
 
     def know(self, text: str) -> None:
-        """Show what is known of a step elsewhere that prints nothing."""
+        """Show the state of a step on another machine that prints nothing; empty if nothing is special."""
         self.watcher.step(self.stage, f"{self.step} ({text})" if text else self.step)
 
 

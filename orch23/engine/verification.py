@@ -208,8 +208,6 @@ def undeclared_writes(
     declared = DeclaredPatterns(scope, own)
     for path in sorted(changed):
         verb = "removed" if changed[path] is None else "wrote"
-        way = "write it elsewhere" if sealed_reason(path) else "declare it in `outputs` or `allowed_paths.write`"
-        hint = f"{way}, or list its name in `scratch`"
         if path in inputs:
             why = "it is an input of the stage"
         elif match_any(stage.fence.protect, path):
@@ -220,6 +218,8 @@ def undeclared_writes(
             why = refusal
         else:
             continue
+        way = "write it elsewhere" if sealed_reason(path) else "declare it in `outputs` or `allowed_paths.write`"
+        hint = f"{way}, or list its name in `scratch`"
         problems[path] = Diagnostic("E306", f"the step {verb} `{path}`: {why}", hint=hint)
     return problems
 

@@ -344,10 +344,8 @@ class Worker(Struct, frozen=True, kw_only=True):
 
         def is_made(pattern: str) -> bool:
             # Declared, or below a declared folder and made: not yet in the workspace, where it is promoted later.
-            records = [*self.session.state.results.values()]
-            made = (path for record in records for path in record.outputs)
-            stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
-            written = (path for one in stages for path in one.outputs if not is_glob(path))
+            made = (path for record in [*self.session.state.results.values()] for path in record.outputs)
+            written = (path for one in plan.nodes.values() if isinstance(one, Stage) for path in one.literal_outputs)
             return any(match(pattern, path) for path in chain(map(normalize_pattern, written), made))
 
         return ProjectFacts(
@@ -371,8 +369,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _kept(self, last: Record | None) -> tuple[Files, tuple[str, ...]]:
-        is_there = last and all(self.session.state.on_disk(path) == entry for path, entry in last.outputs.items())
-        return (last.outputs, last.exchanges) if last and is_there else ({}, ())
+        if last is None or any(self.session.state.on_disk(path) != entry for path, entry in last.outputs.items()):
+            return {}, ()
+        return last.outputs, last.exchanges
 
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""

@@ -34,7 +34,7 @@ from orch23.resolve.stage_fields import (
     read_group,
     read_item_group,
 )
-from orch23.resolve.stages import make_stage, placed_stage, render_foreach
+from orch23.resolve.stages import at_source, make_stage, placed_stage, render_foreach
 from orch23.steps.registry import kinds_of
 
 NOTHING_MOVED: Final[Mapping[str, str]] = {}
@@ -101,7 +101,7 @@ class LoadContext(Struct):
         Problems that may follow from a broken node are left out, because its own errors are reported already; so are
         those of a step kind that a missing plugin may add.
         """
-        found = [replace(problem, path=source_path(problem.path, moved)) for problem in problems]
+        found = at_source(problems, moved)
         for problem in self.broken_nodes.unaffected(found):
             is_consequence = is_missing_kind(problem.code, problem.path, self.without_kind)
             if not is_consequence and not is_misspelt(problem.code, problem.path, problem.message, self.meant):

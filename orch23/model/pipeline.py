@@ -430,6 +430,11 @@ def source_path(path: str, moved: Mapping[str, str]) -> str:
     return path
 
 
+def written_path(node: Stage | ForeachStage, *path: str | int) -> str:
+    """Return the path at which a value below a stage is written."""
+    return source_path("/".join(("stages", family_of(node.name), *map(str, path))), node.moved)
+
+
 def family_of(name: str) -> str:
     """Return the name of the declared stage that a node belongs to: `code` for `code@T1`."""
     return name.partition("@")[0]
@@ -492,8 +497,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
 
     def place_in(self, node: Stage | ForeachStage, *path: str | int) -> Location | None:
         """Return the location of a value below a stage, or of its nearest ancestor that has one."""
-        written = source_path("/".join(("stages", family_of(node.name), *map(str, path))), node.moved)
-        return self.locate(*written.split("/"))
+        return self.locate(*written_path(node, *path).split("/"))
 
     def locate_written(self, path: str) -> Location | None:
         """Return the location of a node that may be written under `defaults`, or of its nearest ancestor."""

@@ -71,7 +71,7 @@ def output_of(pipeline: Pipeline, node: Node, path: str) -> str | None:
 
 
 def _movable(pipeline: Pipeline, steps: Sequence[tuple[Node, Node, str]]) -> str:
-    """Return an input, else an output, as it is written, that a new folder in front takes out of an edge, if any."""
+    """Return an input, or else an output, whose edge a new folder in front of it removes; empty if there is none."""
     found: list[tuple[int, str]] = []
     for producer, reader, why in steps:
         read = _read(pipeline, reader, why)

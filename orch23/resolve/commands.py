@@ -63,7 +63,7 @@ def shorten_command(command: str) -> str:
 
 
 def missing_programs(stage: Stage, is_file: Callable[[str], bool]) -> Iterator[tuple[int, str, str]]:
-    """Yield the position in `verify` (-1: the step), message and hint of each program with a blank that is no file."""
+    """Yield the position in `verify` (-1: the step), message and hint of each missing program with a blank."""
     for number, step in enumerate((stage.step, *stage.verify.steps), -1):
         kind = getattr(step, "kind", "")
         words: str | tuple[str, ...] = getattr(step, "command", ()) if kind in {"shell", "llm"} else ()

@@ -69,7 +69,7 @@ def _end_of(text: str, at: int) -> int:
     while (token := _TOKEN.search(text, at)) is not None:
         at, quote = token.end(), token.group()
         if quote in _AFTER_QUOTE and quote not in unclosed:
-            # A quote that does not end is no string, and no later one of its kind ends.
+            # A quote without an end does not begin a string, and later quotes of its kind have no end either.
             if string := _AFTER_QUOTE[quote].match(text, at):
                 at = string.end()
             else:

@@ -56,7 +56,7 @@ def render_blocks(blocks: Iterable[DataBlock]) -> str:
     else:
         delimiters = [own.assign(head, text) for head, text in found]
         # A response may name the digest of a file. That of another text is of no use to a model.
-        found = [(_head(block) if block.path else _label(block), block.text) for block in given]
+        found = [(one[0] if block.path else _label(block), block.text) for block, one in zip(given, found, strict=True)]
         lines = [_begin(delimiter, head) for delimiter, (head, _) in zip(delimiters, found, strict=True)]
         shown = [(line, block.media) for line, block in zip(lines, given, strict=True) if block.media is not None]
         own.media += [replace(one, marker=line) for line, one in shown]

@@ -59,6 +59,7 @@ class VisibleFiles(Protocol):
         """
 
 
+_LISTINGS = ".orch23/listings/"
 _Slices: TypeAlias = Mapping[str, Sequence[Slice]]
 
 
@@ -155,8 +156,9 @@ def resolve_stage(
     parts |= _listing_files(inputs.lists if step.starts_processes else ())
     verify_parts |= _listing_files((*inputs.lists, *verify.lists) if on_files else ())
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
-    staged = {*inputs.files, *inputs.slices, *inputs.unkeyed, *base, *verify.files, *verify.slices}
-    programs = missing_programs(stage, lambda p: p in staged or match_any((*stage.outputs, *stage.fence.write), p))
+    staged = (inputs.files, inputs.slices, inputs.unkeyed, base, verify.files, verify.slices)
+    own = (*stage.outputs, *stage.fence.write)
+    programs = missing_programs(stage, lambda path: any(path in some for some in staged) or match_any(own, path))
     wrong = (Diagnostic("E812", message, hint=hint) for _, message, hint in programs)
     # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
     # it stale, and two machines would never agree (ADR 3).
@@ -413,7 +415,7 @@ def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict
 def _listing_files(lists: Sequence[tuple[str, ...]]) -> dict[str, bytes]:
     """Return the files of listings, one path a line; a JSON string if it has a line break or begins with a quote."""
     lines = ((json.dumps(p) if p.splitlines() != [p] or p[0] == '"' else p for p in paths) for paths in lists)
-    return {f".orch23/listings/{n}": "".join(f"{line}\n" for line in some).encode() for n, some in enumerate(lines, 1)}
+    return {f"{_LISTINGS}{n}": "".join(f"{line}\n" for line in some).encode() for n, some in enumerate(lines, 1)}
 
 
 def _numbered(*inputs: _Inputs, prefix: str) -> dict[str, Json]:
@@ -421,7 +423,7 @@ def _numbered(*inputs: _Inputs, prefix: str) -> dict[str, Json]:
     if all([*one.listings] == sorted(one.listings) and len(one.lists) == len(one.listings) for one in inputs):
         return {}
     lists = [paths for one in inputs for paths in one.lists]
-    return {f"{prefix}list:{file}": list(paths) for file, paths in zip(_listing_files(lists), lists, strict=True)}
+    return {f"{prefix}list:{_LISTINGS}{n}": list(paths) for n, paths in enumerate(lists, 1)}
 
 
 def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:

@@ -1,7 +1,7 @@
 """Build stages from rendered mappings, and report all of their problems."""
 
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
@@ -251,7 +251,7 @@ def _refused_values(stage: ForeachStage, body: Mapping[str, Json], rendered: Ren
     return item_errors(body, given_by_item, f"stages/{stage.name}")
 
 
-def at_source(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
+def at_source(problems: Iterable[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return the problems at the paths where their nodes are written, undoing what each rendering moved."""
     for each in moved:
         problems = [replace(problem, path=source_path(problem.path, each)) for problem in problems]
@@ -299,7 +299,12 @@ def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nod
 def _write_scope(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:
     allowed, below = given(document.allowed_paths, AllowedPathsDocument()), at.below("allowed_paths")
     write = outputs if allowed.write is UNSET else _paths(allowed.write, below.below("write"))
-    return WriteScope(write, *(_paths(getattr(allowed, o), below.below(o)) for o in ("protect", "delete", "read")))
+    return WriteScope(
+        write,
+        _paths(allowed.protect, below.below("protect")),
+        _paths(allowed.delete, below.below("delete")),
+        _paths(allowed.read, below.below("read")),
+    )
 
 
 def _paths(texts: Sequence[str], at: Problems, kind: Literal["file", "pattern"] = "pattern") -> tuple[str, ...]:
@@ -357,11 +362,11 @@ def _check_own_inputs(stage: Stage, at: Problems) -> None:
     if stage.step.asks_model:
         return
     # Each run would change an input, and so make the next run necessary.
-    literal = {one: n for n, one in enumerate(stage.inputs) if isinstance(one, PathInput | OrderInput | SliceInput)}
-    for one, number in ((one, n) for one, n in literal.items() if match_any(stage.outputs, one.path)):
-        hint = "write the result to another file, or remove the input"
-        written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
-        at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)
+    for number, one in enumerate(stage.inputs):
+        if isinstance(one, PathInput | OrderInput | SliceInput) and match_any(stage.outputs, one.path):
+            hint = "write the result to another file, or remove the input"
+            written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
+            at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)
 
 
 def _check_own_commands(stage: Stage, at: Problems) -> None:
