@@ -311,7 +311,8 @@ def stage_ends(
     logs: Path, pipeline_file: str, stage: str, *marks: bytes
 ) -> Iterator[tuple[str, JournalLine, StageFinished]]:
     """Yield each end of a pipeline's stage whose line has these bytes, with its run and its line, newest run first."""
-    wanted = (b'"type":"stage_finished"', _bytes(f'"role":{compact_json(stage)}'), *marks)
+    role = escape_hidden(f'"role":{compact_json(stage)}').encode("utf-8", "backslashreplace")
+    wanted = (b'"type":"stage_finished"', role, *marks)
     for path in pipeline_journals(logs, pipeline_file):
         for line in journal_lines(path, lambda line: all(mark in line for mark in wanted)):
             if isinstance(line.event.data, StageFinished) and line.event.role == stage:
@@ -384,12 +385,8 @@ def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
 
 
 def _line_of(event: Event, number: int, moment: str) -> bytes:
-    inner = _bytes(line_without_checksum(event, number, moment))
+    inner = line_without_checksum(event, number, moment).encode("utf-8", "backslashreplace")
     return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
-
-
-def _bytes(text: str) -> bytes:
-    return escape_hidden(text).encode("utf-8", "backslashreplace")
 
 
 def line_without_checksum(event: Event, number: int, moment: str) -> str:
