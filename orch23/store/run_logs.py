@@ -307,16 +307,23 @@ def journal_lines(path: Path, is_wanted: Callable[[bytes], bool], max_bytes: int
                 yield read
 
 
+def finished_stages(path: Path, *marks: bytes) -> Iterator[tuple[JournalLine, StageFinished]]:
+    """Yield each end of a stage in a journal whose line has these bytes, with its line."""
+    wanted = (b'"type":"stage_finished"', *marks)
+    for line in journal_lines(path, lambda line: all(mark in line for mark in wanted)):
+        if isinstance(line.event.data, StageFinished):
+            yield line, line.event.data
+
+
 def stage_ends(
     logs: Path, pipeline_file: str, stage: str, *marks: bytes
 ) -> Iterator[tuple[str, JournalLine, StageFinished]]:
     """Yield each end of a pipeline's stage whose line has these bytes, with its run and its line, newest run first."""
     role = escape_hidden(f'"role":{compact_json(stage)}').encode("utf-8", "backslashreplace")
-    wanted = (b'"type":"stage_finished"', role, *marks)
     for path in pipeline_journals(logs, pipeline_file):
-        for line in journal_lines(path, lambda line: all(mark in line for mark in wanted)):
-            if isinstance(line.event.data, StageFinished) and line.event.role == stage:
-                yield path.stem, line, line.event.data
+        for line, end in finished_stages(path, role, *marks):
+            if line.event.role == stage:
+                yield path.stem, line, end
 
 
 def _second(path: Path) -> str:
