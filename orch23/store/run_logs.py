@@ -262,7 +262,8 @@ def latest_runs(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[Journa
         lines = read_journal(path)
         if lines and run_pipeline(lines[0]) == pipeline_file:
             is_ended = not is_interrupted(lines[-1])
-            found += [] if found and is_ended else [(path.stem, lines)]
+            if not (found and is_ended):
+                found.append((path.stem, lines))
             if is_ended:
                 break
     return tuple(found)
@@ -285,8 +286,9 @@ def journal_paths(logs: Path) -> list[Path]:
 
 def journal_pipeline(path: Path) -> str:
     """Return the pipeline file of a journal's run; empty if its first line cannot be read."""
-    with contextlib.suppress(OSError):
-        return "" if (first := _ends(path)[0]) is None else run_pipeline(first)
+    with contextlib.suppress(OSError), open_stream(path) as stream:
+        if (first := whole_line(stream.readline())) is not None:
+            return run_pipeline(first)
     return ""
 
 
