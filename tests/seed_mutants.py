@@ -207,7 +207,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-27": (
-        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
+        M(STATE, '            self._folding.add(event, "")\n', ""),
         M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),
     ),
     # ---- S1
@@ -376,7 +376,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        return Slice(selector, markdown_section(text, selector))\n",
             "        return Slice(selector, text)\n",
         ),
-        M(STATE, "            self._folding.add(event, format_timestamp(now))\n", ""),
+        M(STATE, '            self._folding.add(event, "")\n', ""),
     ),
     "S2-07": (M(LAYERED, "    needs: [scaffold]\n", ""),),
     "S2-08": (

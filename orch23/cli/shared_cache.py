@@ -119,7 +119,7 @@ def open_cache(
     try:
         signatures = signatures_of(settings, project.settings.root, project.settings.environ)
         mode = project.pipeline.cache.get("mode")
-        # A directory that may be written is no wish to write.
+        # A directory that can be written does not show that the user wants to write to it.
         if not signatures.can_sign and (write or (settings.writes and mode == "read-write")):
             only = "without `--cache-write`, results are" if write else "with `mode: read` in `cache`, they are"
             unsigned = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`; "

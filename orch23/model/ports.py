@@ -107,9 +107,6 @@ class ResultIndex(Protocol):
     def by_identity(self, identity: str) -> Sequence[Record]:
         """Return the records of the same stage under any name."""
 
-    def last(self, stage: str) -> Record | None:
-        """Return the newest record of a stage name that is not a retained failure."""
-
     def labelled(self, stage: str) -> Sequence[Record]:
         """Return the records of a stage name."""
 

@@ -259,9 +259,10 @@ class TextScreen(Struct, kw_only=True):
             self._failures[ended.name] = replace(ended, earlier=earlier, reasons=_hidden_reasons(attempts))
         self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
         is_idle = ended.status.is_idle and not self.verbose
-        # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
+        # A foreach without items is shown in every build: its list may be empty by mistake.
         if ended.message == str(Skipped("")):
             self._empty.append(ended)
+        # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
         elif is_idle and (self.folds or self._total > MAX_IDLE_LINES):
             return
         if (folded := self._folded.get(ended.name.partition("@")[0])) is not None and not ended.status.is_failure:

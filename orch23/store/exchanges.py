@@ -44,7 +44,7 @@ TEXTS_FOLDER = "texts"
 # Version 2 added `api` to the fingerprint (ADR 7).
 EXCHANGE_VERSION = 2
 _CONFLICT = lazy_pattern(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
-# A foreach may have thousands of items, each of which compares itself with others.
+# A foreach may have thousands of items, and the request of each is compared with those of others.
 _MOST_OF_FAMILY = 100
 _MERGED = "it has the conflict markers of a merge"
 _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"

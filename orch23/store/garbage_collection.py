@@ -16,18 +16,16 @@ from msgspec import Struct
 
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import MissingBytesError, SafetyError
-from orch23.model.event import StageFinished
 from orch23.model.record import Record
 from orch23.model.stage_status import NEW_RESULTS
 from orch23.store.exchanges import ExchangeFile
 from orch23.store.project_store import ProjectStore
 from orch23.store.records import SurveyedRecord
-from orch23.store.run_logs import journal_lines, journal_paths, journal_pipeline
+from orch23.store.run_logs import finished_stages, journal_paths, journal_pipeline
 from orch23.store.safe_files import try_unlink, walk_tree
 from orch23.store.tree_removal import remove_path
 
 _SHA256_DIGITS = 64
-_END = b'"type":"%s"' % StageFinished.kind.encode()
 
 
 class GcRoots(Struct, frozen=True, kw_only=True):
@@ -208,18 +206,16 @@ def unneeded_runs(logs: Path, needed: Collection[str], limits: GcLimits) -> tupl
     The newest run of each pipeline stays, and of each stage the last run in which it ran, and in which it got a result.
     """
     counts = Counter[str]()
-    seen: set[tuple[str, str, str | int]] = set()
+    seen: set[tuple[str, str, str]] = set()
     found = []
     for path in journal_paths(logs):
         pipeline, status = journal_pipeline(path), path.stat()
         counts[pipeline] += 1
-        ends = (line.event for line in journal_lines(path, lambda line: _END in line))
         facts = {
-            (pipeline, end.role, fact)
-            for end in ends
-            if isinstance(end.data, StageFinished)
-            for fact in (end.data.status in NEW_RESULTS and "result", end.data.attempts and "attempt")
-            if fact
+            (pipeline, line.event.role, fact)
+            for line, end in finished_stages(path)
+            for fact, is_given in (("result", end.status in NEW_RESULTS), ("attempt", end.attempts > 0))
+            if is_given
         } - seen
         seen |= facts
         is_needed = facts or counts[pipeline] == 1 or path.stem in needed

@@ -50,11 +50,12 @@ def find_lock_files(root: Path, mark: bytes = b"") -> tuple[set[Path], set[str]]
         if not name.endswith((".lock", *_SUFFIXES)) or not entry.is_file(follow_symlinks=False):
             continue
         path = root / name
-        if path.suffix == ".lock" and LOCK_MARK in _head(path):
-            locks.add(path)
-            pipelines |= {one.relative_to(root).as_posix() for one in pipelines_of(path)}
-        elif path.suffix != ".lock" and (path.parent in usual or (mark and mark in _head(path, whole=True))):
-            pipelines |= {name} if _is_pipeline(path) else set()
+        if path.suffix == ".lock":
+            if LOCK_MARK in _head(path):
+                locks.add(path)
+                pipelines |= {one.relative_to(root).as_posix() for one in pipelines_of(path)}
+        elif (path.parent in usual or (mark and mark in _head(path, whole=True))) and _is_pipeline(path):
+            pipelines.add(name)
     return locks, pipelines
 
 

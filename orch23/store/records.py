@@ -124,10 +124,6 @@ class Records:
         """Return the records of a stage under any name, newest first, with retained failures."""
         return self._newest("identity", identity)
 
-    def last(self, stage: str) -> Record | None:
-        """Return the newest record of a stage, or None; retained failures do not count."""
-        return next(iter(self._results("stage", stage)), None)
-
     def labelled(self, stage: str) -> tuple[Record, ...]:
         """Return the records of a stage, newest first, with retained failures."""
         return self._newest("stage", stage)

@@ -262,7 +262,8 @@ def latest_runs(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[Journa
         lines = read_journal(path)
         if lines and run_pipeline(lines[0]) == pipeline_file:
             is_ended = not is_interrupted(lines[-1])
-            found += [] if found and is_ended else [(path.stem, lines)]
+            if not (found and is_ended):
+                found.append((path.stem, lines))
             if is_ended:
                 break
     return tuple(found)
@@ -285,8 +286,9 @@ def journal_paths(logs: Path) -> list[Path]:
 
 def journal_pipeline(path: Path) -> str:
     """Return the pipeline file of a journal's run; empty if its first line cannot be read."""
-    with contextlib.suppress(OSError):
-        return "" if (first := _ends(path)[0]) is None else run_pipeline(first)
+    with contextlib.suppress(OSError), open_stream(path) as stream:
+        if (first := whole_line(stream.readline())) is not None:
+            return run_pipeline(first)
     return ""
 
 
@@ -307,15 +309,23 @@ def journal_lines(path: Path, is_wanted: Callable[[bytes], bool], max_bytes: int
                 yield read
 
 
+def finished_stages(path: Path, *marks: bytes) -> Iterator[tuple[JournalLine, StageFinished]]:
+    """Yield each end of a stage in a journal whose line has these bytes, with its line."""
+    wanted = (b'"type":"stage_finished"', *marks)
+    for line in journal_lines(path, lambda line: all(mark in line for mark in wanted)):
+        if isinstance(line.event.data, StageFinished):
+            yield line, line.event.data
+
+
 def stage_ends(
     logs: Path, pipeline_file: str, stage: str, *marks: bytes
 ) -> Iterator[tuple[str, JournalLine, StageFinished]]:
     """Yield each end of a pipeline's stage whose line has these bytes, with its run and its line, newest run first."""
-    wanted = (b'"type":"stage_finished"', _bytes(f'"role":{compact_json(stage)}'), *marks)
+    role = escape_hidden(f'"role":{compact_json(stage)}').encode("utf-8", "backslashreplace")
     for path in pipeline_journals(logs, pipeline_file):
-        for line in journal_lines(path, lambda line: all(mark in line for mark in wanted)):
-            if isinstance(line.event.data, StageFinished) and line.event.role == stage:
-                yield path.stem, line, line.event.data
+        for line, end in finished_stages(path, role, *marks):
+            if line.event.role == stage:
+                yield path.stem, line, end
 
 
 def _second(path: Path) -> str:
@@ -384,12 +394,8 @@ def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
 
 
 def _line_of(event: Event, number: int, moment: str) -> bytes:
-    inner = _bytes(line_without_checksum(event, number, moment))
+    inner = line_without_checksum(event, number, moment).encode("utf-8", "backslashreplace")
     return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
-
-
-def _bytes(text: str) -> bytes:
-    return escape_hidden(text).encode("utf-8", "backslashreplace")
 
 
 def line_without_checksum(event: Event, number: int, moment: str) -> str:

@@ -7,12 +7,10 @@ from pathlib import Path
 from msgspec import UNSET, Struct
 
 from orch23.model.event import StageFinished
-from orch23.store.run_logs import journal_lines, pipeline_journals
+from orch23.store.run_logs import finished_stages, pipeline_journals
 
 # `report` must not read the journals of years to find a pipeline without metrics.
 _MAX_JOURNALS = 500
-_OF_STAGES = (b'"type":"stage_finished"',)
-_OF_METRICS = (*_OF_STAGES, b'"metrics":{')
 
 
 class StageFile(Struct, frozen=True):
@@ -39,7 +37,9 @@ def runs_with_metrics(logs: Path, pipeline_file: str, newest: str) -> Iterator[R
     """
     for path in islice(pipeline_journals(logs, pipeline_file, newest), _MAX_JOURNALS):
         # Items of a chain may write the same path: the last one wrote what is there now.
-        files = {file: one for event in _ends_of_stages(path, _OF_METRICS) for file, one in files_of(*event).items()}
+        files: dict[str, StageFile] = {}
+        for line, end in finished_stages(path, b'"metrics":{'):
+            files |= files_of(line.event.role, end)
         if files:
             yield RunMetrics(path.stem, files)
 
@@ -53,7 +53,7 @@ def stage_keys(logs: Path, pipeline_file: str, newest: str, stages: Collection[s
     for path in islice(pipeline_journals(logs, pipeline_file, newest), _MAX_JOURNALS):
         if found.keys() >= set(stages):
             break
-        ends = dict(_ends_of_stages(path, _OF_STAGES))
+        ends = {line.event.role: end for line, end in finished_stages(path)}
         green = {stage: end.key for stage, end in ends.items() if stage in stages and end.status.is_green and end.key}
         found = {**green, **found}
     return found
@@ -63,10 +63,3 @@ def files_of(stage: str, ended: StageFinished) -> dict[str, StageFile]:
     """Return the metrics files that the end of a stage names, by path."""
     named = {} if ended.metrics is UNSET else ended.metrics
     return {path: StageFile(stage, sha256) for path, sha256 in named.items()}
-
-
-def _ends_of_stages(path: Path, marks: tuple[bytes, ...]) -> Iterator[tuple[str, StageFinished]]:
-    """Yield the stages that ended in a run, each with its event, if its line has all of these marks."""
-    for line in journal_lines(path, lambda line: all(mark in line for mark in marks)):
-        if isinstance(line.event.data, StageFinished):
-            yield line.event.role, line.event.data

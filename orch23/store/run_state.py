@@ -202,9 +202,9 @@ class RunStateFold:
 class StateFile:
     """An observer that writes `state.json` during a run.
 
-    The file only shows the journal, so it is not made durable. A run of up to 64 stages writes it after every
-    transition. A larger run writes it at the first
-    transition after one second, or after 60 times the duration of a write.
+    The file only shows the journal, so it is not made durable. A run writes it at its start and its end. A run of up to
+    64 stages also writes it after every transition. A larger run writes it at the first transition after one second, or
+    after 60 times the duration of a write if that is longer, or after two events for each stage above 64.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime] | None = None) -> None:
@@ -213,6 +213,7 @@ class StateFile:
         self._clock = clock or (lambda: datetime.now(UTC))
         self._folding = RunStateFold()
         self._lock = threading.Lock()
+        self._created = ""
         self._unwritten = 0
         self._due_again: datetime | None = None
 
@@ -220,10 +221,11 @@ class StateFile:
         """Add one event; may be called from any thread."""
         with self._lock:
             now = self._clock()
-            self._folding.add(event, format_timestamp(now))
+            self._folding.add(event, "")
+            self._created = self._created or format_timestamp(now)
             self._unwritten += 1
             if self._is_due(event, now):
-                self._write()
+                self._write(now)
                 after = self._clock()
                 self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
 
@@ -235,8 +237,9 @@ class StateFile:
         late = self._due_again is not None and now >= self._due_again
         return late or self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
 
-    def _write(self) -> None:
-        data = escape_hidden(indented_json(with_sum(self._folding.state().to_json()))).encode()
+    def _write(self, now: datetime) -> None:
+        state = replace(self._folding.state(), created_at=self._created, updated_at=format_timestamp(now))
+        data = escape_hidden(indented_json(with_sum(state.to_json()))).encode()
         # The temporary file is created in logs/, where the next build deletes it if this process is killed.
         scratch = self._path.parent.parent
         write_atomic(self._path, data + b"\n", mode=PRIVATE_FILE_MODE, scratch=scratch, durable=False)

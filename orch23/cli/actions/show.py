@@ -1,8 +1,8 @@
 """Run `show`: find prompts, responses, outputs, keys and costs of a stage's attempts."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +84,8 @@ def _find_kept(
             return _diff(project, session, stage)
         case _:
             step = node.step if is_llm(node.step) else None
-            found = _Search(project, session, seen, step, stage, view, attempt, run, read_cache)
+            runs, events = _runs(project, stage, run), cache(partial(_events, project, stage))
+            found = _Search(project, session, seen, step, stage, view, attempt, run, runs, events, read_cache)
             is_newest = view == "all" and attempt is None and run is None
             return _with_accepted(project, session, stage, found) if is_newest else found.find()
 
@@ -131,7 +132,7 @@ class _Source(Struct, frozen=True):
 
 
 class _Search(Struct, frozen=True):
-    """Searches where texts of one stage can be, in the order of how close they are to what happened."""
+    """Searches where texts of a stage can be, the closest to what happened first. `events` are its events in a run."""
 
     project: Project
     session: Session
@@ -141,11 +142,13 @@ class _Search(Struct, frozen=True):
     view: str
     attempt: int | None
     run: str | None
+    runs: Sequence[str]
+    events: Callable[[str], Sequence[Event]]
     read_cache: Callable[[], bool]
 
     def find(self) -> ShowResult:
         """Return the texts of the newest attempt that has any: artifacts first, then recorded exchanges."""
-        artifacts = map(self._artifacts, _runs(self.project, self.stage, self.run))
+        artifacts = map(self._artifacts, self.runs)
         if (newest := next(filter(None, artifacts), None)) is not None:
             return newest
         for source in self._exchanges():
@@ -192,7 +195,7 @@ class _Search(Struct, frozen=True):
 
     def _failed_before(self, run: str) -> ShowResult | None:
         """Return why a stage failed before its first attempt, as a render stage does; None if it did not."""
-        for one in self._events(run):
+        for one in self.events(run):
             if isinstance(one.data, StageFinished) and one.data.status is StageStatus.FAILED:
                 text = f"failed before an attempt, in {run}: {self._readable(one.message)}\n"
                 return ShowResult(text, {"stage": self.stage, "run": run, "status": "failed"})
@@ -200,7 +203,7 @@ class _Search(Struct, frozen=True):
 
     def _outcome(self, run: str, attempt: int) -> tuple[list[tuple[str, str]], dict[str, Json]]:
         """Return what an attempt ran, and how it ended: if no other one followed, how its stage ended in this run."""
-        events = self._events(run)
+        events = self.events(run)
         ran = [one for one in ran_commands(events) if one[1] == attempt]
         text = commands_text(ran, stage=False)
         facts: dict[str, Json] = {"commands": commands_json(ran)}
@@ -216,12 +219,12 @@ class _Search(Struct, frozen=True):
         """Return the attempts of a stage without a model: one that printed nothing left no file."""
         if self.step is not None or self.view != "all":
             return frozenset()
-        ended = (event.data for event in self._events(run))
+        ended = (event.data for event in self.events(run))
         return frozenset(data.attempt for data in ended if isinstance(data, AttemptStarted | AttemptFinished))
 
     def _exchanges(self) -> Iterator[_Source]:
         """Give exchanges: of runs, newest first; of the last result; of the first request of the next build."""
-        for run in _runs(self.project, self.stage, self.run):
+        for run in self.runs:
             for response in reversed(self._responses(run)):
                 attempt = response.attempt
                 if self.attempt in (None, attempt):
@@ -254,12 +257,7 @@ class _Search(Struct, frozen=True):
         return self.session.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
 
     def _responses(self, run: str) -> list[LlmResponse]:
-        return [event.data for event in self._events(run) if isinstance(event.data, LlmResponse)]
-
-    def _events(self, run: str) -> list[Event]:
-        path = self.project.store.logs / f"{run}.jsonl"
-        events = [line.event for line in read_journal(path)] if path.is_file() else []
-        return [event for event in events if event.role == self.stage]
+        return [event.data for event in self.events(run) if isinstance(event.data, LlmResponse)]
 
     def _fallback(self, exchange: Exchange) -> str:
         """Return who responded, if it was a fallback."""
@@ -280,7 +278,7 @@ class _Search(Struct, frozen=True):
         if self.step is None and self.view != "all":
             text = f"`{self.stage}` has no {self.view}: only llm stages have one"
             return NotFoundError(Diagnostic("E664", text, hint=f"`orch23 show {name}` shows what it ran"))
-        runs = [run for run in _runs(self.project, self.stage, self.run) if self._events(run)]
+        runs = [run for run in self.runs if self.events(run)]
         if not runs or (self.run is None and self.attempt is None):
             record = _known_record(self.session, self.stage)
             return NotFoundError(_nothing_kept(self.project, self.stage, record, is_llm=self.step is not None))
@@ -306,6 +304,12 @@ def _runs(project: Project, stage: str, run: str | None) -> list[str]:
     if run is None:
         return [path.stem for path in pipeline_journals(logs, project.pipeline.file)]
     return [select_pipeline_run(project, run_ids(logs), run, f"show {{pipeline}} {stage} --run {{run}}")]
+
+
+def _events(project: Project, stage: str, run: str) -> list[Event]:
+    path = project.store.logs / f"{run}.jsonl"
+    events = [line.event for line in read_journal(path)] if path.is_file() else []
+    return [event for event in events if event.role == stage]
 
 
 def _names(kept: Path, view: str) -> tuple[str, ...]:

@@ -211,9 +211,12 @@ def show_stats(console: Console, *, run: str | None, every: bool, as_json: bool)
 
 def _shared_cache_runs(logs: Path, run: str | None, *, every: bool) -> list[SharedCacheRun]:
     """Return what all runs did with a shared cache, or a run, or the newest one; those that used none are left out."""
-    known = [] if every else run_ids(logs)
-    one = [logs / f"{select_run(known, run)}.jsonl"] if run is not None or known else []
-    return [*filter(None, map(shared_cache_run, journal_paths(logs) if every else one))]
+    if every:
+        paths = journal_paths(logs)
+    else:
+        known = run_ids(logs)
+        paths = [logs / f"{select_run(known, run)}.jsonl"] if run is not None or known else []
+    return [*filter(None, map(shared_cache_run, paths))]
 
 
 def _stored_text(found: Sequence[StoredKind], limit: int | None) -> str:

@@ -82,7 +82,7 @@ def test_a_record_is_found_by_each_of_its_lookups(tmp_path: Path) -> None:
     assert records.by_key(one.key) == (one,)
     assert records.by_core(core_of(one.manifest)) == (one,)
     assert records.by_identity(identity_of(one.manifest)) == (one,)
-    assert records.last("code") == one
+    assert records.labelled("code") == (one,)
     assert records.owners("a.py") == (one,)
     assert records.having("a.py", entry("v1")) == (one,)
     assert records.having("a.py", entry("v1", executable=True)) == ()
@@ -91,7 +91,7 @@ def test_a_record_is_found_by_each_of_its_lookups(tmp_path: Path) -> None:
 
 
 def test_asking_writes_nothing(tmp_path: Path) -> None:
-    assert Records(tmp_path / "r").last("code") is None
+    assert Records(tmp_path / "r").labelled("code") == ()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,7 +102,7 @@ def test_the_newest_comes_first_also_to_another_process(tmp_path: Path) -> None:
         records.put(one)
     for reader in (records, Records(tmp_path / "r")):
         assert reader.owners("a.py") == (a, c, b)
-        assert reader.last("code") == a
+        assert reader.labelled("code") == (a, c, b)
 
 
 def test_one_key_may_have_several_records(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_kept_failure_is_known_but_restores_nothing(tmp_path: Path) -> None:
     records.put(bad)
     assert records.by_key(bad.key) == ()
     assert records.by_core(core_of(bad.manifest)) == ()
-    assert records.last("code") == good
+    assert records.labelled("code") == (bad, good)
     assert records.having("a.py", entry("v2")) == (bad,)
     assert records.owners("a.py") == (bad, good)
     assert records.by_identity(identity_of(bad.manifest)) == (bad, good)
@@ -248,7 +248,7 @@ def test_the_order_is_that_of_the_puts_whatever_is_reopened(steps: list[int | st
                 expected = [pool[step], *(one for one in expected if one != pool[step])]
             for path in ("p0", "p1"):
                 assert list(records.owners(path)) == [one for one in expected if path in one.outputs]
-            assert records.last("code") == (expected[0] if expected else None)
+            assert list(records.labelled("code")) == expected
 
 
 def indexed(folder: Path) -> StoreIndex:
@@ -306,7 +306,7 @@ def test_what_is_put_beside_an_index_comes_first_and_makes_the_index_one_of_othe
     again = Records(tmp_path / "records", index)
     assert again.is_indexed()
     assert [one.manifest["command"] for one in again.owners("a.py")] == ["v1", "v3", "v2"]
-    assert again.last("code") == record("v1")
+    assert again.labelled("code")[0] == record("v1")
     some.put(record("v2"))  # a line more in a file that is there: no folder shows it
     assert not Records(tmp_path / "records", index).is_indexed()
 
@@ -335,7 +335,7 @@ def test_any_history_reads_the_same_with_an_index_and_without(steps: list[tuple[
                 assert records.by_key(one.key) == whole.by_key(one.key)
                 assert records.by_core(core_of(one.manifest)) == whole.by_core(core_of(one.manifest))
                 assert records.owners(next(iter(one.outputs))) == whole.owners(next(iter(one.outputs)))
-                assert records.last(one.stage) == whole.last(one.stage)
+                assert records.labelled(one.stage) == whole.labelled(one.stage)
 
 
 @pytest.mark.parametrize("change", ["a record is removed", "the records are removed", "the state is removed"])
