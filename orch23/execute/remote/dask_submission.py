@@ -73,6 +73,8 @@ class DaskSubmission:
         if self._is_lost:
             message = "all workers that may run it are gone"
             raise WorkerLost(message)
+        if self.future.cancelled():  # `result` would ask a client that may be closed
+            raise CancelledError
         try:
             found: bytes = self.future.result(_RESULT_S)
         except (TimeoutError, CancelledError):

@@ -185,4 +185,4 @@ def test_earlier_items_count_only_with_the_same_body_and_vars(edit: tuple[str, s
 def items_of(pipeline: Pipeline, node: ForeachStage) -> tuple[Stage, ...]:
     plan, _ = build_plan(pipeline)
     assert plan is not None
-    return plan_walk.items_of(plan, node, None, lambda text: text).stages
+    return plan_walk.items_of(plan, node, None, lambda text: text, {}).stages

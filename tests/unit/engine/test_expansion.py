@@ -31,8 +31,8 @@ def names(stages: Any) -> list[str]:
 
 def test_a_static_list_needs_no_text_and_a_list_in_a_file_is_read() -> None:
     plan = plan_of(each("s", "a", "b"), each("f", source="l.json"))
-    assert names(items_of(plan, node(plan, "s"), None, no_yaml).stages) == ["s@a", "s@b"]
-    assert names(items_of(plan, node(plan, "f"), '["x"]', no_yaml).stages) == ["f@x"]
+    assert names(items_of(plan, node(plan, "s"), None, no_yaml, {}).stages) == ["s@a", "s@b"]
+    assert names(items_of(plan, node(plan, "f"), '["x"]', no_yaml, {}).stages) == ["f@x"]
 
 
 def test_each_list_is_expanded_in_the_plan_that_the_one_before_gave() -> None:
@@ -69,8 +69,8 @@ def test_items_that_do_not_fit_into_the_plan_are_an_error_of_their_list() -> Non
 
 def test_several_lists_are_expanded_together_or_not_at_all() -> None:
     plan = plan_of(each("one", "a"), each("two", source="l.json"))
-    good = items_of(plan, node(plan, "one"), None, no_yaml)
-    bad = items_of(plan, node(plan, "two"), "{}", no_yaml)
+    good = items_of(plan, node(plan, "one"), None, no_yaml, {})
+    bad = items_of(plan, node(plan, "two"), "{}", no_yaml, {})
     assert plan_with_items(plan, {"one": good, "two": bad})[0] is None
     more, problems = plan_with_items(plan, {"one": good})
     assert more is not None
@@ -79,7 +79,7 @@ def test_several_lists_are_expanded_together_or_not_at_all() -> None:
 
 def test_an_item_may_not_write_the_pipeline_that_it_is_of() -> None:
     plan = plan_of(each("e", "p.yaml", "p.lock", body={"outputs": ["${{ item }}"], "shell": ["x"]}))
-    found = items_of(plan, node(plan, "e"), None, no_yaml)
+    found = items_of(plan, node(plan, "e"), None, no_yaml, {})
     assert ([one.code for one in found.problems], found.stages) == (["E858", "E858"], ())
     assert [one.subject for one in found.problems] == ["e@p.yaml", "e@p.lock"]
 
@@ -87,7 +87,7 @@ def test_an_item_may_not_write_the_pipeline_that_it_is_of() -> None:
 def test_an_unknown_check_of_items_is_reported_once() -> None:
     body = {"outputs": ["e/${{ item }}"], "shell": ["x"], "verify": [{"check": "${{ 'no' ~ 'ne' }}"}]}
     plan = plan_of(each("e", "a", "b", body=body))
-    found = items_of(plan, node(plan, "e"), None, no_yaml)
+    found = items_of(plan, node(plan, "e"), None, no_yaml, {})
     assert len(found.problems) == 1
     assert "`none`" in found.problems[0].message
 

@@ -40,7 +40,7 @@ def said(running: LocalExecutor, script: str) -> str:
 
 
 def test_a_step_finds_nothing_of_the_step_before(running: LocalExecutor) -> None:
-    look = f"ls -A {FOLDERS}; ipcs -m | grep -c ^0x; echo /proc/[0-9]* | wc -w; cat /proc/net/unix | wc -l"
+    look = f"ls -A {FOLDERS}; ipcs -m | grep -c ^0x; set -- /proc/[0-9]*; echo $#; cat /proc/net/unix | wc -l"
     before = said(running, look + "; true")
     leave = f"for one in {FOLDERS}; do echo secret > $one/left; done; ipcmk -M 10; setsid sleep 1000 > /dev/null 2>&1 &"
     said(running, leave)
