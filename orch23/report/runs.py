@@ -5,6 +5,7 @@ from datetime import datetime, tzinfo
 from decimal import Decimal
 
 from msgspec import UNSET, Struct, field
+from msgspec.structs import asdict
 
 from orch23.model.digest import Json
 from orch23.model.event import (
@@ -128,7 +129,7 @@ def commands_json(ran: Iterable[tuple[str, int, RanCommand]]) -> list[Json]:
     return [{"stage": stage, "attempt": attempt, **from_struct(one)} for stage, attempt, one in ran]
 
 
-class RunCost(Struct, kw_only=True, rename={"recorded": "recorded_answers"}):
+class RunCost(Struct, kw_only=True):
     """The model calls of a stage in one run. An amount is None as soon as the price of one of its calls is unknown.
 
     `cache_saved` is what the calls had cost without the vendor's prompt cache, minus what was paid: less than 0 if more
@@ -199,8 +200,9 @@ class RunCost(Struct, kw_only=True, rename={"recorded": "recorded_answers"}):
 
     def facts(self) -> dict[str, Json]:
         """Return the sums as plain values: amounts as decimal strings, null if a price is unknown."""
-        plain = {**from_struct(self), "prices": list(self.prices)}
-        return {name: str(value) if isinstance(value, Decimal) else value for name, value in plain.items()}
+        names = {"recorded": "recorded_answers"}
+        plain = {one: str(v) if isinstance(v, Decimal) else v for one, v in asdict(self).items()}
+        return {**{names.get(one, one): value for one, value in plain.items()}, "prices": list(self.prices)}
 
 
 def stage_costs(runs: Iterable[tuple[str, Iterable[Event]]], stage: str) -> list[RunCost]:
