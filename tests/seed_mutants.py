@@ -809,8 +809,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(FOLLOW_UP, 'Message("user", turn, sent.media)', 'Message("user", "again", sent.media)'),
         M(
             "orch23/resolve/prompt_blocks.py",
-            "        found = [(_head(block) if block.path else _label(block), block.text) for block in given]\n",
-            "        found = [(_label(block), block.text) for block in given]\n",
+            "        found = [(one[0] if block.path else _label(block), block.text) for",
+            "        found = [(_label(block), block.text) for",
         ),
     ),
     "S4-42": (
