@@ -351,9 +351,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
         """Report how an attempt ended; attempt 0 is the verification of a recorded result."""
-        ran = self.runner.take_ran()
         if failure is None:
-            data = AttemptFinished(attempt=attempt, passed=True, exit_code=0, commands=ran)
+            data = AttemptFinished(attempt=attempt, passed=True, exit_code=0)
             self.report.emit(data, f"attempt {attempt} passed")
             return
         feedback = failure.feedback
@@ -367,7 +366,6 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             exit_code=feedback.exit_code,
             failing=tuple(feedback.failing),
             excerpt=feedback.excerpt,
-            commands=ran,
         )
         name = f"attempt {attempt}" if attempt else "recorded result"
         self.report.emit(data, f"{name} failed: {failure.summary}")

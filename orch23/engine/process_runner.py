@@ -1,10 +1,11 @@
 """Run a process of a stage as an action, and turn its outcome into a value or a failure."""
 
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
@@ -23,7 +24,6 @@ from orch23.model.action import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
-from orch23.model.event_data import RanCommand
 from orch23.model.paths import static_prefix
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
@@ -31,7 +31,7 @@ from orch23.model.plugins import load_object
 from orch23.model.ports import ContentStore, Executor
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
-from orch23.resolve.commands import MAX_COMMAND_LENGTH, display_command, shorten_command, typed_command
+from orch23.resolve.commands import command_ran, display_command, shorten_command
 from orch23.resolve.resolution import VisibleFiles
 from orch23.resolve.writable_paths import writable_paths
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _REFUSAL = lazy_pattern(r"^.*(?:Read-only file system|Permission denied).*$", re.MULTILINE)
 _QUOTED = lazy_pattern(r"'([^']+)'")
 _ABSOLUTE = lazy_pattern(r"(?:^|[^\w./~-])(/[\w./~-]+)")
+_WORD = lazy_pattern(r"[^\s:;'\"`]+")
 _TREE = "/room/work/"
 _MOST, _LONGEST = 3, 300
 _HINT = "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`"
@@ -142,8 +143,8 @@ class Trusting(Protocol):
     def refused(self, step: "PytestStep", files: Files) -> tuple[Diagnostic, ...]:
         """Return an error for each file that must not decide the result of a test run."""
 
-    def may_be_written(self, pattern: str) -> bool:
-        """Return whether a stage of the pipeline may write a path that the pattern matches."""
+    def makers_of(self, pattern: str) -> tuple[str, ...]:
+        """Return the stages of the pipeline that may write a path that the pattern matches."""
 
 
 class ProcessRunner(Struct, frozen=True, kw_only=True):
@@ -162,17 +163,10 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     report: StageReporter
     project: "Callable[[], ProjectFacts] | None" = None
     sandboxes: set[str] = field(default_factory=set)
-    _ran: list[RanCommand] = field(default_factory=list)
-
-    def take_ran(self) -> tuple[RanCommand, ...] | UnsetType:
-        """Return the commands that have run since the last call."""
-        ran, self._ran[:] = tuple(self._ran), ()
-        return ran or UNSET
 
     def _note(self, command: str, exit_code: int | None, took_s: float) -> None:
-        typed = typed_command(command)
-        text = typed if len(typed) <= MAX_COMMAND_LENGTH else shorten_command(typed)
-        self._ran.append(RanCommand(text, exit_code, round(took_s, 3)))
+        ran = command_ran(command, exit_code, took_s)
+        self.report.emit(ran, f"$ {ran.command}", "debug")
 
     def unfixable(self, step: ProcessStep, files: Files) -> tuple[Diagnostic, ...]:
         """Return the errors of files that the stage cannot write, and with which a step fails in any case."""
@@ -199,8 +193,6 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         command = display_command(action.argv)
         outcome = self.executor.run(action, self.report.step_lines(shorten_command(command)))
         if not isinstance(outcome, Completed):
-            if isinstance(outcome, TimedOut):
-                self._note(command, None, outcome.timeout_s)
             return self._not_completed(outcome, command)
         self._note(command, outcome.result.exit_code, outcome.result.duration_s)
         self.sandboxes.add(outcome.result.tier)
@@ -230,6 +222,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             case TimedOut(timeout_s=timeout_s):
                 from orch23.decide.likely_cause import timeout_cause  # noqa: PLC0415 - only for failures
 
+                self._note(command, None, timeout_s)
                 message = f"killed after {timeout_s:g} s"
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
@@ -243,7 +236,9 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
                     took_s=timeout_s,
                     cause=timeout_cause(timeout_s),
                 )
-            case Cancelled():
+            case Cancelled(ran_s=ran_s):
+                if ran_s is not None:
+                    self._note(command, None, ran_s)
                 raise CancelledBuildError
             case InputsChanged(paths=paths):
                 raise MissingBytesError(", ".join(paths))
@@ -299,9 +294,17 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         return how.judge(step, self, files, command, result, printed)
 
 
-def missing_program_errors(command: str, exit_code: int, printed: str) -> tuple[Diagnostic, ...]:
+def missing_program_errors(
+    runner: ProcessRunner, files: Files, command: str, exit_code: int, printed: str
+) -> tuple[Diagnostic, ...]:
     """Return the usual reason of exit codes 126 and 127: a program was not found or could not be started."""
     if (hint := _NOT_STARTED.get(exit_code)) is None:
         return ()
-    hint = "it is a directory: name a program in it" if printed.rstrip().endswith(": Is a directory") else hint
+    if printed.rstrip().endswith(": Is a directory"):
+        hint = "it is a directory: name a program in it"
+    elif hint == _MODE:
+        words = _WORD.findall(f"{command} {printed[-1000:]}")
+        paths = {posixpath.normpath(f"{runner.stage.cwd}/{one}") for one in words} & files.keys()
+        makers = {path: runner.trust.makers_of(path) for path in sorted(paths)}
+        hint += "".join(f"; stage `{names[0]}` makes `{path}`" for path, names in makers.items() if names)
     return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=hint),)

@@ -46,9 +46,9 @@ class TestTrust(Struct, frozen=True):
         code = {path: maker for path, maker in makers.items() if path.endswith(CODE_SUFFIXES)}
         return (*self._settings(step, makers), *shadows, *self._supplied(step, files, code))
 
-    def may_be_written(self, pattern: str) -> bool:
-        """Return whether a stage of the pipeline may write a path that the pattern matches."""
-        return bool(WriterIndex(self.plan.all_nodes).writers_of(pattern))
+    def makers_of(self, pattern: str) -> tuple[str, ...]:
+        """Return the stages of the pipeline that may write a path that the pattern matches."""
+        return WriterIndex(self.plan.all_nodes).writers_of(pattern)
 
     def _supplied(
         self, step: "PytestStep", files: Mapping[str, FileEntry], makers: Mapping[str, str]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.checks.check import Check, CheckInput
@@ -70,7 +70,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """Return the errors of the user's own files with which the verification fails, whatever the stage writes."""
         given = {**self.resolved.files, **self.resolved.verify_files}
         # A file that a stage of the pipeline writes may be another one in the next build.
-        files = {path: entry for path, entry in given.items() if not self.runner.trust.may_be_written(path)}
+        files = {path: entry for path, entry in given.items() if not self.runner.trust.makers_of(path)}
         steps = (step for step in self.resolved.stage.verify.steps if isinstance(step, ProcessStep))
         found = tuple(error for step in steps for error in self.runner.unfixable(step, files))
         return (*found, *self.unnamed())
@@ -179,7 +179,6 @@ class Verifier(Struct, frozen=True, kw_only=True):
             excerpt=cut,
             attempt=attempt,
             printed=printed,
-            commands=UNSET if attempt else self.runner.take_ran(),
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
         self.report.emit(data, text, "warning" if failure else "info")

@@ -306,7 +306,7 @@ class LocalExecutor:
         read_only: ReadOnlyChanges,
     ) -> ActionOutcome:
         if end.reason == "cancelled":
-            return Cancelled()
+            return Cancelled(end.duration_s)
         output = self._output(sandbox_dir, end)
         changes, written = TreeChanges({}, (), ()), dict[str, FileEntry]()
         # A process that is left could change the tree during the scan.

@@ -36,6 +36,7 @@ class StepLimits(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_LIMITS = StepLimits()
+MAY_BE_OF_OTHERS = "others may have taken them"
 
 
 PYTHON = "python"
@@ -232,7 +233,9 @@ class TimedOut(Struct, frozen=True, tag="timed_out"):
 
 
 class Cancelled(Struct, frozen=True, tag="cancelled"):
-    """The build was asked to stop; the process and its children were killed."""
+    """The build was asked to stop; the process and its children were killed after `ran_s`, None if none had started."""
+
+    ran_s: float | None = None
 
 
 class InputsChanged(Struct, frozen=True, tag="inputs_changed"):

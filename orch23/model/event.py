@@ -18,7 +18,6 @@ from orch23.model.event_data import (
     EventReason,
     FailureName,
     LikelyCause,
-    RanCommand,
     RequestTotals,
     RunLimits,
     RunStatus,
@@ -275,10 +274,7 @@ class FilesProposed(EventData, frozen=True, kw_only=True):
 
 
 class CheckResult(EventData, frozen=True, kw_only=True):
-    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt.
-
-    Only the event of a recorded result (attempt 0) has `commands`; others are in `attempt_finished`.
-    """
+    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt."""
 
     kind: ClassVar[str] = "check_result"
     step: str = "verify"
@@ -287,14 +283,12 @@ class CheckResult(EventData, frozen=True, kw_only=True):
     excerpt: str = ""
     attempt: NaturalNumber = 0
     printed: str = ""
-    commands: tuple[RanCommand, ...] | UnsetType = UNSET
 
 
 class AttemptFinished(EventData, frozen=True, kw_only=True):
     """An attempt has ended; after a failure with its kind, command, failed tests, and an excerpt of the output.
 
-    Attempt 0 is the verification of a recorded result, which failed. `commands` are all that ran, with those of
-    `verify`; it is missing if none did.
+    Attempt 0 is the verification of a recorded result, which failed.
     """
 
     kind: ClassVar[str] = "attempt_finished"
@@ -305,7 +299,19 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
     exit_code: int | None = None
     failing: tuple[str, ...] = ()
     excerpt: str = ""
-    commands: tuple[RanCommand, ...] | UnsetType = UNSET
+
+
+class CommandRan(EventData, frozen=True, kw_only=True):
+    """A command of a stage has ended: of a step, of `verify`, or the program of the provider `command`.
+
+    `exit_code` is null if it was killed: at a timeout, or since the build was interrupted. `attempt_started` before it
+    says which attempt it belongs to; without one, it verified a recorded result.
+    """
+
+    kind: ClassVar[str] = "command_ran"
+    command: str = ""
+    exit_code: int | None = None
+    duration_s: float = 0
 
 
 class StepOutput(EventData, frozen=True, kw_only=True):
@@ -505,6 +511,7 @@ EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
         LlmResponse,
         FilesProposed,
         StepOutput,
+        CommandRan,
         CheckResult,
         AttemptFinished,
         StageWithheld,

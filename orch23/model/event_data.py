@@ -79,14 +79,6 @@ class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     new_word: str = ""
 
 
-class RanCommand(Struct, frozen=True):
-    """A command that a stage ran, and its duration in seconds. `exit_code` is null if it was killed at a timeout."""
-
-    command: str
-    exit_code: int | None
-    duration_s: float
-
-
 class SentFile(Struct, frozen=True):
     """A file that a request contains as a whole or in part."""
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
+from orch23.model.event import Event
 from orch23.model.llm import Request, Response
 from orch23.model.step import Grant
 from orch23.providers import codes
@@ -24,6 +25,7 @@ from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, Projec
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
 from orch23.resolve.command_program import paths_outside
+from orch23.resolve.commands import command_ran
 from orch23.steps.llm.spec import LLMStep
 
 MAX_STDOUT_BYTES = 4 * 1_048_576
@@ -55,6 +57,7 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
 
     step: LLMStep
     setting: ProviderContext
+    stage: str = ""
     clock: Callable[[], float] = time.monotonic
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
@@ -69,6 +72,9 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
         """
         started = self.clock()
         end = self._run(request_stdin(request), deadline_s, on_text)
+        took_s = self.clock() - started
+        ran = command_ran(shlex.join(self.step.command), None if end.fault else end.exit_code, took_s)
+        self.setting.notice(Event(ran, f"$ {ran.command}", self.stage, "debug"))
         if end.fault:
             raise ProviderError(self._error(*_fault(end)))
         if end.exit_code != 0:
@@ -79,7 +85,7 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
             text = end.stdout.decode("utf-8")
         except UnicodeDecodeError:
             raise ProviderError(self._error(codes.PROVIDER_FAILED, "printed text that is not UTF-8")) from None
-        return Response(text=text, duration_s=self.clock() - started, provenance=f"command {self.step.command[0]}")
+        return Response(text=text, duration_s=took_s, provenance=f"command {self.step.command[0]}")
 
     def _run(self, stdin: bytes, deadline_s: float, on_text: Callable[[str], None]) -> ProgramResult:
         setting, step = self.setting, self.step
@@ -254,7 +260,7 @@ def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: Proje
 
 
 ADAPTER = Adapter(
-    make=lambda setting, asking: CommandProvider(step=asking.step, setting=setting),
+    make=lambda setting, asking: CommandProvider(step=asking.step, setting=setting, stage=asking.stage),
     takes=frozenset({"command", "read", "pass_env", "network", "endpoint_alias"}),
     parameters=lambda step: {"max_tokens": step.max_tokens},
     endpoint=lambda step: f"command {shlex.join(step.command)}",

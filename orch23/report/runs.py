@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
 
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from orch23.model.digest import Json
 from orch23.model.event import (
     ORCH23_ROLE,
-    AttemptFinished,
+    AttemptStarted,
     CallSettled,
-    CheckResult,
+    CommandRan,
     Event,
     FilesPromoted,
     FilesProposed,
@@ -21,7 +21,6 @@ from orch23.model.event import (
     StageFinished,
     StageRestored,
 )
-from orch23.model.event_data import RanCommand
 from orch23.model.parsing import from_struct
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
@@ -93,7 +92,7 @@ def _facts(event: Event) -> str:
         case FilesProposed(files=files):
             return _paths(files)
         case LlmResponse(input_tokens=input_tokens, output_tokens=output_tokens, stop=stop):
-            return f" ({input_tokens}+{output_tokens} tokens, {stop})"
+            return f" ({_tokens(input_tokens, output_tokens)}, {stop})"
         case _:
             return ""
 
@@ -102,14 +101,17 @@ def _paths(paths: tuple[str, ...]) -> str:
     return f": {' '.join(paths)}" if paths else ""
 
 
-def ran_commands(events: Iterable[Event]) -> Iterator[tuple[str, int, RanCommand]]:
+def ran_commands(events: Iterable[Event]) -> Iterator[tuple[str, int, CommandRan]]:
     """Yield each command of some events, with its stage and the number of its attempt, in the order they ended in."""
+    attempts: dict[str, int] = {}
     for event in events:
-        if isinstance(event.data, AttemptFinished | CheckResult) and event.data.commands is not UNSET:
-            yield from ((event.role, event.data.attempt, one) for one in event.data.commands)
+        if isinstance(event.data, AttemptStarted):
+            attempts[event.role] = event.data.attempt
+        elif isinstance(event.data, CommandRan):
+            yield event.role, attempts.get(event.role, 0), event.data
 
 
-def commands_text(ran: Iterable[tuple[str, int, RanCommand]], *, stage: bool = True) -> str:
+def commands_text(ran: Iterable[tuple[str, int, CommandRan]], *, stage: bool = True) -> str:
     """Return a line for each command: its stage and attempt, exit status and duration, and the command."""
     rows = [
         (
@@ -124,7 +126,7 @@ def commands_text(ran: Iterable[tuple[str, int, RanCommand]], *, stage: bool = T
     return aligned(rows if stage else [row[2:] for row in rows])
 
 
-def commands_json(ran: Iterable[tuple[str, int, RanCommand]]) -> list[Json]:
+def commands_json(ran: Iterable[tuple[str, int, CommandRan]]) -> list[Json]:
     """Return the commands as plain values."""
     return [{"stage": stage, "attempt": attempt, **from_struct(one)} for stage, attempt, one in ran]
 
@@ -187,7 +189,7 @@ class RunCost(Struct, kw_only=True):
         facts += [f"{self.unanswered} of them without a response"] if self.unanswered else []
         facts += [f"{self.unusable} of them without a usable response"] if self.unusable else []
         facts += [pluralize(self.recorded, "recorded response")]
-        facts += [f"{self.input_tokens:,}+{self.output_tokens:,} tokens"]
+        facts += [_tokens(self.input_tokens, self.output_tokens)]
         facts += ["paid: price unknown" if self.paid is None else f"paid {format_money(self.paid)}"]
         facts += [f"at most {format_money(self.possible)} more"] if self.possible else []
         if self.recorded:
@@ -224,6 +226,11 @@ def costs_text(stage: str, costs: Iterable[RunCost]) -> str:
     prices = dict.fromkeys(table for cost in runs for table in cost.prices)
     lines = [f"{stage} in {cost.run}: {cost.text()}\n" for cost in runs]
     return "".join([*lines, *(f"prices: {table}\n" for table in prices)])
+
+
+def _tokens(read: int, written: int) -> str:
+    """Return numbers of tokens; a provider that states none does not count them."""
+    return f"{read:,}+{written:,} tokens" if read or written else "tokens unknown"
 
 
 def _plus(amount: Decimal | None, cost: str | None) -> Decimal | None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from orch23.model.action import PYTHON
 from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
+from orch23.model.event import CommandRan
 from orch23.model.fields import Problems, describe_value
 from orch23.model.parsing import parse_json
 from orch23.model.paths import is_glob
@@ -48,11 +49,18 @@ def typed_command(command: str) -> str:
     before = f"{shlex.join(SHELL_COMMAND)} "
     if not command.startswith(before):
         return command
-    try:
-        words = shlex.split(command.removeprefix(before))
-    except ValueError:  # it was shortened
-        return command
-    return words[0] if len(words) == 1 else command
+    # `shlex.split` takes quadratic time for one long word.
+    word, quote = command.removeprefix(before), "'\"'\"'"
+    if len(word) > 1 and word[0] == word[-1] == "'" and "'" not in word[1:-1].replace(quote, ""):
+        return word[1:-1].replace(quote, "'")
+    return word if shlex.quote(word) == word else command
+
+
+def command_ran(command: str, exit_code: int | None, took_s: float) -> CommandRan:
+    """Return the event of a command, as its author wrote it; a long one is shortened."""
+    typed = typed_command(command)
+    text = typed if len(typed) <= MAX_COMMAND_LENGTH else shorten_command(typed)
+    return CommandRan(command=text, exit_code=exit_code, duration_s=round(took_s, 3))
 
 
 def shorten_command(command: str) -> str:

@@ -95,6 +95,10 @@ def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
     assert b"Traceback" not in reported
     finished = project.events()[-1]
     assert (finished["type"], finished["data"]["exit_code"]) == ("run_finished", code)
+    ran = project.run("log", "--commands", "--json").json()["commands"]
+    expected = [("ask", 0), ("held", None)] if held == "held" else [("ask", 0), ("held", 0), ("wait", None)]
+    assert [(one["stage"], one["exit_code"]) for one in ran] == expected
+    assert {one["attempt"] for one in ran} == {1}
     gate.unlink()
     assert project.plan()["ask"] == "fresh", "what was done is kept"
     green(project.build("-j1"))

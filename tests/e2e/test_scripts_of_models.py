@@ -110,6 +110,7 @@ def test_a_script_of_an_earlier_version_is_fresh_and_a_mode_is_no_edit(
     failed = project.build()
     assert failed.code == 1
     assert "make the file executable (`chmod +x FILE`" in failed.err, "the way out"
+    assert "; stage `tool` makes `tool.sh`" in failed.err
     (project.root / "tool.sh").chmod(0o755)
     outcome = project.build()
     assert outcome.code == 0, outcome.err
@@ -160,3 +161,21 @@ def test_the_hint_of_what_cannot_be_run_knows_directories_and_files_of_shell_sta
     assert "E309: it is a directory: name a program in it" in project.build().err
     project.replace("pipeline.yaml", "./ > a", "echo > f; ./f > a")
     assert "`chmod +x FILE`; if a shell stage makes it, in the command of that stage" in project.build().err
+
+
+@pytest.mark.parametrize(("run", "cwd"), [("./bin/tool.sh", "."), ("[./tool.sh]", "bin"), ("echo; (./tool.sh)", "bin")])
+def test_the_hint_of_a_file_that_cannot_be_run_names_the_stage_that_makes_it(
+    project: Project, run: str, cwd: str
+) -> None:
+    project.write(
+        {
+            "pipeline.yaml": f"""\
+version: 1
+stages:
+  gen: {{outputs: [bin/tool.sh], shell: 'mkdir -p bin; echo echo > bin/tool.sh'}}
+  use: {{inputs: [bin/tool.sh, i], outputs: [bin/x], cwd: {cwd}, shell: {run!r}}}
+""".replace("'[", "[").replace("]'", "]"),
+            "i": "",
+        }
+    )
+    assert "; stage `gen` makes `bin/tool.sh`" in project.build().err

@@ -362,7 +362,15 @@ def test_a_run_that_ran_no_command_says_so(project: Project) -> None:
     stage = "{inputs: [t.j2], outputs: [r], render: {template: t.j2}}"
     project.write({"pipeline.yaml": f"version: 1\nstages:\n  r: {stage}\n", "t.j2": "x"})
     assert project.build().code == 0
-    assert project.run("log", "--commands").out == "no command of this run is recorded\n"
+    runs = project.run("runs", "--json").json()["runs"]
+    assert project.run("log", "--commands").out == f"the run {runs[0]['run']} ran no command\n"
+    project.write({"pipeline.yaml": "version: 1\nstages:\n  s: {outputs: [o], shell: [touch, o]}\n"})
+    assert project.build().code == 0
+    assert project.build().code == 0
+    idle, built, *_ = (one["run"] for one in project.run("runs", "--json").json()["runs"])
+    told = f"the run {idle} ran no command; the last one that did is {built}: `orch23 log {built} --commands`\n"
+    assert project.run("log", "--commands").out == told
+    assert project.run("log", built, "--commands").out.endswith("  $ touch o\n")
 
 
 def test_the_commands_of_a_verification_alone_are_listed(project: Project) -> None:

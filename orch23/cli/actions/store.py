@@ -262,6 +262,15 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
         console.write_out(runs_text(found))
 
 
+def _ran_none(logs: Path, run: str) -> str:
+    """Return that a run ran no command, and the last run that did."""
+    others = (one for one in run_ids(logs) if one != run)
+    events = ((one, (line.event for line in read_journal(logs / f"{one}.jsonl"))) for one in others)
+    last = next((one for one, found in events if any(ran_commands(found))), "")
+    more = f"; the last one that did is {last}: `orch23 log {last} --commands`" if last else ""
+    return f"the run {run} ran no command{more}\n"
+
+
 def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool, as_state: bool, otel: bool) -> int:
     """Show the events of a run, or its commands, or send its events as spans."""
     if commands + as_state + otel > 1:
@@ -276,7 +285,7 @@ def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool
     if commands:
         ran = [*ran_commands(line.event for line in read_journal(path))]
         body: dict[str, Json] = {"orch23_log": 1, "run": path.stem, "commands": commands_json(ran)}
-        text = commands_text(ran) or "no command of this run is recorded\n"
+        text = commands_text(ran) or _ran_none(logs, path.stem)
         console.write_out(json_document(body) if as_json else text)
     elif as_json:
         console.write_out((read_regular(path) or b"").decode("utf-8", "replace"))

@@ -97,7 +97,7 @@ class _PytestRunner(ProcessStepRunner):
                 expected,
                 printed,
                 lambda module: _may_be_made(step, runner, module),
-                lambda path: runner.trust.may_be_written(os.path.normpath(f"{runner.stage.cwd}/{path}")),
+                lambda path: bool(runner.trust.makers_of(os.path.normpath(f"{runner.stage.cwd}/{path}"))),
             )
         if verdict.passed:
             return FinishedProcess(command, result, verdict)
@@ -193,7 +193,7 @@ def _unfixable(
 def _is_written_elsewhere(runner: ProcessRunner, module: str) -> bool:
     """Return whether another stage, or this one by a pattern, may write a module."""
     own = {path for path in runner.stage.outputs if path.rpartition("/")[2] == f"{module}.py"}
-    return not own and runner.trust.may_be_written(f"**/{module}.py")
+    return not own and bool(runner.trust.makers_of(f"**/{module}.py"))
 
 
 def _reason(unfixable: Diagnostic) -> str:
@@ -208,7 +208,7 @@ def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:
     folders = {os.path.normpath(f"{cwd}/{one}") for one in (".", *step.pythonpath)}
     names = [top if folder == "." else f"{folder}/{top}" for folder in folders]
     patterns = (f"{name}{suffix}" for name in names for suffix in (".py", "/**"))
-    return any(map(runner.trust.may_be_written, patterns))
+    return any(map(runner.trust.makers_of, patterns))
 
 
 def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:

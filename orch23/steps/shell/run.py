@@ -31,12 +31,12 @@ class _ShellRunner(ProcessStepRunner):
         self, step: ShellStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
         """Return a failure for any exit code but 0."""
-        del step, runner, files
+        del step
         if result.exit_code == 0:
             return FinishedProcess(command, result)
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
         left = LeftoverFiles(result.written, result.removed)
-        absent = missing_program_errors(command, result.exit_code, printed)
+        absent = missing_program_errors(runner, files, command, result.exit_code, printed)
         return replace(failed, diagnostics=absent, leftover=left, reason=exit_text(result.exit_code))
 
 

@@ -226,7 +226,9 @@ def test_cancel_ends_what_runs_and_what_waits(world: World, tmp_path: Path) -> N
             ready.wait(0.005)
         waiting = threads.submit(world.executor.run, world.action("touch", str(tmp_path / "ran")))
         world.executor.cancel()
-        assert [future.result(20) for future in (*running, waiting)] == [Cancelled()] * 3
+        killed = [future.result(20) for future in running]
+    assert all(isinstance(one, Cancelled) and one.ran_s is not None for one in killed)
+    assert waiting.result(20) == Cancelled(None), "it had not started"
     assert world.executor.run(world.action("true")) == Cancelled()
     assert not (tmp_path / "ran").exists()
 
