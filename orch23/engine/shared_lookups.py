@@ -218,10 +218,11 @@ class Lookups:
             lookup.finish(None)
             return
         if not is_complete:
-            wrong = [path for path, one in found.record.outputs.items() if self._client.fault_of(one.digest)]
+            faults = ((path, self._client.fault_of(one.digest)) for path, one in found.record.outputs.items())
+            wrong = [f"{path} ({why})" for path, why in faults if why]
             self._client.reject(action, is_damaged=bool(wrong))
             if wrong:
-                self._warn(stage.name, "W698", f"the cache has wrong bytes for {join_first(wrong, _MOST_NAMES)}")
+                self._warn(stage.name, "W698", f"files of it cannot be used: {join_first(wrong, _MOST_NAMES)}")
         self._finish(lookup, found if is_complete else None)
 
     def _finish(self, lookup: Lookup, found: FoundResult | None) -> None:
@@ -248,8 +249,8 @@ class Lookups:
             raise InvalidResultError(message)
         text, record = described.contents, described.entry.digest
         if text is None and (text := self._client.get(record, MAX_RECORD_BYTES)) is None:
-            if self._client.fault_of(record):
-                message = "the cache has wrong bytes for its record"
+            if why := self._client.fault_of(record):
+                message = f"its record cannot be used: {why}"
                 raise _WrongRecordError(message)
             raise MissingBytesError(record.sha256)
         if fault := self._signatures.fault(KIND, action, files, text, RECORD):

@@ -59,6 +59,9 @@ def test_a_file_that_cannot_be_replaced_costs_only_its_stage(tmp_path: Path, cac
         assert place.name in warning
 
 
+IGNORED = "[W698] a result in the shared cache is ignored, and the stage is built:"
+
+
 def flip(place: Path) -> None:
     """Change the last byte of a file."""
     data = place.read_bytes()
@@ -74,15 +77,26 @@ def test_wrong_bytes_are_reported_with_their_stage_and_repaired(tmp_path: Path, 
     flip(blob(cache, LARGE.encode()))
     done = two.build("--cache", str(cache))
     green(done)
-    why = (
-        "[W698] a result in the shared cache is ignored, and the stage is built: the cache has wrong bytes for out.txt"
-    )
-    assert f"copy: {why}" in done.err
+    assert f"copy: {IGNORED} files of it cannot be used: out.txt (wrong bytes)" in done.err
     assert "W698" in two.run("log").out
     assert two.read("out.txt") == LARGE
     done = three.build("--cache", str(cache))
     green(done)
     assert (three.ran(), "W698" in done.err) == ([], False)
+
+
+def test_a_blob_that_is_a_link_is_reported_as_such(tmp_path: Path, cache: Path) -> None:
+    stages = "  copy: {inputs: [in.txt], outputs: [out.txt], shell: cp in.txt out.txt}\n"
+    one, two = (Project(tmp_path / n).write(shell(stages, {"in.txt": LARGE}, head=HEAD)) for n in ("one", "two"))
+    green(one.build("--cache", str(cache)))
+    place = blob(cache, LARGE.encode())
+    place.rename(tmp_path / "moved")
+    place.symlink_to(tmp_path / "moved")
+    done = two.build("--cache", str(cache))
+    green(done)
+    why = f"out.txt (cas/{place.parent.name}/{place.name}: not a regular file)"
+    assert f"copy: {IGNORED} files of it cannot be used: {why}" in done.err
+    assert not place.is_symlink(), "it was replaced"
 
 
 def test_a_cache_whose_blobs_are_all_wrong_is_repaired_by_one_build(tmp_path: Path, cache: Path) -> None:
