@@ -20,7 +20,8 @@ import orch23_checks
 from orch23.model import patterns
 
 Function: TypeAlias = Callable[[str], object]
-SIZES: Final = (100_000, 200_000, 400_000)
+# Multiples of 6: a text of quotes alone is Python source at each size, or at none.
+SIZES: Final = (100_002, 200_004, 400_008)
 _METHODS: Final = frozenset({"search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"})
 _COMPILERS: Final = frozenset({"compile", "lazy_pattern"})
 # Of a pattern whose use is not seen, in a container for example.

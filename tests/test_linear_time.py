@@ -63,6 +63,11 @@ PACKAGES = ("model", "decide", "resolve", "checks", "plan", "load", "reapi", "si
 # Functions that would take longer, but get no long text.
 BOUNDED = {
     "orch23.decide.proposal_files._parents": "paths of at most 32 parts",
+    "orch23.model.paths._piece_regex": "a piece of a pattern, at most a set of 1,000 characters",
+    "orch23.model.paths._set_regex": "sets of at most 1,000 characters",
+    "orch23.plan.nodes._folders_above": "paths of a pipeline, which have at most 4,096 characters",
+    "orch23.resolve.reading._and_above": "places in a pipeline, at most 100 deep",
+    "orch23.store.observations._with_above": "paths of directories of a project",
     "orch23.decide.source_syntax.python_comments": "source that parses",
     "orch23.decide.unfixable_tests.module_levels": "patterns of a pipeline",
     "orch23.load.yaml_text._events": "its callers stop at a depth of 100",
@@ -237,6 +242,14 @@ def test_a_response_has_a_limited_size(returns: str) -> None:
     judgement = judged("x" * 3_000_000, returns)
     assert isinstance(judgement, RefusedResponse)
     assert [one.code for one in judgement.diagnostics] == ["E210"]
+
+
+def test_a_file_that_is_too_large_is_not_parsed() -> None:
+    # Parsing 2 MB takes many seconds, in which no signal and no limit of time can end the build.
+    for returns, text in (("code", "```\n{}```"), ("code", "{}"), ("text", "{}"), ("blocks", "a.py\n```\n{}```")):
+        judgement = judged(text.format("x = (\n" * 40_000), returns)
+        assert isinstance(judgement, RefusedResponse)
+        assert {one.code for one in judgement.diagnostics} == {"E210"}, returns
 
 
 def test_thoughts_do_not_count_for_the_size_of_a_response() -> None:

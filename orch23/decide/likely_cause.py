@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from orch23.decide.network_cause import network_cause
 from orch23.decide.package_cause import known_package
-from orch23.model.action import StepLimits
+from orch23.model.action import MAY_BE_OF_OTHERS, StepLimits
 from orch23.model.event_data import LikelyCause
 from orch23.model.patterns import lazy_pattern
 
@@ -364,7 +364,7 @@ def limit_cause(message: str, limits: StepLimits) -> LikelyCause | None:
     """
     name = next((one for one in limits.__struct_fields__ if f"`limits.{one}`" in message), None)
     limit = getattr(limits, name) if name else None
-    if name is None or limit is None or "others may" in message:
+    if name is None or limit is None or MAY_BE_OF_OTHERS in message:
         return None
     is_size = name in ("memory", "disk", "address_space")
     have, more = ((_size(n) if is_size else str(n)) for n in (limit, 2 * limit))

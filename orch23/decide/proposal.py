@@ -16,6 +16,7 @@ from orch23.decide.edit_proposal import EditedFiles, read_edited_files
 from orch23.decide.excerpt import escape_text
 from orch23.decide.omissions import MARKDOWN, has_patch
 from orch23.decide.proposal_files import (
+    MAX_FILE_BYTES,
     ProposalScope,
     base_errors,
     content_errors,
@@ -244,7 +245,7 @@ def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
     if reason is not None:
         return _model_error(reason)
     block = None if is_only_thoughts(text) else code_block_of(output, text)
-    if block is None and not is_source(output, text):
+    if block is None and len(text) <= MAX_FILE_BYTES and not is_source(output, text):
         return _refuse(codes.NO_CODE, "the response has no code block", _SOMETHING["code"])
     if block is not None and output.lower().endswith(MARKDOWN) and block.language not in _MARKDOWN_BLOCKS:
         message = f"the code block is `{escape_text(block.language, 40)}`, and the file is Markdown"

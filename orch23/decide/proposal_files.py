@@ -207,8 +207,10 @@ def content_errors(
 ) -> list[Diagnostic]:
     """Return the errors of contents: invalid text, a diff, omitted code, invalid syntax, lost definitions.
 
-    `edited` are the paths of files that are the result of edits: what these leave out, they name in full.
+    `edited` are the paths of files that are the result of edits: what these leave out, they name in full. Another file
+    that is too large has only that error: to parse 2 MB takes many seconds, in which nothing can interrupt it.
     """
+    entries = tuple(one for one in entries if one.path in edited or len(one.content) <= MAX_FILE_BYTES)
     trees = {e.path: python_tree(e.content) for e in entries if is_python(e.path)}
     return [d for entry in entries for d in _of_one(entry, scope, trees, is_edited=entry.path in edited)]
 

@@ -113,11 +113,10 @@ class LaunchRefusedError(Exception):
 class Launch(ProcessSpec, frozen=True, kw_only=True):
     """A process of a step, as the step needs it or, once prepared by a launcher, with its sandbox.
 
-    `reads` are further paths that it must be able to read, `tmpfs` those where a
-    launcher gives it file systems of its own in memory. `writable` are the paths of the tree that it may write,
-    beside HOME and TMPDIR; None means all of the tree. `stdin` is what the command reads; a launcher may start its
-    program with another descriptor. `interpret_outcome` corrects the outcome of a sandbox's program to that of the
-    command; it may raise LaunchRefusedError.
+    `reads` are further paths that it must be able to read, `tmpfs` those where a launcher gives it file systems of its
+    own in memory. `writable` are the paths of the tree that it may write, beside HOME and TMPDIR; None means all of the
+    tree. `stdin` is what the command reads; a launcher may start its program with another descriptor.
+    `interpret_outcome` corrects the outcome of a sandbox's program; it may raise LaunchRefusedError.
     """
 
     sandbox_dir: SandboxDir

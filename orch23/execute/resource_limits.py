@@ -11,8 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from orch23.execute.process_tree import read_proc
-from orch23.execute.supervisor_child import libc
-from orch23.model.action import DEFAULT_LIMITS, StepLimits
+from orch23.model.action import DEFAULT_LIMITS, MAY_BE_OF_OTHERS, StepLimits
 from orch23.store.safe_files import closing
 from orch23.store.tree_removal import open_below, open_subdirectory
 
@@ -26,7 +25,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STEP_BYTES, _STEP_ENTRIES = 256 << 20, 20_000
 _PARTS = 32
 _PAUSE_FACTOR = 20
-_PIDFD_GETFD, _SCM_PIDFD = 438, 4
+_SCM_PIDFD = 4
 _FIRST_BYTES, _CONTROL_BYTES = 1 << 16, 1 << 12
 
 
@@ -98,7 +97,7 @@ class ResourceMonitor:
             for size in chain(_unnamed_sizes(processes, self._root), _named_sizes(self._root)):
                 if size is None and (lost_bytes := self._free_bytes - _free_space(self._root)[0]) > limits.disk:
                     what = f"its file system lost {lost_bytes} bytes while it had files that cannot be measured"
-                    return f"{what}, which is more than `limits.disk`; others may have taken them"
+                    return f"{what}, which is more than `limits.disk`; {MAY_BE_OF_OTHERS}"
                 size_bytes, entries = size_bytes + (size or 0), entries + 1
                 if entries > limits.files:
                     return f"its sandbox directory held more than {limits.files} files (`limits.files`)"
@@ -197,16 +196,19 @@ def _first_message(path: str) -> list[tuple[bool, bytes]]:
     """Return the descriptors that come with the first message to a socket, open now, and whether Linux counts them."""
     import socket  # noqa: PLC0415 - few steps have descriptors on their way
 
+    from orch23.execute.sandbox.system_calls import system_call  # noqa: PLC0415 - as above
+
     thread, number = (int(path.split("/")[at]) for at in (-3, -1))
-    with contextlib.suppress(OSError), closing(os.pidfd_open(thread)) as handle:
-        copy = libc.syscall(_PIDFD_GETFD, handle, number, 0)
-        if copy >= 0:
-            with socket.socket(fileno=copy) as one:
-                how = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-                _, others, *_ = one.recvmsg(_FIRST_BYTES, _CONTROL_BYTES, how)
-                kinds = (socket.SCM_RIGHTS, _SCM_PIDFD)
-                of_sockets = (one for one in others if one[0] == socket.SOL_SOCKET and one[1] in kinds)
-                return [(kind == socket.SCM_RIGHTS, data) for _, kind, data in of_sockets]
+    with (
+        contextlib.suppress(OSError),
+        closing(os.pidfd_open(thread)) as handle,
+        socket.socket(fileno=system_call("pidfd_getfd", handle, number, 0)) as one,
+    ):
+        how = socket.MSG_PEEK | socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        _, others, *_ = one.recvmsg(_FIRST_BYTES, _CONTROL_BYTES, how)
+        kinds = (socket.SCM_RIGHTS, _SCM_PIDFD)
+        of_sockets = (one for one in others if one[0] == socket.SOL_SOCKET and one[1] in kinds)
+        return [(kind == socket.SCM_RIGHTS, data) for _, kind, data in of_sockets]
     return []
 
 

@@ -26,6 +26,7 @@ _CONTROL = lazy_pattern("[\x00-\x1f\x7f-\x9f]")
 # Most paths: nothing of them can be wrong, or has to be normalized.
 _PLAIN_PATH = lazy_pattern(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _MOST_DIGITS = 18
+_MOST_PATH = 4_096
 
 
 class Problem(Struct, frozen=True):
@@ -69,7 +70,7 @@ class Problems(Struct, eq=False):
 
         A `file` is one literal file; a `place` may also be a directory (ending in `/`); a `pattern` may have wildcards.
         """
-        if _PLAIN_PATH.fullmatch(value):
+        if len(value) <= _MOST_PATH and _PLAIN_PATH.fullmatch(value):
             return value
         if value.startswith("!"):
             message = f"the path `{value}` starts with `!`, which excludes nothing here"
@@ -224,6 +225,7 @@ def path_fault(path: str) -> str | None:
     names = path.split("/")
     rules = (
         (not path.strip(), "is empty"),
+        (len(path) > _MOST_PATH, f"has more than {_MOST_PATH:,} characters"),
         (path.startswith("/"), "is absolute"),
         ("\\" in path, "holds a backslash"),
         (_CONTROL.search(path) is not None, "holds a control character"),

@@ -280,11 +280,11 @@ def _pieces(segment: str) -> tuple[str, ...]:
 
 
 def _set_at(text: str, at: int) -> str:
-    """Return the character set that begins at a position, or an empty text; a set has at least one character."""
+    """Return the character set that begins at a position, or an empty text; a set has 1 to 1,000 characters."""
     if text[at] != "[":
         return ""
     negated = text[at + 1 : at + 2] in ("!", "^")
-    close = text.find("]", at + 2 + negated)
+    close = text.find("]", at + 2 + negated, at + 1_002 + negated)
     return text[at : close + 1] if close > 0 and "/" not in text[at:close] else ""
 
 

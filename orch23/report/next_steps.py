@@ -11,7 +11,7 @@ from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.step import ProcessStep
 from orch23.report.cause_text import is_possible
 from orch23.report.diagnostics import visible
-from orch23.resolve.commands import SHELL_COMMAND, typed_command
+from orch23.resolve.commands import MAX_COMMAND_LENGTH, SHELL_COMMAND, typed_command
 
 _PYTEST = "python -m pytest "
 _MAX_COMMAND = 200
@@ -72,7 +72,7 @@ def place_of_verification(pipeline: Pipeline, name: str, command: str) -> Locati
 def _words_of_one(typed: str) -> list[str]:
     """Return the words of a single command; none if bash may run more than one."""
     try:
-        return [] if _SEVERAL.search(typed.strip()) else shlex.split(typed)
+        return [] if len(typed) > MAX_COMMAND_LENGTH or _SEVERAL.search(typed.strip()) else shlex.split(typed)
     except ValueError:
         return []
 
