@@ -18,7 +18,7 @@ from orch23.model.event_data import CostText, RequestTotals, RunLimits
 from orch23.model.llm import Request, Response, Usage
 from orch23.model.pipeline import StopConditions
 from orch23.model.text import format_duration, format_money
-from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, unknown_price_error, worst_case
+from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, worst_case
 from orch23.store.history import UsageTotals
 
 _ONWARD = "the next build continues where this one stopped"
@@ -149,7 +149,7 @@ class Ledger(Struct, kw_only=True):
         limits = self.limits_of(stage)
         # Under a cost limit a model without a known price is not called: the limit could not hold (ADR 8).
         if worst.cost is None and not (self.limits.max_cost_usd is None and limits.max_cost_usd is None):
-            raise ConfigurationError(unknown_price_error(request.provider, request.model, stage))
+            raise ConfigurationError(self.prices.unknown_error(request.provider, request.model, stage))
         most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
         with self._changed:
             own = self._stages.setdefault(stage, _Account(stage, limits, self.before.get(stage, _NOTHING)))

@@ -118,7 +118,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             return forbidden
         self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
         stage = resolved.stage
-        if stage.runs_pytest or stage.schema_files:
+        if stage.runs_pytest or stage.schema_files or getattr(stage.step, "read", ()):
             from orch23.engine.stage_warnings import stage_warnings  # noqa: PLC0415 - only for such stages
 
             self._warn(stage, stage_warnings(self.session.state.plan, [stage], self.session.store.workspace))

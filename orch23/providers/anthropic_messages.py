@@ -117,11 +117,13 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         began = self.clock()
         until, known = began + deadline_s, [Usage()]
         with self.calls.track(max(deadline_s, LEAST_S)) as sockets:
+            message = None
             try:
                 message = self._converse(request, until, sockets, on_text, known)
                 return read_message(message, self.url, request, self.clock() - began)
             except TransportError as fault:
-                is_late = sockets.is_shut_down or self.clock() >= until
+                # A message that came to its end was not too late, whatever is wrong with it.
+                is_late = message is None and (sockets.is_shut_down or self.clock() >= until)
                 raise (timeout_error() if is_late else fault).knowing(known[-1]) from None
             except UNEXPECTED_ERRORS as error:
                 raise invalid_event(self.url, error) from None

@@ -13,6 +13,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Pace, Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.providers import codes
+from orch23.providers.adapter import Pricing
 from orch23.providers.registry import adapter_named, media_limits_of
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ class Prices(Struct, frozen=True):
         The prices of the pipeline are those of the standard pace.
         """
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
-        adapter = adapter_named(provider, self.plugins)
-        pricing = adapter.pricing if adapter else "unknown"
+        pricing = self._pricing_of(provider)
         # The packaged table may be outdated, or lack a model.
         if stated is not None and (pricing != "unbounded" or not any(astuple(stated))):
             return _stated(stated, _hour_factor(provider, model), pace)
@@ -124,6 +124,22 @@ class Prices(Struct, frozen=True):
                 return None
             case vendor:
                 return _tabled(vendor, model, pace)
+
+    def unknown_error(self, provider: str, model: str, stage: str | None = None) -> Diagnostic:
+        """Return the error that a limit of cost cannot be kept."""
+        if self._pricing_of(provider) == "unbounded":
+            message = f"the program of `{model}` may call a model any number of times, so `max_cost_usd` cannot be kept"
+            hint = "limit the cost in the program and remove the limit"
+            hint += f", or set `prices: {{{model}: 0}}` if it costs nothing"
+        else:
+            what = f"the price of {provider} `{model}` is not known"
+            message = f"{what}, so `max_cost_usd` cannot be kept; nothing was sent"
+            hint = f"set it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
+        return Diagnostic(codes.UNKNOWN_PRICE, message, hint=hint, subject=stage)
+
+    def _pricing_of(self, provider: str) -> Pricing:
+        adapter = adapter_named(provider, self.plugins)
+        return adapter.pricing if adapter else "unknown"
 
 
 def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
@@ -162,20 +178,9 @@ def _media_tokens(request: Request) -> int:
 
 def unpriced_error(step: "LLMStep", pipeline: Pipeline) -> Diagnostic | None:
     """Return an error if the price of a step's model is unknown, so that a limit of cost cannot be kept."""
-    is_known = Prices(pipeline.prices, pipeline.plugins).tariff_of(step.provider, step.model, step.pace) is not None
-    return None if is_known else unknown_price_error(step.provider, step.model)
-
-
-def unknown_price_error(provider: str, model: str, stage: str | None = None) -> Diagnostic:
-    """Return the error that a limit of cost cannot be kept."""
-    if provider == "command":
-        message = f"the program of `{model}` may call a model any number of times, so `max_cost_usd` cannot be kept"
-        hint = "limit the cost in the program and remove the limit"
-        hint += f", or set `prices: {{{model}: 0}}` if it costs nothing"
-    else:
-        message = f"the price of {provider} `{model}` is not known, so `max_cost_usd` cannot be kept; nothing was sent"
-        hint = f"set it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
-    return Diagnostic(codes.UNKNOWN_PRICE, message, hint=hint, subject=stage)
+    prices = Prices(pipeline.prices, pipeline.plugins)
+    is_known = prices.tariff_of(step.provider, step.model, step.pace) is not None
+    return None if is_known else prices.unknown_error(step.provider, step.model)
 
 
 def decimal_text(amount: Decimal) -> str:

@@ -194,3 +194,14 @@ def test_affected_names_a_stage_whose_program_changed(tmp_path: Path) -> None:
     assert repository.run("affected", "--since", "HEAD", "--exit-code").code == 0
     repository.replace("tools/ask.py", "one", "two")
     assert "tools/ask.py" in repository.run("affected", "--since", "HEAD").out
+
+
+@pytest.mark.parametrize("command", ["plan", "validate", "build"])
+def test_a_path_to_read_that_does_not_exist_is_reported_with_its_place(project: Project, command: str) -> None:
+    reads = "command: [python3, ask.py, gen/agent.conf], read: [task.md, nope/, gen/agent.conf, gen, ~/x]"
+    done = made(project, reads).run(command)
+    shown = done.out + done.err
+    assert shown.count("`llm.read` of `ask` has `nope`, which does not exist, and no stage makes it") == 1
+    assert shown.count("W827") == 1
+    if command == "validate":
+        assert " --> pipeline.yaml:6:" in shown

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -385,6 +386,14 @@ def test_the_deadline_holds_over_a_stream_that_never_rests() -> None:
     ticks = iter(range(1000))
     fault = failed(events_reply(message_events(*"abcdefgh")), deadline_s=8.0, clock=lambda: float(next(ticks)))
     assert fault.diagnostic.code == codes.TIMED_OUT
+
+
+def test_a_whole_message_that_cannot_be_used_is_not_too_late() -> None:
+    whole = json_reply({**WHOLE, "stop_reason": "tool_use"})
+    times = itertools.chain([0.0], itertools.repeat(9.0))
+    fault = failed(whole, deadline_s=8.0, clock=lambda: next(times))
+    assert fault.diagnostic.code != codes.TIMED_OUT
+    assert "tool_use" in fault.diagnostic.message
 
 
 @pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])

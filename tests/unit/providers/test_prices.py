@@ -18,7 +18,6 @@ from orch23.providers.prices import (
     Prices,
     Tariff,
     decimal_text,
-    unknown_price_error,
     unpriced_error,
     worst_case,
 )
@@ -100,7 +99,15 @@ def test_a_program_that_may_call_a_model_any_number_of_times_has_no_price_but_no
     assert free is not None
     assert free.cost(Usage(MILLION, MILLION)) == 0
     assert paid.tariff_of("anthropic", "m") is not None
-    assert "any number of times" in unknown_price_error("command", "m").message
+    assert "any number of times" in Prices().unknown_error("command", "m").message
+
+
+@pytest.mark.parametrize(("pricing", "told"), [("unbounded", "any number of times"), ("unknown", "is not known")])
+def test_the_error_of_an_unknown_price_depends_on_the_pricing_of_a_provider(
+    monkeypatch: pytest.MonkeyPatch, pricing: str, told: str
+) -> None:
+    vendor(monkeypatch, pricing)
+    assert told in Prices().unknown_error("command", "m").message
 
 
 def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
