@@ -15,7 +15,7 @@ from orch23.model.ports import ContentStore
 from orch23.report.metrics import ComparedState
 from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, MetricValues, over_size, read_metrics
 from orch23.store.lock_file import lock_path
-from orch23.store.run_metrics import RunMetrics, StageFile, runs_with_metrics, stage_keys
+from orch23.store.run_metrics import StageFile, runs_with_metrics, stage_keys
 from orch23.store.safe_files import read_and_close
 
 
@@ -102,7 +102,7 @@ def run_metrics(project: Project, run: str, name: str, wanted: Mapping[str, str]
             own = one.files
         elif number and not wanted.keys() - digests.keys():
             break
-        digests = {**_digests(one), **digests}
+        digests = {**{path: file.sha256 for path, file in one.files.items()}, **digests}
     missing = {path: stage for path, stage in wanted.items() if path not in digests}
     recorded = _recorded(project, run, missing) if missing else {}
 
@@ -115,10 +115,6 @@ def run_metrics(project: Project, run: str, name: str, wanted: Mapping[str, str]
 
     declared = {path: one.stage for path, one in own.items()}
     return MetricsState(state=ComparedState(kind="run", name=name, id=run), declared=declared, read=read)
-
-
-def _digests(run: RunMetrics) -> dict[str, str]:
-    return {path: one.sha256 for path, one in run.files.items()}
 
 
 def _recorded(project: Project, run: str, missing: Mapping[str, str]) -> dict[str, set[str]]:

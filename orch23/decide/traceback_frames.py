@@ -55,16 +55,12 @@ def _kept(lines: list[str]) -> Iterator[str]:
             frame, skips = [], False
         elif (found := _END_OF_FRAME.fullmatch(line)) and not line.startswith(_ERROR_LINE):
             is_library = found[1].startswith(_LIBRARY)
-            yield from _errors_in(frame) if is_library else (*frame, line)
+            yield from (one for one in (*frame, line) if not is_library or one.startswith(_ERROR_LINE))
             frame, skips = [], False
         else:
             frame.append(line)
             skips = False
     yield from frame
-
-
-def _errors_in(frame: list[str]) -> Iterator[str]:
-    return (line for line in frame if line.startswith(_ERROR_LINE))
 
 
 def error_text(error: str, text: str) -> str:

@@ -124,7 +124,7 @@ class BatchCalls(Struct, kw_only=True):
                 if result.response is not None:
                     self._taken.add(fingerprint)
                 return result
-            if fingerprint in self._queued or self._batch_of(fingerprint) is not None:
+            if fingerprint in self._queued or any(fingerprint in one.calls for one in self._open.values()):
                 raise AwaitsResponseError(fingerprint)
             return None
 
@@ -146,9 +146,6 @@ class BatchCalls(Struct, kw_only=True):
         """Note that the result of a request is this error: it is sent again by another run."""
         with self._lock:
             self._failed[fingerprint] = (error,)
-
-    def _batch_of(self, fingerprint: str) -> PendingBatch | None:
-        return next((one for one in self._open.values() if fingerprint in one.calls), None)
 
     # ---- while nothing else can make progress ---------------------------------------------
 

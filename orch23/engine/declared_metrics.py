@@ -19,7 +19,7 @@ def declared_metrics(
         InvalidInputError: the graph has errors, or a list in the pipeline.
 
     """
-    if not any(_may_have_metrics(stage) for stage in pipeline.stages):
+    if not any("metrics" in one.body if isinstance(one, ForeachStage) else one.metrics for one in pipeline.stages):
         return {}
     plan, problems = first_plan(pipeline, read_yaml)
     if plan is None or problems:
@@ -29,7 +29,3 @@ def declared_metrics(
     place = {stage.name: number for number, stage in enumerate(pipeline.stages)}
     nodes = (plan.nodes[name] for name in sorted(plan.order, key=lambda name: place[family_of(name)]))
     return {path: node.name for node in nodes if isinstance(node, Stage) for path in node.metrics}
-
-
-def _may_have_metrics(stage: Stage | ForeachStage) -> bool:
-    return "metrics" in stage.body if isinstance(stage, ForeachStage) else bool(stage.metrics)

@@ -46,10 +46,6 @@ class ProjectFacts(Struct, frozen=True, kw_only=True):
     may_read: Callable[[str, str], bool]
     is_made: Callable[[str], bool] = lambda _pattern: False
 
-    def of_step(self, stage: Stage, staged: Mapping[str, FileEntry], interpreter: str) -> "StepFacts":
-        """Return the facts for one step, which got these files."""
-        return StepFacts(self, stage, staged, interpreter)
-
 
 class StepFacts(Struct, frozen=True):
     """The facts for one step: implements `KnownFacts`."""
@@ -197,7 +193,7 @@ def cause_of_failure(
         python_path_key="pytest/pythonpath" if step.kind == "pytest" and not verifies else "",
         is_pytest=step.kind == "pytest",
     )
-    return likely_cause(failed, project.of_step(stage, action.inputs, interpreter))
+    return likely_cause(failed, StepFacts(project, stage, action.inputs, interpreter))
 
 
 def _is_private(path: str) -> bool:

@@ -160,7 +160,9 @@ class Worker(Struct, frozen=True, kw_only=True):
             return _verified(recorded)
         if verify.shared:
             # Another machine wrote these files: no model may see them, nor what their tests printed.
-            self.reporter.of_stage(resolved.stage.name).warn(_shared_failure(failure))
+            message = f"the result of the shared cache does not pass: {failure.summary}"
+            warning = Diagnostic("W697", message, None, "it is ignored, and the stage runs", Severity.WARNING)
+            self.reporter.of_stage(resolved.stage.name).warn(warning)
             return attempts.run()
         base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
         return attempts.run(({**base, **recorded.outputs}, failure), recorded.outputs)
@@ -449,11 +451,6 @@ class Worker(Struct, frozen=True, kw_only=True):
 
 def _text_of(tree: StageView, path: str, entry: FileEntry) -> str:
     return tree.read(path, entry).decode("utf-8", errors="replace")
-
-
-def _shared_failure(failure: Failure) -> Diagnostic:
-    message = f"the result of the shared cache does not pass: {failure.summary}"
-    return Diagnostic("W697", message, None, "it is ignored, and the stage runs", Severity.WARNING)
 
 
 def _verified(record: Record) -> StageResult:

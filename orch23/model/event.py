@@ -304,8 +304,8 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
 class CommandRan(EventData, frozen=True, kw_only=True):
     """A command of a stage has ended: of a step, of `verify`, or the program of the provider `command`.
 
-    `exit_code` is null if it was killed: at a timeout, or since the build was interrupted. `attempt_started` before it
-    says which attempt it belongs to; without one, it verified a recorded result.
+    `exit_code` is null if it was killed, at a timeout or by an interruption. It belongs to the attempt that
+    `attempt_started` began; without one, it verified a recorded result.
     """
 
     kind: ClassVar[str] = "command_ran"

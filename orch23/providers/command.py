@@ -238,12 +238,8 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
 
 def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
     program = step.command[0]
-    if "/" in program:
-        path = (root or Path()) / program
-        found = path.is_file() and os.access(path, os.X_OK | os.R_OK)
-    else:
-        found = shutil.which(program, path=environ.get("PATH", "")) is not None
-    if found:
+    place = str((root or Path()).absolute() / program) if "/" in program else program
+    if shutil.which(place, os.R_OK | os.X_OK, environ.get("PATH", "")) is not None:
         return ()
     where = "not an executable file" if "/" in program else "not on PATH"
     return (

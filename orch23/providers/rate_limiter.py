@@ -86,7 +86,8 @@ class RateQueue(Struct, eq=False, kw_only=True):
 
     def delay(self, permit: Permit, now: float) -> float:
         """Return the seconds until the first request may be sent, unless something changes."""
-        self._assume_accepted(now)
+        for one in [one for one in self.unheard if one.sent_at + _ACCEPTED_AFTER_S <= now]:
+            self.accept(one, now)
         delay = max((delay for delay, _ in self.full_buckets(permit, now)), default=0.0)
         # A rate that the server states is better than a measured one.
         delay = max(delay, self.pace.delay(now, only_pause="requests" in self.stated))
@@ -135,10 +136,6 @@ class RateQueue(Struct, eq=False, kw_only=True):
             # For a token bucket this is its rate; for a fixed window it is too low until the window is used up.
             bucket = TokenBucket(label, limit.limit, max(used, 1) / valid_s, level, now)
             self.stated[kind] = (bucket, now + valid_s)
-
-    def _assume_accepted(self, now: float) -> None:
-        for permit in [one for one in self.unheard if one.sent_at + _ACCEPTED_AFTER_S <= now]:
-            self.accept(permit, now)
 
 
 class RateLimiter(Struct, kw_only=True):

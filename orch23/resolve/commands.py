@@ -118,8 +118,7 @@ def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep 
 
     pytest runs as a pytest step, so that its report and not only its exit status decides.
     """
-    refused = _text_fault(command) or _operator_fault(command)
-    if refused is not None:
+    if (refused := _text_fault(command)) is not None:
         return refused
     try:
         argv = shlex.split(command)
@@ -143,13 +142,11 @@ def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep 
 
 
 def _text_fault(command: str) -> str | None:
+    """Return an error for text that only a shell would interpret: operators, and substitutions even inside quotes."""
     if len(command) > MAX_COMMAND_LENGTH:
         return f"it has {len(command):,} characters; at most {MAX_COMMAND_LENGTH:,} are allowed"
-    return "it has a control character" if _CONTROL.search(command) else None
-
-
-def _operator_fault(command: str) -> str | None:
-    """Return an error for text that only a shell would interpret: operators, and substitutions even inside quotes."""
+    if _CONTROL.search(command):
+        return "it has a control character"
     for sign in shell_signs(command):
         if sign.char == "`" or command.startswith("$(", sign.at):
             return f"it has {'a backtick' if sign.char == '`' else '`$(`'}, and no shell runs it"
@@ -168,9 +165,9 @@ def _pytest(words: Sequence[str]) -> "PytestStep | str":
     for word in rest:
         name, sign, _ = word.partition("=")
         if not word.startswith("-"):
-            why = _test_path_fault(word)
-            if why is not None:
-                return why
+            path = word.partition("::")[0]
+            if path.startswith(("/", "~")) or ".." in path.split("/") or is_glob(path.rstrip("/")):
+                return f"`{path}` is not a plain path below the working directory"
             paths.append(word)
         elif _PYTEST_FLAGS.fullmatch(word) or (sign and name in _PYTEST_VALUES):
             args.append(word)
@@ -184,13 +181,6 @@ def _pytest(words: Sequence[str]) -> "PytestStep | str":
     from orch23.steps.pytest.spec import PytestStep  # noqa: PLC0415 - likewise
 
     return PytestStep(args=tuple(args), paths=tuple(paths))
-
-
-def _test_path_fault(word: str) -> str | None:
-    path = word.partition("::")[0]
-    if path.startswith(("/", "~")) or ".." in path.split("/") or is_glob(path.rstrip("/")):
-        return f"`{path}` is not a plain path below the working directory"
-    return None
 
 
 # ---- the step ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -55,7 +56,9 @@ def read_metrics(data: bytes, path: str, read_yaml: YamlReader) -> MetricValues:
         message = "is not UTF-8"
         raise MetricsError(message) from None
     is_yaml = not path.endswith(".json")
-    tree = _parsed(read_yaml, text, "YAML") if is_yaml else _parsed(_read_json, text, "JSON")
+    # Not `parse_json`: programs write NaN and Infinity into metrics, and no stage reads these values.
+    read_json = partial(json.loads, parse_int=_integer)
+    tree = _parsed(read_yaml, text, "YAML") if is_yaml else _parsed(read_json, text, "JSON")
     if not isinstance(tree, Mapping):
         message = "has no names: it must be a mapping of names to numbers"
         raise MetricsError(message)
@@ -78,12 +81,6 @@ def _parsed(parse: Callable[[str], Json], text: str, form: str) -> Json:
     except ValueError as error:
         message = f"is not valid {form}: {error}"
     raise MetricsError(message)
-
-
-def _read_json(text: str) -> Json:
-    # Not `parse_json`: programs write NaN and Infinity into metrics, and no stage reads these values.
-    value: Json = json.loads(text, parse_int=_integer)
-    return value
 
 
 def _integer(digits: str) -> int | float:

@@ -149,7 +149,8 @@ def resolve_stage(
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
     given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
-    on_files = _is_verified_on_files(stage)
+    # A check gets only the whole files named in its `with`.
+    on_files = bool(stage.ensures) or any(not isinstance(step, CheckStep) for step in stage.verify.steps)
     every = {**inputs.slices, **verify.slices} if on_files else {}
     both = {path: (*inputs.slices.get(path, ()), *verify.slices.get(path, ())) for path in every}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
@@ -395,11 +396,6 @@ def _base_of(stage: Stage, tree: VisibleFiles) -> dict[str, FileEntry]:
         for path, entry in versions
         if not stage.step.asks_model or path in stage.outputs or not secret_file_reason(path)
     }
-
-
-def _is_verified_on_files(stage: Stage) -> bool:
-    """Return whether a stage is verified by more than checks. A check gets only the whole files named in its `with`."""
-    return bool(stage.ensures) or any(not isinstance(step, CheckStep) for step in stage.verify.steps)
 
 
 def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict[str, bytes], dict[str, Json]]:

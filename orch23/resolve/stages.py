@@ -324,7 +324,9 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:
     """Report an output outside of the write scope, or under `protect`."""
-    probes = _probes(path)
+    # A pattern covers a directory if it matches any file in it, at any depth: try a file and a nested file, with a
+    # private-use character as their names, which no project has.
+    probes = (f"{path}\ue000", f"{path}\ue000/\ue000") if path.endswith("/") else (path,)
     is_inside = path in scope.write or all(match_any(scope.write, probe) for probe in probes)
     if not is_inside and not may_write_more:
         hint = "add it to `allowed_paths.write`, or remove that key: then the outputs are the write scope"
@@ -332,13 +334,6 @@ def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more:
     protecting = (pattern for pattern in scope.protect if all(match(pattern, probe) for probe in probes))
     if (pattern := next(protecting, None)) is not None:
         at.add("", "E852", f"the output `{path}` is under `protect` (`{pattern}`)", "remove one of the two")
-
-
-def _probes(path: str) -> tuple[str, ...]:
-    """Return the paths that patterns must match to cover an output."""
-    # A pattern covers a directory if it matches any file in it, at any depth: try a file and a nested file, with a
-    # private-use character as their names, which no project has.
-    return (f"{path}\ue000", f"{path}\ue000/\ue000") if path.endswith("/") else (path,)
 
 
 def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:

@@ -339,15 +339,10 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
         unmatched, warnings = unmatched_inputs(seen.plan, running, project.store.workspace)
         errors = (*errors, *unmatched)
         view = _with_more_warnings(view, project, warnings)
-    stages = [one.resolved.stage for one in seen.decided_stages.values() if _acts(one)]
-    if found := stage_warnings(seen.plan, stages, project.store.workspace):
+    acting = (one for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe | VerifyOnly))
+    if found := stage_warnings(seen.plan, [one.resolved.stage for one in acting], project.store.workspace):
         view = _with_more_warnings(view, project, found)
     return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
-
-
-def _acts(decided: DecidedStage) -> bool:
-    """Return whether a build would run a stage, or verify its result."""
-    return isinstance(decided.decision, Run | Maybe | VerifyOnly)
 
 
 def _with_more_warnings(view: PlanView, project: Project, warnings: tuple[Diagnostic, ...]) -> PlanView:

@@ -264,9 +264,8 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
 
 def _ran_none(logs: Path, run: str) -> str:
     """Return that a run ran no command, and the last run that did."""
-    others = (one for one in run_ids(logs) if one != run)
-    events = ((one, (line.event for line in read_journal(logs / f"{one}.jsonl"))) for one in others)
-    last = next((one for one, found in events if any(ran_commands(found))), "")
+    others = (logs / f"{one}.jsonl" for one in run_ids(logs) if one != run)
+    last = next((one.stem for one in others if any(ran_commands(line.event for line in read_journal(one)))), "")
     more = f"; the last one that did is {last}: `orch23 log {last} --commands`" if last else ""
     return f"the run {run} ran no command{more}\n"
 

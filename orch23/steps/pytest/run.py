@@ -74,7 +74,8 @@ class _PytestRunner(ProcessStepRunner):
             return ()
         from orch23.decide.unfixable_tests import syntax_error  # noqa: PLC0415 - only for failures
 
-        return tuple(syntax_error(_in_project(path, runner), line, fault) for path, (line, fault) in found)
+        cwd = runner.stage.cwd
+        return tuple(syntax_error(os.path.normpath(f"{cwd}/{one}"), line, fault) for one, (line, fault) in found)
 
     def launch(self, step: PytestStep, runner: ProcessRunner) -> StepCommand:
         """Return the command, with the files of the plugin."""
@@ -134,10 +135,6 @@ def _reads_syntax_of(version: str) -> bool:
     """Return whether the Python of orch23 accepts the syntax of a version: it is not older."""
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     return numbers <= sys.version_info[:2]
-
-
-def _in_project(path: str, runner: ProcessRunner) -> str:
-    return os.path.normpath(f"{runner.stage.cwd}/{path}")
 
 
 def _fixed_files(runner: ProcessRunner, files: Files) -> dict[str, str]:
