@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from orch23.model import fields
 from orch23.model.fields import Problems
+from orch23.model.paths import split_slice
 
 Kind = Literal["file", "place", "pattern"]
 
@@ -36,7 +37,12 @@ def test_a_path_is_normalized(value: str, path: str) -> None:
     assert read(value, "pattern") == (path, [])
 
 
-@pytest.mark.parametrize("value", ["", "/a", "a/../b", "..", ".", "~/a", "!a", "a\\b", "a\x07"])
+@pytest.mark.parametrize("value", ["", "/a", "a/../b", "..", ".", "~/a", "!a", "a\\b", "a\x07", "a" * 4_097, "a/" * 2_049])
 def test_a_path_that_cannot_be_used_is_refused(value: str) -> None:
     path, messages = read(value, "file")
     assert (path, len(messages)) == (None, 1)
+
+
+def test_a_set_of_a_pattern_has_at_most_1000_characters() -> None:
+    assert split_slice(f"[{'a' * 999}#]#b") == (f"[{'a' * 999}#]", "b")
+    assert split_slice(f"[{'a' * 1_000}#]") == (f"[{'a' * 1_000}", "]")
