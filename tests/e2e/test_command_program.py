@@ -205,3 +205,10 @@ def test_a_path_to_read_that_does_not_exist_is_reported_with_its_place(project: 
     assert shown.count("W827") == 1
     if command == "validate":
         assert " --> pipeline.yaml:6:" in shown
+
+
+def test_the_cost_of_a_stage_whose_tokens_are_not_known_says_so(project: Project) -> None:
+    made(project, "command: [python3, ask.py, gen/agent.conf]").build()
+    shown = project.run("show", "ask", "--cost").out
+    assert ": 1 call, 0 recorded responses, tokens unknown, " in shown
+    assert " (tokens unknown, end)" in project.run("log").out
