@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from orch23.engine.plan_walk import expand_each, first_plan
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
+from orch23.model.plan import Plan
 from orch23.resolve.slices import YamlReader
 
 
@@ -13,18 +14,22 @@ def declared_metrics(
 ) -> Mapping[str, str]:
     """Return the stage of each metrics file, by path, in the order of the pipeline. `read` returns a file's bytes.
 
-    A foreach whose list is a file that does not exist, or has errors, has no metrics files.
+    A foreach whose list does not exist, or has errors, has no metrics files.
 
     Raises:
-        InvalidInputError: the graph has errors, or a list in the pipeline.
+        InvalidInputError: the graph has errors.
 
     """
     if not any("metrics" in one.body if isinstance(one, ForeachStage) else one.metrics for one in pipeline.stages):
         return {}
-    plan, problems = first_plan(pipeline, read_yaml)
-    if plan is None or problems:
+
+    def read_list(_plan: Plan, _node: ForeachStage, source: str) -> bytes | None:
+        return read(source)
+
+    plan, problems = first_plan(pipeline, read_list, read_yaml)
+    if plan is None:
         raise InvalidInputError(*problems)
-    for one in expand_each(plan, lambda _plan, _node, source: read(source), read_yaml):
+    for one in expand_each(plan, read_list, read_yaml):
         plan = one.plan
     place = {stage.name: number for number, stage in enumerate(pipeline.stages)}
     nodes = (plan.nodes[name] for name in sorted(plan.order, key=lambda name: place[family_of(name)]))

@@ -17,7 +17,7 @@ from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipel
 from orch23.model.plan import CompileCache, Edited, Fresh, Plan, Restore, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Record
-from orch23.plan.nodes import Node, reads_of, writes_of
+from orch23.plan.nodes import Node, WriterIndex, nodes_of, reads_of, writes_of
 from orch23.plan.planner import Selection, extend_plan, unordered_plan
 from orch23.resolve.slices import YamlReader
 
@@ -66,15 +66,37 @@ def no_items(node: ForeachStage) -> Mapping[str, Stage]:
 
 
 def first_plan(
-    pipeline: Pipeline, read_yaml: YamlReader, former: FormerItems = no_items, cache: CompileCache | None = None
+    pipeline: Pipeline,
+    read: ReadList,
+    read_yaml: YamlReader,
+    former: FormerItems = no_items,
+    cache: CompileCache | None = None,
+    is_folder: Callable[[str], bool] | None = None,
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """Return the plan of a pipeline with the items of the lists that are written in it, or what is wrong with it.
+    """Return the plan of a pipeline with the items of each list that no stage makes, or what is wrong with it.
 
-    Its edges are those of the items. A list with errors stays as it is; its errors replace those of the graph.
+    Its edges are those of the items. A list with errors stays as it is; its errors replace those of the graph. With
+    `is_folder`, a list that is missing has an error, too.
     """
     plan = unordered_plan(pipeline, cache)
-    static = (node for node in plan.unexpanded if node.foreach.source is None)
-    found = {node.name: items_of(plan, node, None, read_yaml, former(node)) for node in static}
+    found: dict[str, Expansion] = {}
+
+    def more() -> Iterator[tuple[str, "Expansion"]]:
+        sound = {name: one.stages for name, one in found.items() if not one.problems}
+        writers = WriterIndex({node.name: node for node in nodes_of(pipeline, sound)})
+        for node in plan.unexpanded:
+            source = node.foreach.source
+            if node.name in found or (source is not None and {*writers.writers_of(source)} - {node.name}):
+                continue
+            data = None if source is None else read(plan, node, source)
+            if source is None or data is not None:
+                yield node.name, items_of(plan, node, data, read_yaml, former(node))
+            elif is_folder is not None:
+                yield node.name, missing_list(plan, node, is_folder)
+
+    # Once the items of one list are known, another may turn out to be a file that no stage makes.
+    while plan.unexpanded and (new := dict(more())):
+        found |= new
     ordered, wrong = plan_with_items(plan, {name: one for name, one in found.items() if not one.problems})
     return ordered, tuple(problem for one in found.values() for problem in one.problems) or wrong
 
@@ -99,22 +121,23 @@ def expand_each(
         data = None if node.foreach.source is None else read(plan, node, node.foreach.source)
         if data is None:
             continue
-        found = items_of(plan, node, data.decode("utf-8", errors="replace"), read_yaml, former(node))
+        found = items_of(plan, node, data, read_yaml, former(node))
         more, problems = plan_with_items(plan, {node.name: found})
         plan = plan if more is None else more
         yield Expanded(node, plan, found.stages if more is not None else (), problems)
 
 
 def items_of(
-    plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlReader, former: Mapping[str, Stage]
+    plan: Plan, node: ForeachStage, data: bytes | None, read_yaml: YamlReader, former: Mapping[str, Stage]
 ) -> "Expansion":
-    """Return the items of a foreach, or the errors of its list. A static list needs no text.
+    """Return the items of a foreach, or the errors of its list, whose file has these bytes. A static list has none.
 
     `former` are items that were built earlier for the same foreach and the same vars, by name.
     """
     from orch23.resolve.expand import Expansion, expand  # noqa: PLC0415 - it loads the language of pipelines
 
     pipeline = plan.pipeline
+    text = None if data is None else data.decode("utf-8", errors="replace")
     found = expand(
         node, text, variables=pipeline.vars, read_yaml=read_yaml, locate=pipeline.locate_written, former=former
     )
@@ -426,17 +449,14 @@ def fault_of(error: Exception | SystemExit) -> ConfigurationError | None:
 
 def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | None":
     """Return the items of a foreach by its current list; None if the bytes of the list are lost."""
-    state, source, former = decider.state.tracked(node.name), node.foreach.source, decider.former_items(node)
-    if source is None:
-        return items_of(state.plan, node, None, decider.read_yaml, former)
+    state, source = decider.state.tracked(node.name), node.foreach.source or ""
     entry = StageView(state, node.name).version(source)
     if entry is None:
         return missing_list(state.plan, node, state.store.workspace.is_folder)
     try:
-        text = state.read(source, entry).decode("utf-8", errors="replace")
+        return items_of(state.plan, node, state.read(source, entry), decider.read_yaml, decider.former_items(node))
     except MissingBytesError:
         return None
-    return items_of(state.plan, node, text, decider.read_yaml, former)
 
 
 def may_access(node: Stage | ForeachStage, paths: Collection[str]) -> bool:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,11 +15,9 @@ from orch23.engine.decisions import FactsOf, StageDecider
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.ownership import GitFiles, NoGitFiles, OtherPipelines, with_lost_records, without_impossible_records
 from orch23.engine.plan_walk import (
-    expand_foreach,
     first_plan,
-    list_producers,
+    missing_list,
     no_items,
-    plan_with_items,
     unknown_check_error,
     unknown_executor_errors,
 )
@@ -255,14 +253,14 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
         earlier=None if forced else earlier,
     )
     if part is None:
-        _expand_sources(decider, tools.check_provider)
+        _check_lists(decider, tools.check_provider)
     return Session(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
 
 
 def check_plan(
     pipeline: Pipeline, store: ProjectStore, tools: PlanningTools, earlier: EarlierBuild | None = None
 ) -> Plan:
-    """Return the plan of a pipeline before the lists in files are read, or raise all of its errors at once.
+    """Return the plan of a pipeline before the lists that stages make are read, or raise all of its errors at once.
 
     Inputs that the `earlier` build found, and that have not changed since, are not looked up.
 
@@ -270,11 +268,13 @@ def check_plan(
         InvalidInputError: with all errors.
 
     """
-    problems = _without_plan(pipeline, tools, store)
     former = no_items if earlier is None else partial(earlier.items_of, variables=pipeline.vars)
-    plan, found = first_plan(pipeline, tools.read_yaml, former, store.plans)
+    workspace = store.workspace
+    plan, found = first_plan(
+        pipeline, lambda *where: workspace.read(where[-1]), tools.read_yaml, former, store.plans, workspace.is_folder
+    )
+    problems = [*_without_plan(pipeline, tools, store), *found]
     if plan is None:
-        problems += found
         problems += unmade_inputs_errors(
             pipeline,
             lambda path: store.workspace.input_entry(path) is not None,
@@ -285,7 +285,7 @@ def check_plan(
         known = {item.name for items in plan.expansions.values() for item in items}
         problems += missing_input_errors(plan, store, known if earlier is None else known | earlier.untouched(plan))
     if problems or plan is None:
-        raise InvalidInputError(*problems)
+        raise InvalidInputError(*dict.fromkeys(problems))  # items may repeat an error of their foreach
     return plan
 
 
@@ -299,7 +299,7 @@ def check_items(plan: Plan, store: ProjectStore, tools: PlanningTools) -> StageD
 
     """
     decider = StageDecider(ProjectState(plan, store, LockFile()), tools.facts_of, tools.sources, tools.read_yaml)
-    _expand_sources(decider, tools.check_provider)
+    _check_lists(decider, tools.check_provider)
     return decider
 
 
@@ -354,50 +354,34 @@ def _similar_paths(store: ProjectStore) -> Callable[[str], list[str]]:
     return find
 
 
-def _expand_sources(decider: StageDecider, check: CheckProvider) -> None:
-    """Expand every foreach over an existing file, so that its errors are reported at once, and those of other lists.
-
-    They are expanded together, since each expansion orders the whole plan. The loop repeats: once the items of one are
-    known, the list of another may turn out to be a source file.
-    """
-    # Not `expand_each`: with 100 lists that would order the whole plan 100 times. Not a
-    # `PlanWalk`: nothing is decided yet, and errors in lists downstream of stages that must run are reported too.
-    state = decider.state
-    problems = [*_item_providers(state.plan, state.plan.expansions, check)]
-    seen = set(state.plan.expansions)
-    while found := {
-        node.name: expansion
-        for node in state.plan.unexpanded
-        if node.name not in seen and not list_producers(state.plan, node)
-        if (expansion := expand_foreach(decider, node)) is not None
-    }:
-        seen |= found.keys()
-        problems += (problem for expansion in found.values() for problem in expansion.problems)
-        sound = {name: expansion for name, expansion in found.items() if not expansion.problems}
-        plan, wrong = plan_with_items(state.plan, sound)
-        problems += wrong
-        problems += _item_providers(state.plan, {name: one.stages for name, one in sound.items()}, check)
-        if plan is not None:
-            state.extend(plan)
-    # A file that no stage makes any more will be removed, so it does not count as an existing input.
-    has_ended_stages = not all(state.plan.is_declared(record.stage) for record in state.former.values())
-    before_makers = state.plan.upstream_of_chains
-    if not problems and (seen or has_ended_stages or before_makers):  # otherwise `check_plan` has found all
-        exists, is_folder = ObsoleteFiles(state).has_lasting_file, state.store.workspace.is_folder
-        known = () if seen or has_ended_stages else state.plan.nodes.keys() - before_makers.keys()
-        problems += missing_inputs_errors(state.plan, exists, is_folder, known, is_result=state.is_only_result)
+def _check_lists(decider: StageDecider, check: CheckProvider) -> None:
+    """Check the lists that the plan was made with, their items, and the inputs of all stages."""
+    state, plan = decider.state, decider.state.plan
+    exists, is_folder = ObsoleteFiles(state).has_lasting_file, state.store.workspace.is_folder
+    problems: list[Diagnostic] = []
+    # A file that no stage makes any more will be removed, so it counts neither as a list nor as an existing input.
+    for node in plan.pipeline.stages:
+        if isinstance(node, ForeachStage) and node.name in plan.expansions:
+            source = node.foreach.source
+            if source is not None and not ObsoleteFiles(state.tracked(node.name)).has_lasting_file(source):
+                problems += missing_list(plan, node, is_folder).problems
+            problems += _item_providers(plan, node, check)
+    has_ended_stages = not all(plan.is_declared(record.stage) for record in state.former.values())
+    before_makers = plan.upstream_of_chains
+    if not problems and (plan.expansions or has_ended_stages or before_makers):  # otherwise `check_plan` has found all
+        known = () if plan.expansions or has_ended_stages else plan.nodes.keys() - before_makers.keys()
+        problems += missing_inputs_errors(plan, exists, is_folder, known, is_result=state.is_only_result)
     if problems:
         raise InvalidInputError(*problems)
 
 
-def _item_providers(plan: Plan, found: Mapping[str, Sequence[Stage]], check: CheckProvider) -> Iterator[Diagnostic]:
-    """Yield the errors of llm steps of the items of foreach stages, where these steps differ."""
-    for node in plan.pipeline.stages:
-        # A step that all items share was checked with the foreach.
-        for item in found.get(node.name, ()) if isinstance(node, ForeachStage) and _declared(node)[0] is None else ():
-            if is_llm(item.step):
-                found_wrong = _provider(plan.pipeline, item.name, item.step, item.retry.usable, check)
-                yield from (replace(one, subject=item.name) for one in found_wrong)
+def _item_providers(plan: Plan, node: ForeachStage, check: CheckProvider) -> Iterator[Diagnostic]:
+    """Yield the errors of llm steps of the items of a foreach, where these steps differ."""
+    # A step that all items share was checked with the foreach.
+    for item in plan.expansions[node.name] if _declared(node)[0] is None else ():
+        if is_llm(item.step):
+            found_wrong = _provider(plan.pipeline, item.name, item.step, item.retry.usable, check)
+            yield from (replace(one, subject=item.name) for one in found_wrong)
 
 
 def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) -> LockFile:

@@ -1,4 +1,4 @@
-"""Items of a list in the pipeline are known before stages are ordered; of other lists, fixed parts of a path decide."""
+"""Items of lists that no stage makes are known before stages are ordered; of others, fixed parts of a path decide."""
 
 import json
 import re
@@ -14,7 +14,7 @@ def stages(**bodies: object) -> str:
 
 
 def each(items: object, reads: str, writes: str) -> dict[str, object]:
-    foreach = {"from": items} if isinstance(items, str) and items.endswith(".json") else {"in": items}
+    foreach = {"from": items} if isinstance(items, str) and ".json" in items else {"in": items}
     return {"foreach": foreach, "inputs": [reads], "outputs": [writes], "shell": ["cp", reads, writes]}
 
 
@@ -25,9 +25,10 @@ def of_c(items: object, written: str = "bin/hiredis-${{ item }}") -> str:
     )
 
 
-@pytest.mark.parametrize("items", [["x"], "${{ vars.names }}", "${{ ['x'] }}", ["x", "y"]])
-def test_items_of_a_list_in_the_pipeline_make_no_cycle(project: Project, items: object) -> None:
+@pytest.mark.parametrize("items", [["x"], "${{ vars.names }}", "${{ ['x'] }}", ["x", "y"], "l.json", "d/m.json#/a/0"])
+def test_items_of_a_list_that_no_stage_makes_make_no_cycle(project: Project, items: object) -> None:
     project.write({"pipeline.yaml": of_c(items), "x.c": "x\n", "y.c": "y\n"})
+    project.write({"l.json": '["x"]', "d/m.json": '{"a": [["x"]]}'})
     assert project.run("validate").code == 0
     assert set(project.plan("bin")) == set(project.plan()) >= {"obj@x", "bin@x"}
     assert project.run("affected", "--since", "HEAD").code in (0, 1, 66, 74)
@@ -38,6 +39,48 @@ def test_values_of_the_command_line_are_items_too(project: Project) -> None:
     project.write({"pipeline.yaml": of_c("${{ vars.names }}"), "z.c": "z\n"})
     project.write({"v.yaml": "names: [z]\n"})
     assert set(project.plan("--vars", "v.yaml")) == {"obj@z", "bin@z"}
+
+
+def test_a_list_is_a_source_once_the_items_that_might_make_it_are_known(project: Project) -> None:
+    """Of `first`, the pattern of its items is known before their names: `o/*.json` may be the list of the others."""
+    first = {"foreach": {"from": "l.json"}, "outputs": ["o/${{ item }}.json"]}
+    first["shell"] = ["touch", "o/${{ item }}.json"]
+    others = json.loads(of_c("o/list.json"))["stages"]
+    project.write({"pipeline.yaml": stages(first=first, **others), "l.json": '["a"]', "x.c": "x\n"})
+    project.write({"o/list.json": '["x"]'})
+    green(project.build())
+    assert project.plan() == dict.fromkeys(("first@a", "obj@x", "bin@x"), "fresh")
+    project.write({"o/list.json": "[]"})
+    assert project.plan() == {"first@a": "fresh", "obj": "skipped", "bin": "skipped"}
+    project.write({"l.json": '["a", "list"]'})
+    assert "error[E820]: cycle: bin -> obj -> bin" in project.run("validate").err
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(None, "E822"), ("{", "E824"), ("{}", "E824"), ('["a b"]', "E825"), ('["x", "x"]', "E826")],
+)
+def test_errors_of_a_list_replace_the_cycle_that_its_patterns_would_make(
+    project: Project, text: str | None, code: str
+) -> None:
+    alone = {"foreach": {"from": "l.json"}, "outputs": ["a/${{ item }}"], "shell": "true"}
+    project.write({"pipeline.yaml": stages(alone=alone), **({} if text is None else {"l.json": text})})
+    for command in ("validate", "build", "plan"):
+        outcome = project.run(command)
+        assert (outcome.code, re.findall(r"error.(E\d+)", outcome.err)) == (65, [code])
+    project.write({"pipeline.yaml": of_c("l.json"), "x.c": "x\n"})
+    if text is not None:
+        outcome = project.run("validate")
+        assert (outcome.code, set(re.findall(r"error.(E\d+)", outcome.err))) == (65, {code})
+
+
+def test_a_list_whose_maker_is_switched_off_is_missing(project: Project) -> None:
+    text = stages(list={**MADE, "if": "${{ vars.on }}"}, **json.loads(of_c("l.json", "bin/${{ item }}.exe"))["stages"])
+    text = text.replace('"vars": {', '"vars": {"on": true, ')
+    project.write({"pipeline.yaml": text, "x.c": "x\n"})
+    green(project.build())
+    off = project.build("--set", "on=false")
+    assert (off.code, off.err.count("`l.json` does not exist, and no stage makes it")) == (65, 2)
 
 
 def test_two_lists_may_read_each_other_by_turns(project: Project) -> None:

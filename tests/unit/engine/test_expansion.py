@@ -29,10 +29,10 @@ def names(stages: Any) -> list[str]:
     return [one.name for one in stages]
 
 
-def test_a_static_list_needs_no_text_and_a_list_in_a_file_is_read() -> None:
+def test_a_static_list_has_no_file_and_a_list_in_a_file_is_read() -> None:
     plan = plan_of(each("s", "a", "b"), each("f", source="l.json"))
     assert names(items_of(plan, node(plan, "s"), None, no_yaml, {}).stages) == ["s@a", "s@b"]
-    assert names(items_of(plan, node(plan, "f"), '["x"]', no_yaml, {}).stages) == ["f@x"]
+    assert names(items_of(plan, node(plan, "f"), b'["x"]', no_yaml, {}).stages) == ["f@x"]
 
 
 def test_each_list_is_expanded_in_the_plan_that_the_one_before_gave() -> None:
@@ -70,7 +70,7 @@ def test_items_that_do_not_fit_into_the_plan_are_an_error_of_their_list() -> Non
 def test_several_lists_are_expanded_together_or_not_at_all() -> None:
     plan = plan_of(each("one", "a"), each("two", source="l.json"))
     good = items_of(plan, node(plan, "one"), None, no_yaml, {})
-    bad = items_of(plan, node(plan, "two"), "{}", no_yaml, {})
+    bad = items_of(plan, node(plan, "two"), b"{}", no_yaml, {})
     assert plan_with_items(plan, {"one": good, "two": bad})[0] is None
     more, problems = plan_with_items(plan, {"one": good})
     assert more is not None

@@ -36,7 +36,7 @@ def problems(tmp_path: Path, text: str, items: list[Any]) -> list[tuple[str, int
     assert plan is not None
     node = plan.nodes["s"]
     assert isinstance(node, ForeachStage)
-    found = items_of(plan, node, json.dumps(items), json.loads, {}).problems
+    found = items_of(plan, node, json.dumps(items).encode(), json.loads, {}).problems
     return [(one.code, one.location.line, one.location.column) for one in found if one.location is not None]
 
 

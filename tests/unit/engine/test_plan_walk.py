@@ -33,12 +33,13 @@ class State:
 
     def __init__(self, plan: Plan, files: Mapping[str, bytes]) -> None:
         self.plan, self.files = plan, files
+        self.locked = SimpleNamespace(having=lambda *_: (), owning=lambda _: ())
         self.lock = SimpleNamespace(records={"old": record("old")})
         self.settled: dict[str, Record] = {}
         self.edited: set[str] = set()
-        self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False, entry=self._entry))
+        workspace = SimpleNamespace(is_folder=lambda _: False, entry=self._entry)
+        self.store = SimpleNamespace(workspace=workspace, records=self.locked)
         self.owners: dict[str, list[str]] = {}
-        self.locked = SimpleNamespace(having=lambda *_: ())
         self.shared = None
 
     def tracked(self, _name: str) -> "State":
@@ -222,7 +223,7 @@ def test_a_visitor_can_decline_a_stage() -> None:
 
 
 def test_the_walk_goes_on_with_the_items_of_a_list() -> None:
-    visitor = Visitor(each("e", "x", "y"), stage("z", "e-x"))
+    visitor = Visitor(each("e", source="l.json"), stage("z", "e-x"), files={"l.json": b'["x", "y"]'})
     assert visitor.go() == [("e", "added", "e@x", "e@y"), ("e@x", "run"), ("e@y", "run"), ("z", "run")]
     assert set(visitor.walk.wanted) >= {"e@x", "e@y", "z"}
 

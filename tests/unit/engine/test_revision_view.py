@@ -98,12 +98,12 @@ def test_a_stage_does_not_see_its_own_outputs() -> None:
 # ---- lists ------------------------------------------------------------------------------------------
 
 
-def test_lists_are_expanded_each_at_the_moment_of_the_plan_that_the_one_before_gave() -> None:
+def test_a_list_that_no_stage_makes_is_read_before_there_is_a_plan() -> None:
     bench = Bench(each("s", "x"), each("f", source="l.json"), files={"l.json": '["y"]'})
     keyed = bench.keyed()
     assert set(keyed.plan.nodes) == {"s@x", "f@y"}
     assert set(keyed.manifests) == {"s@x", "f@y"}
-    assert [sorted(plan.expansions) for plan in bench.plans] == [["s"], ["f", "s"]]
+    assert [sorted(plan.expansions) for plan in bench.plans] == [[], ["f", "s"]]
 
 
 def test_a_list_that_a_stage_made_is_read_as_it_was_recorded() -> None:
