@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.ownership import check_left_out
-from orch23.engine.plan_walk import PlanVisitor, PlanWalk, list_producers, may_access
+from orch23.engine.plan_walk import PlanVisitor, PlanWalk, may_access
 from orch23.engine.project_state import ProjectState
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
@@ -18,7 +18,7 @@ from orch23.model.errors import ConfigurationError, InvalidInputError
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record
-from orch23.plan.planner import ALL_STAGES, Selection
+from orch23.plan.planner import ALL_STAGES, Selection, list_producers
 
 if TYPE_CHECKING:
     from orch23.engine.shared_results import SharedResults

@@ -12,13 +12,13 @@ from orch23.engine.stage_view import StageView
 from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
-from orch23.model.paths import match, match_any, may_overlap
+from orch23.model.paths import match, match_any
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path
 from orch23.model.plan import CompileCache, Edited, Fresh, Plan, Restore, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Record
 from orch23.plan.nodes import Node, WriterIndex, nodes_of, reads_of, writes_of
-from orch23.plan.planner import Selection, extend_plan, unordered_plan
+from orch23.plan.planner import Selection, extend_plan, list_producers, unordered_plan
 from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
@@ -167,16 +167,6 @@ def plan_with_items(plan: Plan, found: Mapping[str, "Expansion"]) -> tuple[Plan 
         return None, problems
     off = [skipped for one in found.values() for skipped in one.skipped]
     return extend_plan(plan, {name: one.stages for name, one in found.items()}, off)
-
-
-def list_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:
-    """Return the stages that make the list of a foreach: it can be expanded once they are settled."""
-    source = node.foreach.source
-    if source is None:
-        return ()
-    return tuple(
-        up for up in plan.upstream[node.name] if any(may_overlap(w, source) for w in writes_of(plan.nodes[up]))
-    )
 
 
 def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:

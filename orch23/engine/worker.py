@@ -13,7 +13,7 @@ from orch23.checks.registry import available_checks
 from orch23.engine.attempt import AttemptLoop, Models, Safeguards, Shown, StageResult, step_runner
 from orch23.engine.egress import guard_edit
 from orch23.engine.outcomes import Failure, failure_of
-from orch23.engine.plan_walk import expand_each, list_producers
+from orch23.engine.plan_walk import expand_each
 from orch23.engine.process_runner import Files, ProcessRunner
 from orch23.engine.pytest_trust import TestTrust
 from orch23.engine.run_events import Reporter
@@ -31,7 +31,7 @@ from orch23.model.plan import Plan, VerifyOnly
 from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.plan.nodes import WriterIndex, writes_of
-from orch23.plan.planner import ALL_STAGES, Selection
+from orch23.plan.planner import ALL_STAGES, Selection, list_producers
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage
 from orch23.resolve.slices import SliceError, take_slice

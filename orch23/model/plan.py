@@ -37,10 +37,11 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
     each foreach was expanded to. `upstream_of_chains` maps a node to the chains that are downstream of it: it sees
     their files as they were before the chain (version 0). `skipped` are the stages and items that their `if` switches
-    off; they are not nodes. `groups` maps each promotion group to its nodes: its name is given in the pipeline, or is
-    that of an expanded foreach that is promoted together (`NAME[*]` if a group has the same name). `cache` has the
-    stored plans, one of which may be an expansion. With `whole`, `nodes` are only the part of the pipeline that an edit
-    affects, and `whole` returns all nodes.
+    off; they are not nodes. `lists` has edges from before the items of a foreach were known whose list a stage makes:
+    it came after that stage, and other nodes after it, as its items do now. `groups` maps each promotion group to its
+    nodes: its name is given in the pipeline, or is that of an expanded foreach that is promoted together (`NAME[*]` if
+    a group has the same name). `cache` has the stored plans, one of which may be an expansion. With `whole`, `nodes`
+    are only the part of the pipeline that an edit affects, and `whole` returns all nodes.
     """
 
     pipeline: Pipeline
@@ -55,6 +56,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Not nodes: otherwise every rule about owners, versions and files would need an exception (ADR 12).
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     whole: Callable[[], Mapping[str, Stage | ForeachStage]] | None = None
     cache: CompileCache | None = None
 

@@ -4,12 +4,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Suggestions
 from orch23.model.errors import NotFoundError
+from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.plan import CompileCache, Plan
-from orch23.plan.nodes import CompiledGraph, PlanNodes, chains_of, graph_facts_of, groups_of, nodes_of
+from orch23.plan.nodes import CompiledGraph, PlanNodes, chains_of, graph_facts_of, groups_of, nodes_of, writes_of
 
 
 def unordered_plan(pipeline: Pipeline, cache: CompileCache | None = None) -> Plan:
@@ -131,7 +133,21 @@ def extend_plan(
     The whole plan is ordered again, so the order does not depend on which foreach was expanded first.
     """
     skipped = (*plan.skipped.values(), *skipped_items)
-    return build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.cache)
+    more, problems = build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.cache)
+    lists = dict(plan.lists)
+    for name, items in expansions.items():
+        if before := (*lists.get(name, ()), *list_producers(plan, plan.nodes[name])):
+            after = (*plan.downstream[name], *(item.name for item in items))
+            lists |= {name: before, **{one: (*lists.get(one, ()), name) for one in after}}
+    return more and replace(more, lists=lists), problems
+
+
+def list_producers(plan: Plan, node: Stage | ForeachStage) -> tuple[str, ...]:
+    """Return the stages that make the list of a foreach: it can be expanded once they are settled."""
+    source = node.foreach.source if isinstance(node, ForeachStage) else None
+    # Before stages are ordered, no stage makes a list that is expanded.
+    ups = () if source is None else plan.upstream.get(node.name, ())
+    return tuple(up for up in ups if any(may_overlap(w, source or "") for w in writes_of(plan.nodes[up])))
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -158,16 +174,25 @@ class Selection(Struct, frozen=True, kw_only=True):
             NotFoundError: a name is not a stage of the plan.
 
         """
-        if self.selects_all:
-            return frozenset(plan.nodes)
-        below = closure(_named(plan, self.downstream), plan.downstream)
-        wanted = closure(_named(plan, self.targets) | below, plan.upstream)
-        return frozenset(wanted | _named(plan, self.only))
+        return frozenset(plan.nodes if self.selects_all else self._found(plan) & plan.nodes.keys())
+
+    def _found(self, plan: Plan) -> set[str]:
+        """Return the selected nodes, and the selected foreach stages whose lists stages made."""
+        after: dict[str, list[str]] = {}
+        for name, ups in plan.lists.items() if self.downstream else ():
+            for up in ups:
+                after.setdefault(up, []).append(name)
+        below = closure(_named(plan, self.downstream), plan.downstream, after)
+        return closure(_named(plan, self.targets) | below, plan.upstream, plan.lists) | _named(plan, self.only)
 
     def skipped(self, plan: Plan) -> tuple[str, ...]:
-        """Return the skipped stages to report, and empty lists: all of them, or those that are named."""
-        named = {*self.targets, *self.only, *self.downstream}
-        return tuple(n for n, one in plan.idle.items() if self.selects_all or n in named or one.family in named)
+        """Return the skipped stages that are named, and the selected empty lists; without a selection, all of them."""
+        if self.selects_all or not plan.idle:
+            return tuple(plan.idle)
+        named, found = {*self.targets, *self.only, *self.downstream}, self._found(plan)
+        return tuple(
+            name for name, one in plan.idle.items() if name in found or not named.isdisjoint((name, one.family))
+        )
 
 
 ALL_STAGES = Selection()
@@ -184,22 +209,23 @@ def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
 
 
 def _meant(plan: Plan, name: str) -> set[str] | None:
-    """Return the nodes that a name selects, or None if it is not a stage."""
+    """Return the nodes that a name selects, with its foreach if that is expanded, or None if it is not a stage."""
     if name in plan.nodes:
         return {name}
     if name in plan.expansions:
-        return {stage.name for stage in plan.expansions[name]}
+        return {name, *(stage.name for stage in plan.expansions[name])}
     family = family_of(name)
     if name in plan.skipped or family in plan.skipped:
-        return set()
+        return {family}.intersection(plan.lists)
     return {family} if "@" in name and isinstance(plan.nodes.get(family), ForeachStage) else None
 
 
-def closure(start: set[str], edges: Mapping[str, tuple[str, ...]]) -> set[str]:
+def closure(start: set[str], *edges: Mapping[str, Collection[str]]) -> set[str]:
     """Return these nodes, and all that the edges lead to from them."""
     found, todo = set(start), list(start)
     while todo:
-        following = set(edges.get(todo.pop(), ())) - found
+        one = todo.pop()
+        following = {up for some in edges for up in some.get(one, ())} - found
         found |= following
         todo += following
     return found

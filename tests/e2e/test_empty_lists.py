@@ -44,6 +44,41 @@ def test_each_build_with_nothing_to_do_names_an_empty_list(project: Project) -> 
         ]
 
 
+MADE = """version: 1
+stages:
+  l: {inputs: [names.txt], outputs: [l.json], shell: cp names.txt l.json}
+  a: {foreach: {from: l.json}, outputs: ["o/${{ item }}.a"], shell: [touch, "o/${{ item }}.a"]}
+  c: {inputs: [{list: "o/*"}], needs: [a], outputs: [c.txt], shell: wc -l .orch23/listings/1 > c.txt}
+"""
+
+
+@pytest.mark.parametrize("target", [["a"], ["c"], ["--downstream", "l"], ["--downstream", "a"]])
+def test_a_selected_empty_list_is_selected_with_the_stage_that_makes_it(project: Project, target: list[str]) -> None:
+    project.write({"pipeline.yaml": MADE, "names.txt": "[]"})
+    green(project.build(*target))
+    selected = {"l", "a"} if target == ["a"] else {"l", "a", "c"}
+    assert project.plan(*target) == {name: "skipped" if name == "a" else "fresh" for name in selected}
+    (project.root / "l.json").unlink()
+    assert project.plan(*target)["l"] == "restore"
+    assert project.run("plan", "--out", "P", *target).code == 0
+    green(project.build("--plan", "P"))
+    assert project.read("l.json") == "[]"
+    for _ in range(2):  # the second one is answered by the snapshot
+        outcome = project.build(*target)
+        green(outcome)
+        assert f"up to date ({len(selected) - 1} stage" in outcome.err
+        assert "0 items: its list is empty" in outcome.err
+    project.write({"l.json": '["q"]'})
+    for _ in range(2):
+        assert project.plan(*target)["l"] == "edited"
+        if target[:-1] == []:
+            assert "edited by hand: l.json" in project.run("status", *target).out
+        assert project.build(*target).code == 6
+    project.write({"l.json": "[]", "names.txt": '["q"]'})
+    green(project.build(*target))
+    assert ends(project)["a@q"] == "built"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("written", LISTS)
 def test_an_empty_list_is_a_list(project: Project, written: str) -> None:

@@ -22,7 +22,6 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, noted_errors, open_read_session
 from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.ownership import check_left_out
-from orch23.engine.plan_walk import list_producers
 from orch23.engine.session import check_items, check_plan
 from orch23.engine.stage_warnings import stage_warnings
 from orch23.load.loaded import InvalidPipelineError
@@ -31,6 +30,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, InvalidInputError, Orch23Error
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
+from orch23.plan.planner import list_producers
 from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visible
 from orch23.report.plan_json import place_document
 from orch23.report.plan_view import declared_files

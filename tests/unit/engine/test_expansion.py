@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from orch23.engine.plan_walk import expand_each, items_of, list_producers, missing_list, plan_with_items
+from orch23.engine.plan_walk import expand_each, items_of, missing_list, plan_with_items
 from orch23.model.pipeline import ForeachStage, Pipeline
 from orch23.model.plan import Plan
-from orch23.plan.planner import build_plan
+from orch23.plan.planner import build_plan, list_producers
 from tests.unit.engine.rig import each, stage
 
 

@@ -60,6 +60,38 @@ def test_downstream_brings_what_follows_and_what_that_needs():
     assert Selection(downstream=("each@a",)).nodes(expanded()) == {"list", "each@a", "last"}
 
 
+def test_a_selection_has_what_makes_a_list_also_if_the_list_leaves_nothing_of_it():
+    """Without items, no edge leads from the list to what reads the items."""
+    plan, problems = extend_plan(unexpanded(), {"each": ()}, (SkippedStage(name="each@c", kind="shell"),))
+    assert plan is not None, problems
+    for name in ("each", "each@c"):
+        assert Selection(targets=(name,)).nodes(plan) == {"list"}
+        assert Selection(only=(name,)).nodes(plan) == frozenset()
+    assert Selection(targets=("last",)).nodes(plan) == {"list", "last"}
+    assert Selection(targets=("alone",)).nodes(plan) == {"alone"}
+    for name in ("list", "each"):
+        assert Selection(downstream=(name,)).nodes(plan) == {"list", "last"}
+    assert Selection(downstream=("last",)).nodes(plan) == {"list", "last"}
+
+
+@pytest.mark.parametrize("order", [("each", "second"), ("second", "each"), ("second each",)])
+def test_a_selection_has_what_makes_a_list_that_its_list_came_after(order):
+    """Before its items are known, `second` comes after `each`, since it may read what the items of `each` write."""
+    second = ForeachStage(
+        name="second", foreach=Foreach(source="more.json"), body={}, kind="shell", reads=("o/*",), writes=("p/*",)
+    )
+    item = stage("second@x", (), ("p/x",), item=Item(key="x", name="item", value="x"))
+    stages = (*PIPELINE.stages, stage("more", (), ("more.json",)), second)
+    plan, problems = build_plan(replace(PIPELINE, stages=stages))
+    for names in order:
+        assert plan is not None, problems
+        plan, problems = extend_plan(plan, {one: (item,) if one == "second" else () for one in names.split()})
+    assert plan is not None, problems
+    expected = {"more", "second@x"} | ({"list"} if order != ("second", "each") else set())
+    for name in ("second", "second@x"):
+        assert Selection(targets=(name,)).nodes(plan) == expected
+
+
 def test_only_brings_itself():
     assert Selection(only=("last",)).nodes(expanded()) == {"last"}
 
