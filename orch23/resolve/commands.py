@@ -14,7 +14,7 @@ from orch23.model.digest import Json
 from orch23.model.event import CommandRan
 from orch23.model.fields import Problems, describe_value
 from orch23.model.parsing import parse_json
-from orch23.model.paths import is_glob
+from orch23.model.paths import is_glob, match_any
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import CommandsStep, SliceInput, Stage
 from orch23.model.shell_signs import shell_signs
@@ -31,6 +31,7 @@ SHELL_COMMAND = ("bash", "-euo", "pipefail", "-c")
 # Words that neither a shell nor YAML reads as anything else; at the end or in a comment, `&&` would not join commands.
 _PLAIN = lazy_pattern(r"[\w./][\w./+-]*(?:[ \t]+-*[\w./+=][\w./+=-]*)*")
 _OPEN = lazy_pattern(r"(?s).*(?:#|[;&|\\]\s*$)")
+_ARGUMENT = lazy_pattern(r"-.|\.{0,2}/")
 _MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
 REPORTER_MODULE = "orch23_reporter"
 EMPTY_PYTEST_CONFIG = "orch23.ini"
@@ -70,16 +71,31 @@ def shorten_command(command: str) -> str:
     return f"{command[:_HEAD]}... {len(command) - _HEAD - _TAIL:,} characters ...{command[-_TAIL:]}"
 
 
-def missing_programs(stage: Stage, is_file: Callable[[str], bool]) -> Iterator[tuple[int, str, str]]:
+def missing_programs(stage: Stage, is_input: Callable[[str], bool]) -> Iterator[tuple[int, str, str]]:
     """Yield the position in `verify` (-1: the step), message and hint of each missing program with a blank."""
     for number, step in enumerate((stage.step, *stage.verify.steps), -1):
         kind = getattr(step, "kind", "")
         words: str | tuple[str, ...] = getattr(step, "command", ()) if kind in {"shell", "llm"} else ()
         if not isinstance(words, str) and any(map(str.isspace, "".join(words[:1]))) and words[0][0] != "/":
-            path = posixpath.normpath(posixpath.join(stage.cwd, words[0]))
-            if "/" not in words[0] or not (stage.step.asks_model or is_file(path)):
+            is_file = kind == "llm" or _may_be_made(stage, words[0]) or is_input(_path(stage, words[0]))
+            if "/" not in words[0] or not is_file:
                 message = f"no program is named `{words[0]}`: a list is one program and its arguments"
                 yield number, message, _way_out(words, is_shell=kind == "shell")
+
+
+def _path(stage: Stage, word: str) -> str:
+    return posixpath.normpath(posixpath.join(stage.cwd, word))
+
+
+def _may_be_made(stage: Stage, name: str) -> bool:
+    """Return whether a stage may make a program: in a folder, no option and no path in it follows a blank."""
+    own, path = (*stage.outputs, *stage.fence.write), _path(stage, name)
+    return path in own or (
+        match_any(own, path)
+        and not any(
+            _ARGUMENT.match(word) or ("/" in word and match_any(own, _path(stage, word))) for word in name.split()[1:]
+        )
+    )
 
 
 def _way_out(words: tuple[str, ...], *, is_shell: bool) -> str:

@@ -158,8 +158,7 @@ def resolve_stage(
     verify_parts |= _listing_files((*inputs.lists, *verify.lists) if on_files else ())
     stage, refused = resolve_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
     staged = (inputs.files, inputs.slices, inputs.unkeyed, base, verify.files, verify.slices)
-    own = (*stage.outputs, *stage.fence.write)
-    programs = missing_programs(stage, lambda path: any(path in some for some in staged) or match_any(own, path))
+    programs = missing_programs(stage, lambda path: any(path in some for some in staged))
     wrong = (Diagnostic("E812", message, hint=hint) for _, message, hint in programs)
     # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
     # it stale, and two machines would never agree (ADR 3).

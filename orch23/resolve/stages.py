@@ -377,7 +377,7 @@ def _check_own_commands(stage: Stage, at: Problems) -> None:
 def _check_programs(document: StageDocument, stage: Stage, at: Problems) -> None:
     """Report a list whose program has a blank: it is a command line, or a list of them. A file of the stage may."""
     inside = "/steps" if isinstance(document.verify, VerifyDocument) else ""
-    files = (*(one.pattern for one in (*stage.inputs, *stage.verify.inputs)), *stage.outputs, *stage.fence.write)
+    files = tuple(one.pattern for one in (*stage.inputs, *stage.verify.inputs))
     for number, message, hint in missing_programs(stage, lambda path: match_any(files, path)):
         key = "shell/0" if number >= 0 or stage.step.kind == "shell" else "llm/command/0"
         place = source_path(f"{at.path}/verify{inside}/{number}", at.moved) if number >= 0 else at.path

@@ -41,6 +41,21 @@ MODEL = {"provider": "command", "model": "m", "prompt": "p.md"}
         ({"inputs": ["bin/**"], "shell": ["bin/x --all", "bin/y"]}, ("no program is named `bin/x --all`",)),
         ({"inputs": ["bin/"], "shell": "true", "verify": [{"shell": ["bin/x all"]}]}, ("`[bin/x, all]`",)),
         ({"llm": {**MODEL, "command": ["cat a", "b"]}}, ("`[cat, a, b]`",)),
+        (
+            {"llm": {**MODEL, "command": ["cat"]}, "verify": [{"shell": ["grep a bin/x", "b"]}]},
+            ("`[grep, a, bin/x, b]`",),
+        ),
+        # A folder that the stage writes does not make a command line the name of a file in it.
+        ({"outputs": ["d/"], "shell": ["cp a d/", "echo hi"]}, ("`shell: cp a d/ && echo hi`",)),
+        ({"outputs": ["d/"], "shell": ["cp a d/x", "echo hi"]}, ("`shell: cp a d/x && echo hi`",)),
+        ({"outputs": ["d/"], "shell": ["d/tool --all"]}, ("`[d/tool, --all]`",)),
+        ({"outputs": ["d/"], "shell": ["d/tool a d/b"]}, ("`[d/tool, a, d/b]`",)),
+        ({"outputs": ["d/"], "cwd": "d", "shell": ["cp ../a x"]}, ("`[cp, ../a, x]`",)),
+        ({"outputs": ["d/"], "cwd": "d", "shell": ["cp ../a ./x", "ls"]}, ("`[cp, ../a, ./x, ls]`",)),
+        (
+            {"outputs": ["d/"], "shell": "mkdir d", "verify": {"steps": [{"shell": ["d/x -v"]}]}},
+            ("`[d/x, -v]`",),
+        ),
     ],
 )
 def test_a_command_line_is_no_program(project: Project, body: dict[str, object], ways: tuple[str, ...]) -> None:
@@ -55,6 +70,32 @@ def test_the_ways_that_the_help_names_work(project: Project) -> None:
     for shell in (["touch", "out"], "touch out && echo hi", "touch out\necho ok && echo more"):
         project.write({"pipeline.yaml": stage(shell=shell)})
         green(project.build())
+
+
+@pytest.mark.parametrize(
+    ("cwd", "program"),
+    [(".", "d/my tool"), ("d", "./my tool"), (".", "d/my dir/tool"), (".", "d/My - tool"), (".", "./d/a b c.sh")],
+)
+def test_a_program_with_a_blank_may_be_made_in_a_folder_of_the_stage(project: Project, cwd: str, program: str) -> None:
+    path = f"d/{program.removeprefix('./').removeprefix('d/')}"
+    make = f'mkdir -p "$(dirname "{path}")"; printf "#!/bin/sh\nexit 0\n" > "{path}"; chmod +x "{path}"'
+    verify = [{"shell": [program, "--all", "d/x"]}]
+    project.write(
+        {
+            "pipeline.yaml": stage(
+                outputs=["d/"], cwd=cwd, shell=f"cd {'..' if cwd == 'd' else '.'}; {make}", verify=verify
+            )
+        }
+    )
+    project.write({"d/.keep": ""})
+    green(project.build())
+    made = stage(
+        outputs=["d/run -x"],
+        shell="printf '#!/bin/sh\\n' > 'd/run -x'; chmod +x 'd/run -x'",
+        verify=[{"shell": ["d/run -x"]}],
+    )
+    project.write({"pipeline.yaml": made})
+    assert project.run("validate").code == 0
 
 
 def test_a_file_of_the_stage_may_have_a_blank_in_its_name(project: Project) -> None:
