@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from orch23.engine.plan_walk import expand_each, first_plan
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
-from orch23.model.plan import Plan
 from orch23.resolve.slices import YamlReader
 
 
@@ -22,14 +21,10 @@ def declared_metrics(
     """
     if not any("metrics" in one.body if isinstance(one, ForeachStage) else one.metrics for one in pipeline.stages):
         return {}
-
-    def read_list(_plan: Plan, _node: ForeachStage, source: str) -> bytes | None:
-        return read(source)
-
-    plan, problems = first_plan(pipeline, read_list, read_yaml)
+    plan, problems = first_plan(pipeline, lambda *where: read(where[-1]), read_yaml)
     if plan is None:
         raise InvalidInputError(*problems)
-    for one in expand_each(plan, read_list, read_yaml):
+    for one in expand_each(plan, lambda *where: read(where[-1]), read_yaml):
         plan = one.plan
     place = {stage.name: number for number, stage in enumerate(pipeline.stages)}
     nodes = (plan.nodes[name] for name in sorted(plan.order, key=lambda name: place[family_of(name)]))

@@ -76,7 +76,7 @@ def first_plan(
     """Return the plan of a pipeline with the items of each list that no stage makes, or what is wrong with it.
 
     Its edges are those of the items. A list with errors stays as it is; its errors replace those of the graph. With
-    `is_folder`, a list that is missing has an error, too.
+    `is_folder`, a missing list has an error.
     """
     plan = unordered_plan(pipeline, cache)
     found: dict[str, Expansion] = {}
@@ -84,14 +84,13 @@ def first_plan(
     def more() -> Iterator[tuple[str, "Expansion"]]:
         sound = {name: one.stages for name, one in found.items() if not one.problems}
         writers = WriterIndex({node.name: node for node in nodes_of(pipeline, sound)})
-        for node in plan.unexpanded:
+        for node in (one for one in plan.unexpanded if one.name not in found):
             source = node.foreach.source
-            if node.name in found or (source is not None and {*writers.writers_of(source)} - {node.name}):
-                continue
-            data = None if source is None else read(plan, node, source)
+            is_made = source is not None and not {node.name}.issuperset(writers.writers_of(source))
+            data = None if source is None or is_made else read(plan, node, source)
             if source is None or data is not None:
                 yield node.name, items_of(plan, node, data, read_yaml, former(node))
-            elif is_folder is not None:
+            elif is_folder is not None and not is_made:
                 yield node.name, missing_list(plan, node, is_folder)
 
     # Once the items of one list are known, another may turn out to be a file that no stage makes.

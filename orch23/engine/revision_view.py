@@ -237,14 +237,10 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
 
     def _expanded(self, pipeline: Pipeline, view_of: ViewOf) -> Plan:
         """Return the plan with the items of each list that exists. Errors in lists that a stage made are ignored."""
-
-        def read(plan: Plan, _node: ForeachStage, source: str) -> bytes | None:
-            return view_of(plan).read(source)
-
-        plan, problems = first_plan(pipeline, read, self.read_yaml)
+        plan, problems = first_plan(pipeline, lambda plan, _node, source: view_of(plan).read(source), self.read_yaml)
         if plan is None or problems:
             raise InvalidInputError(*problems)
-        for one in expand_each(plan, read, self.read_yaml):
+        for one in expand_each(plan, lambda plan, _node, source: view_of(plan).read(source), self.read_yaml):
             if one.problems and one.node.foreach.source not in view_of(one.plan).artifacts.paths:
                 raise InvalidInputError(*one.problems)
             plan = one.plan

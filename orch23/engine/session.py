@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -269,17 +269,12 @@ def check_plan(
 
     """
     former = no_items if earlier is None else partial(earlier.items_of, variables=pipeline.vars)
-    workspace = store.workspace
-    plan, found = first_plan(
-        pipeline, lambda *where: workspace.read(where[-1]), tools.read_yaml, former, store.plans, workspace.is_folder
-    )
+    read, is_folder = store.workspace.read, store.workspace.is_folder
+    plan, found = first_plan(pipeline, lambda *where: read(where[-1]), tools.read_yaml, former, store.plans, is_folder)
     problems = [*_without_plan(pipeline, tools, store), *found]
     if plan is None:
         problems += unmade_inputs_errors(
-            pipeline,
-            lambda path: store.workspace.input_entry(path) is not None,
-            store.workspace.is_folder,
-            _similar_paths(store),
+            pipeline, lambda path: store.workspace.input_entry(path) is not None, is_folder, _similar_paths(store)
         )
     else:
         known = {item.name for items in plan.expansions.values() for item in items}
@@ -430,26 +425,16 @@ def _place_of_steps(pipeline: Pipeline, node: Stage | ForeachStage) -> tuple[str
 
 def _prompt_files(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
     """Return an error for every prompt, template and schema file that cannot be read."""
-    files = [
-        (stage, file) for stage in pipeline.stages if isinstance(stage, Stage) for file in stage.author_files.items()
-    ]
-    found = [
-        replace(_with_similar(problem, path, store), location=_written(pipeline, stage, place), subject=None)
-        for stage, (place, path) in files
-        for text, problem in [tools.sources.text(path)]
-        if text is None and problem is not None
-    ]
+    found: list[Diagnostic] = []
+    for stage in pipeline.stages:
+        for place, path in stage.author_files.items() if isinstance(stage, Stage) else ():
+            text, problem = tools.sources.text(path)
+            if text is None and problem is not None:
+                from orch23.engine.similar_paths import with_similar  # noqa: PLC0415 - only for errors
+
+                where = pipeline.locate_written("/".join(map(str, ("stages", stage.name, *place))))
+                found.append(replace(with_similar(problem, path, store.workspace), location=where, subject=None))
     return list(dict.fromkeys(found))  # a file of `defaults` may serve several stages
-
-
-def _written(pipeline: Pipeline, stage: Stage, place: Iterable[str | int]) -> Location | None:
-    return pipeline.locate_written("/".join(("stages", stage.family, *map(str, place))))
-
-
-def _with_similar(problem: Diagnostic, path: str, store: ProjectStore) -> Diagnostic:
-    from orch23.engine.similar_paths import with_similar  # noqa: PLC0415 - only for errors
-
-    return with_similar(problem, path, store.workspace)
 
 
 def _providers(pipeline: Pipeline, tools: PlanningTools) -> list[Diagnostic]:

@@ -187,12 +187,9 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     def skipped(self, plan: Plan) -> tuple[str, ...]:
         """Return the skipped stages that are named, and the selected empty lists; without a selection, all of them."""
-        if self.selects_all or not plan.idle:
-            return tuple(plan.idle)
-        named, found = {*self.targets, *self.only, *self.downstream}, self._found(plan)
-        return tuple(
-            name for name, one in plan.idle.items() if name in found or not named.isdisjoint((name, one.family))
-        )
+        named = {*self.targets, *self.only, *self.downstream}
+        found = plan.idle if self.selects_all else named | self._found(plan)
+        return tuple(name for name, one in plan.idle.items() if name in found or one.family in named)
 
 
 ALL_STAGES = Selection()

@@ -31,7 +31,6 @@ SHELL_COMMAND = ("bash", "-euo", "pipefail", "-c")
 # Words that neither a shell nor YAML reads as anything else; at the end or in a comment, `&&` would not join commands.
 _PLAIN = lazy_pattern(r"[\w./][\w./+-]*(?:[ \t]+-*[\w./+=][\w./+=-]*)*")
 _OPEN = lazy_pattern(r"(?s).*(?:#|[;&|\\]\s*$)")
-_ARGUMENT = lazy_pattern(r"-.|\.{0,2}/")
 _MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
 REPORTER_MODULE = "orch23_reporter"
 EMPTY_PYTEST_CONFIG = "orch23.ini"
@@ -77,25 +76,13 @@ def missing_programs(stage: Stage, is_input: Callable[[str], bool]) -> Iterator[
         kind = getattr(step, "kind", "")
         words: str | tuple[str, ...] = getattr(step, "command", ()) if kind in {"shell", "llm"} else ()
         if not isinstance(words, str) and any(map(str.isspace, "".join(words[:1]))) and words[0][0] != "/":
-            is_file = kind == "llm" or _may_be_made(stage, words[0]) or is_input(_path(stage, words[0]))
+            path, own = posixpath.normpath(posixpath.join(stage.cwd, words[0])), (*stage.outputs, *stage.fence.write)
+            # A file that it makes in a folder may have a blank, but the words of `bin/tool --all ./a` are arguments.
+            is_line = path not in own and any(one[0] in "-./" and one != "-" for one in words[0].split()[1:])
+            is_file = kind == "llm" or is_input(path) or (match_any(own, path) and not is_line)
             if "/" not in words[0] or not is_file:
                 message = f"no program is named `{words[0]}`: a list is one program and its arguments"
                 yield number, message, _way_out(words, is_shell=kind == "shell")
-
-
-def _path(stage: Stage, word: str) -> str:
-    return posixpath.normpath(posixpath.join(stage.cwd, word))
-
-
-def _may_be_made(stage: Stage, name: str) -> bool:
-    """Return whether a stage may make a program: in a folder, no option and no path in it follows a blank."""
-    own, path = (*stage.outputs, *stage.fence.write), _path(stage, name)
-    return path in own or (
-        match_any(own, path)
-        and not any(
-            _ARGUMENT.match(word) or ("/" in word and match_any(own, _path(stage, word))) for word in name.split()[1:]
-        )
-    )
 
 
 def _way_out(words: tuple[str, ...], *, is_shell: bool) -> str:

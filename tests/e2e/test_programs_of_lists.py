@@ -49,7 +49,7 @@ MODEL = {"provider": "command", "model": "m", "prompt": "p.md"}
         ({"outputs": ["d/"], "shell": ["cp a d/", "echo hi"]}, ("`shell: cp a d/ && echo hi`",)),
         ({"outputs": ["d/"], "shell": ["cp a d/x", "echo hi"]}, ("`shell: cp a d/x && echo hi`",)),
         ({"outputs": ["d/"], "shell": ["d/tool --all"]}, ("`[d/tool, --all]`",)),
-        ({"outputs": ["d/"], "shell": ["d/tool a d/b"]}, ("`[d/tool, a, d/b]`",)),
+        ({"outputs": ["d/"], "shell": ["d/tool a ./b"]}, ("`[d/tool, a, ./b]`",)),
         ({"outputs": ["d/"], "cwd": "d", "shell": ["cp ../a x"]}, ("`[cp, ../a, x]`",)),
         ({"outputs": ["d/"], "cwd": "d", "shell": ["cp ../a ./x", "ls"]}, ("`[cp, ../a, ./x, ls]`",)),
         (
