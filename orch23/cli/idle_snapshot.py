@@ -224,7 +224,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         # The index is a file in the project: secrets are neither stored nor logged.
         if may_hold_secret(table.parts(), suspects):
             table = Table()
-        if table.has_rows():
+        if table.parts():
             snapshot.facts[PAIR] = token
         # Each command line has a snapshot and a table; tables whose snapshot was removed are dropped.
         kept = {name, *(f"{TABLE}{path.name}" for path in Path(SNAPSHOTS).glob("*"))}

@@ -58,8 +58,8 @@ class _Other(msgspec.Struct, frozen=True):
 class IndexHead(msgspec.Struct, frozen=True):
     """Facts about all stages. `token` pairs the index with a snapshot; `began` is the first event of a build.
 
-    `ends` counts the stages by status in a build with nothing to do. `read` are the pipeline and the vars file, by
-    their names below the root.
+    `ends` counts the stages by status in a build with nothing to do; of the skipped ones, `empty` are foreach stages
+    with an empty list. `read` are the pipeline and the vars file, by their names below the root.
     """
 
     token: str
@@ -67,6 +67,7 @@ class IndexHead(msgspec.Struct, frozen=True):
     began: RunStarted
     ends: dict[str, int]
     read: tuple[str, ...]
+    empty: tuple[str, ...] = ()
 
 
 class OutdatedIndexError(Exception):

@@ -191,10 +191,6 @@ class Preview(Struct, frozen=True, kw_only=True):
     skipped: tuple[str, ...] = ()
     shared: "SharedResults | None" = None
 
-    def count(self, *kinds: type[Decision]) -> int:
-        """Count the decisions of these kinds."""
-        return sum(isinstance(d, kinds) for d in self.decisions.values())
-
 
 def check_ownership(session: Session) -> None:
     """Refuse a pipeline that declares outputs which another pipeline of the project owns.

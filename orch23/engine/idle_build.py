@@ -32,8 +32,8 @@ FEWEST = 64
 class IdleBuild(Struct, frozen=True, kw_only=True):
     """A build with nothing to do: its decisions, its plan, what each stage read, its first and its last event.
 
-    `wanted` are the selected stages, `lock` is the lock file that it finds. The `unaffected` stages were not decided
-    since the build before.
+    `wanted` are the selected stages, `empty` the foreach stages with an empty list that are reported, `lock` is the
+    lock file that it finds. The `unaffected` stages were not decided since the build before.
     """
 
     decisions: Mapping[str, Decision]
@@ -42,6 +42,7 @@ class IdleBuild(Struct, frozen=True, kw_only=True):
     began: RunStarted
     ended: RunFinished
     wanted: frozenset[str]
+    empty: tuple[str, ...]
     lock: LockFile
     unaffected: frozenset[str]
 
@@ -69,7 +70,8 @@ def idle_build_of(
     if state.git.was_used or not all(isinstance(one, Fresh) for one in decisions.values()):
         return None
     counts = Counter(part.idle_counts if part is not None else {})
-    counts.update(fresh=len(wanted), skipped=len(selection.skipped(state.plan)))
+    skipped = selection.skipped(state.plan)
+    counts.update(fresh=len(wanted), skipped=len(skipped))
     lock, spec = build.committer.written_lock_sha256, _spec_of(session.store, began.spec_file, part)
     return IdleBuild(
         decisions=decisions,
@@ -78,6 +80,7 @@ def idle_build_of(
         began=replace(began, lock=lock, spec_hash=spec, at_rest=UNSET),
         ended=RunFinished(status="ok", stages=dict(+counts), limits=ended.limits),
         wanted=wanted,
+        empty=tuple(name for name in skipped if not state.plan.idle[name].condition),
         lock=build.committer.written_lock,
         unaffected=unaffected,
     )
@@ -124,10 +127,6 @@ class Table(Struct, frozen=True, kw_only=True):
     fresh: Mapping[bytes, bytes] | None = None
     changed: Mapping[bytes, bytes | None] | None = None
 
-    def has_rows(self) -> bool:
-        """Return whether there is anything to write."""
-        return self.fresh is not None or self.changed is not None
-
     def parts(self) -> Mapping[bytes, bytes | None]:
         """Return all rows to write."""
         return self.fresh or self.changed or {}
@@ -160,7 +159,7 @@ def table_of(
         if len(found.wanted) <= FEWEST or found.lock.retained or not is_cut(text, declared):
             return Table()
         # Each stage has a row of its own, so that an edit reads only the rows of the stages that it affects.
-        head = IndexHead(token, head_of(plan.pipeline), found.began, dict(found.ended.stages), tuple(read))
+        head = IndexHead(token, head_of(plan.pipeline), found.began, dict(found.ended.stages), tuple(read), found.empty)
         rows = all_rows(head, text, plan, found.wanted, reads, records, found.lock.records)
         if before is not None and rows is not None and 2 * len(changed := before.changes_to(rows)) < len(rows):
             return Table(changed=changed)

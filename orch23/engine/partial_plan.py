@@ -76,6 +76,7 @@ class Part(Struct, frozen=True, kw_only=True):
         """How many other stages there are, by status."""
         ends = dict(self.reach.rows.head.ends)
         ends["fresh"] = ends.get("fresh", 0) - len(self.names)
+        ends["skipped"] = ends.get("skipped", 0) - len(self.reach.rows.head.empty)
         return {status: number for status, number in ends.items() if number}
 
 
@@ -156,7 +157,7 @@ class Reach(Struct, frozen=True):
         reached = frozenset(self.reached)
         chains = dict.fromkeys(node.chain.chain for node in nodes.values() if node.chain is not None)
         groups = dict.fromkeys(found[name].group for name in self.reached if found[name].group)
-        families: dict[str, list[Stage]] = {}
+        families: dict[str, list[Stage]] = {name: [] for name in rows.head.empty}
         for node in nodes.values():
             families.setdefault(node.family, []).append(node)
         foreach = {name: one for name in families if (one := rows.family(name)) is not None}

@@ -399,12 +399,6 @@ class PlanWalk:
         state.settle(name, record)
         self._visitor.kept(name, record)
 
-    def _unaffected_items(self, items: tuple[Stage, ...]) -> frozenset[str]:
-        earlier, state = self._decider.earlier, self._decider.state
-        if earlier is None:
-            return frozenset()
-        return earlier.unaffected_items(state, items, self.unaffected)
-
     def _expand(self, node: ForeachStage) -> None:
         if not self._visitor.can_expand(node):
             return
@@ -426,7 +420,8 @@ class PlanWalk:
         # A selected foreach selects its items, which exist only now.
         self.wanted = self._selection.nodes(plan)
         self._frontier.replan(plan)
-        more = self._unaffected_items(found.stages)
+        earlier, items, known = self._decider.earlier, found.stages, self.unaffected
+        more = frozenset[str]() if earlier is None else earlier.unaffected_items(state, items, known)
         self.unaffected |= more
         self._visitor.items_added(node, found.stages, more)
 

@@ -1,5 +1,7 @@
 """A foreach over an empty list has no items, wherever the list is from; what reads it runs without them."""
 
+import json
+
 import pytest
 
 from tests.e2e.pipelines import ends, green
@@ -76,6 +78,49 @@ def test_a_selected_empty_list_is_selected_with_the_stage_that_makes_it(project:
         assert project.build(*target).code == 6
     project.write({"l.json": "[]", "names.txt": '["q"]'})
     green(project.build(*target))
+    assert ends(project)["a@q"] == "built"
+
+
+def test_an_empty_list_is_in_the_graph(project: Project) -> None:
+    project.write({"pipeline.yaml": MADE, "names.txt": "[]"})
+    assert project.run("graph").out.splitlines() == [
+        "l  shell",
+        "a  shell",
+        "  after l  (l.json)",
+        "c  shell",
+        "  after a  (needs a)",
+    ]
+    green(project.build())
+    lines = ["c  shell", "l  shell", "a  shell", "  after l  (its list)"]
+    assert project.run("graph").out.splitlines() == lines
+    nodes = json.loads(project.run("graph", "--json").out)["nodes"]
+    assert [(one["stage"], one["expanded"], one["needs"]) for one in nodes][-1] == ("a", False, ["l"])
+    assert '[["a<br/>shell"]]' in project.run("graph", "--format", "mermaid").out
+    assert '"l" -> "a"' in project.run("graph", "--format", "dot").out
+    project.write({"pipeline.yaml": MADE.replace("{from: l.json}", "{in: []}")})
+    assert project.run("graph").out.splitlines()[-1] == "a  shell"
+
+
+def test_a_build_of_a_part_names_an_empty_list(project: Project) -> None:
+    text = "version: 1\nstages:\n"
+    for number in range(70):
+        text += f"  s{number}: {{inputs: [in{number}], outputs: [out{number}], shell: cp in{number} out{number}}}\n"
+    text += MADE.partition("stages:\n")[2] + "  e: {foreach: {in: []}, outputs: [x], shell: 'true'}\n"
+    project.write({"pipeline.yaml": text, "names.txt": "[]"} | {f"in{number}": "1" for number in range(70)})
+    green(project.build())
+    for number, word in enumerate(("built", "up to date (72 stages, 2 skipped)", "built")):
+        project.write({"in3": f"{number - number % 2}2"})
+        for seen in (project.run("plan"), project.run("status")):
+            assert [line.split()[1] for line in seen.out.splitlines() if "0 items" in line] == ["a", "e"], seen.out
+        outcome = project.build()
+        green(outcome)
+        assert word in outcome.err
+        assert sorted(line.split()[1] for line in outcome.err.splitlines() if "0 items" in line) == ["a", "e"], (
+            outcome.err
+        )
+        assert "2 skipped" in outcome.err
+    project.write({"names.txt": '["q"]'})
+    green(project.build())
     assert ends(project)["a@q"] == "built"
 
 

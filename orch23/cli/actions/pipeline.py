@@ -4,6 +4,8 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
@@ -29,7 +31,7 @@ from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, InvalidInputError, Orch23Error
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Plan
+from orch23.model.plan import Edge, Plan
 from orch23.plan.planner import list_producers
 from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visible
 from orch23.report.plan_json import place_document
@@ -179,15 +181,12 @@ def graph_mermaid(plan: Plan) -> str:
     ids = {name: f"s{number}" for number, name in enumerate(plan.order)}
     lines = ["flowchart TD"]
     for name in plan.order:
-        label = f'"{_mermaid_quoted(name)}<br/>{plan.nodes[name].kind}"'
+        shown = visible(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+        label = f'"{shown}<br/>{plan.nodes[name].kind}"'
         box = f"[[{label}]]" if isinstance(plan.nodes[name], ForeachStage) else f"[{label}]"
         lines.append(f"    {ids[name]}{box}")
     lines += [f"    {ids[up]} --> {ids[name]}" for name in plan.order for up in plan.upstream.get(name, ())]
     return "\n".join(lines) + "\n"
-
-
-def _mermaid_quoted(name: str) -> str:
-    return visible(name).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 
 def graph_dot(plan: Plan) -> str:
@@ -227,6 +226,15 @@ def graph_json(plan: Plan) -> str:
     )
 
 
+def _with_empty_lists(plan: Plan) -> Plan:
+    """Return a plan in which a foreach without items is a node, the last one in the order."""
+    found = [one for one in plan.pipeline.stages if plan.expansions.get(one.name) == ()]
+    ups = {one.name: tuple(up for up in plan.lists.get(one.name, ()) if up in plan.nodes) for one in found}
+    edges = tuple(Edge(up, name, "its list") for name in ups for up in ups[name])
+    more = {"edges": (*plan.edges, *edges), "upstream": {**plan.upstream, **ups}}
+    return replace(plan, nodes={**plan.nodes, **{one.name: one for one in found}}, order=(*plan.order, *ups), **more)
+
+
 def show_graph(console: Console, *, args: PipelineArguments, form: str, as_json: bool) -> None:
     """Show stages and their dependencies."""
     project, _ = open_for_command(console, args, most_stages=0)
@@ -234,8 +242,7 @@ def show_graph(console: Console, *, args: PipelineArguments, form: str, as_json:
     check_ownership(session)
     plan = session.state.plan
     # Only the items of lists that stages make depend on decisions.
-    if plan.unexpanded:
-        plan = preview(session).plan
+    plan = _with_empty_lists(preview(session).plan if plan.unexpanded else plan)
     formats = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
     console.write_out(formats["json" if as_json else form](plan))
 

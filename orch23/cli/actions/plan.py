@@ -439,7 +439,7 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
     others, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
     view = replace(
         view,
-        lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),
+        lines=tuple(sorted(view.lines, key=lambda line: order.get(line.stage, len(order)))),
         models=tuple(part.last.stale_snapshot.snapshot.facts["models"].splitlines()),
         fresh_besides=others.get("fresh", 0),
         skipped_besides=others.get("skipped", 0),
