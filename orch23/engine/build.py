@@ -545,7 +545,7 @@ class Build(Struct, kw_only=True, dict=True):
         ends = {
             name: end
             for name, end in self._results.close(StageOutcome(status=rest, text="not run")).items()
-            if name in self._walk.wanted or name in state.plan.skipped or end.code
+            if name in self._walk.wanted or name in state.plan.idle or end.code
         }
         green = self._stopped is None and all(end.is_green for end in ends.values())
         # A partial or failed build does not know every result, so it must not remove files of ended stages (ADR 19).

@@ -101,29 +101,6 @@ def test_an_empty_list_is_in_the_graph(project: Project) -> None:
     assert project.run("graph").out.splitlines()[-1] == "a  shell"
 
 
-def test_a_build_of_a_part_names_an_empty_list(project: Project) -> None:
-    text = "version: 1\nstages:\n"
-    for number in range(70):
-        text += f"  s{number}: {{inputs: [in{number}], outputs: [out{number}], shell: cp in{number} out{number}}}\n"
-    text += MADE.partition("stages:\n")[2] + "  e: {foreach: {in: []}, outputs: [x], shell: 'true'}\n"
-    project.write({"pipeline.yaml": text, "names.txt": "[]"} | {f"in{number}": "1" for number in range(70)})
-    green(project.build())
-    for number, word in enumerate(("built", "up to date (72 stages, 2 skipped)", "built")):
-        project.write({"in3": f"{number - number % 2}2"})
-        for seen in (project.run("plan"), project.run("status")):
-            assert [line.split()[1] for line in seen.out.splitlines() if "0 items" in line] == ["a", "e"], seen.out
-        outcome = project.build()
-        green(outcome)
-        assert word in outcome.err
-        assert sorted(line.split()[1] for line in outcome.err.splitlines() if "0 items" in line) == ["a", "e"], (
-            outcome.err
-        )
-        assert "2 skipped" in outcome.err
-    project.write({"names.txt": '["q"]'})
-    green(project.build())
-    assert ends(project)["a@q"] == "built"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("written", LISTS)
 def test_an_empty_list_is_a_list(project: Project, written: str) -> None:

@@ -83,6 +83,41 @@ def test_what_is_declared_otherwise_is_such_an_edit_even_if_it_is_tied_otherwise
     assert reported_of(root) == {"s09", "s10"}
 
 
+EMPTY = """\
+  list: {inputs: [names.txt], outputs: [l.json], shell: cp names.txt l.json}
+  made: {foreach: {from: l.json}, outputs: ["o/${{ item }}.a"], shell: [touch, "o/${{ item }}.a"]}
+  none: {foreach: {in: []}, outputs: [x], shell: "true"}
+"""
+
+
+@pytest.mark.parametrize(("arguments", "named"), [((), ["made", "none"]), (("made", "s09"), ["made"])])
+def test_empty_lists_are_named_with_what_an_edit_reaches(
+    root: Path, arguments: tuple[str, ...], named: list[str]
+) -> None:
+    def names(text: str) -> list[str]:
+        return sorted(line.split()[1] for line in text.splitlines() if "0 items: its list is empty" in line)
+
+    (root / "pipeline.yaml").write_text(pipeline() + EMPTY)
+    (root / "names.txt").write_text("[]")
+    others = tuple(f"s{number:02d}" for number in range(1, MANY + 1)) if arguments else ()
+    assert names(orch23(root, "build", *arguments, *others).stderr) == named
+    for more, count in (("    salt: b\n", 1), ("    salt: b\n    needs: [s08]\n", 0)):
+        (root / "pipeline.yaml").write_text(pipeline(s9=more) + EMPTY)
+        for command in ("plan", "status"):
+            assert names(orch23(root, command, *arguments, *others).stdout) == named
+        done = orch23(root, "build", *arguments, *others)
+        assert (names(done.stderr), f"{len(named)} skipped" in done.stderr) == (named, True)
+        assert reported_of(root) == {"s09", "s10"}
+        assert journal(root)[-1]["data"]["stages"] == {
+            **({"built": count} if count else {}),
+            "fresh": MANY + 1 - count,
+            "skipped": len(named),
+        }
+        assert names(orch23(root, "build", *arguments, *others).stderr) == named
+    (root / "names.txt").write_text('["q"]')
+    assert "made@q" in orch23(root, "build", *arguments, *others).stderr
+
+
 def test_a_mistake_is_reported_as_if_all_had_been_read(root: Path) -> None:
     (root / "pipeline.yaml").write_text(pipeline(s9="    shel: x\n"))
     done = orch23(root, "build")
