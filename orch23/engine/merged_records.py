@@ -22,7 +22,10 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
         return False
     more: list[Record] = []
     for record in ownership.past_records(name):
-        if record not in (*state.locked.records, *more) and may_write_outputs_of(stage, record):
+        # A stage with a newer record owns its files again.
+        is_over = record.is_released and (name in state.former or any(not one.is_released for one in more))
+        known = (*state.locked.records, *state.locked.released, *more)
+        if not is_over and record not in known and may_write_outputs_of(stage, record):
             more.append(record)
     state.locked.add(more)
     fixed = state.lock.originals()

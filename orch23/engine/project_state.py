@@ -205,6 +205,10 @@ class ProjectState(Struct, dict=True):
         """Return whether the lock file gives a path to a stage that is declared today."""
         return any(self.plan.is_declared(record.stage) for record in self.locked.owning(path))
 
+    def is_owner(self, record: Record) -> bool:
+        """Return whether a record is in the lock file itself, not only a claim, and its stage is declared."""
+        return self.former.get(record.stage) is record and self.plan.is_declared(record.stage)
+
     def ownership_errors(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
         """Return an error for each path that another pipeline owns and where this one has no file of its own.
 

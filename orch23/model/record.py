@@ -39,6 +39,9 @@ class Facts(Struct, frozen=True, kw_only=True):
 ACTION_FORMAT = 1
 """The version of the meaning of a manifest; raised when the same aspects get another meaning (ADR 3)."""
 
+RELEASED_KIND = "released"
+"""The `kind` in a record of `orch23 release`: the bytes belong to the user from now on."""
+
 PROGRAM_ASPECT = "program:"
 """Before the path of a file that the program of an llm stage consists of."""
 
@@ -167,6 +170,11 @@ class Record(Struct, frozen=True, kw_only=True):
         return (*self.originals.items(), *((path, base.start) for path, base in self.bases.items()))
 
     @property
+    def is_released(self) -> bool:
+        """Whether `orch23 release` gave these files to the user."""
+        return self.manifest.get("kind") == RELEASED_KIND
+
+    @property
     def is_kept_failure(self) -> bool:
         """Whether a failed run left these files. A record that `reset` retained has failed as well."""
         return self.failed and "action_format" in self.manifest
@@ -187,13 +195,14 @@ class LockFile(Struct, frozen=True):
 
     `retained` has what `reset` keeps of records: which stage owns a file, and from what it started. An entry is dropped
     when its stage has a record again. `others` are further records of the same stages, of the other side of a
-    merge that git could not finish.
+    merge that git could not finish. `released` has the files that `orch23 release` gave to the user, by former stage.
     """
 
     records: Mapping[str, Record] = field(default_factory=dict)
     # Results are rebuilt from the same base, with recorded responses (ADR 19).
     retained: Mapping[str, Record] = field(default_factory=dict)
     others: tuple[Record, ...] = ()
+    released: Mapping[str, Record] = field(default_factory=dict)
 
     def without(self, stages: Collection[str]) -> "LockFile":
         """Return the lock file without these stages and their items."""
@@ -206,7 +215,7 @@ class LockFile(Struct, frozen=True):
             return {name: record for name, record in records.items() if stays(name, record)}
 
         others = tuple(record for record in self.others if stays(record.stage, record))
-        return LockFile(part(self.records), part(self.retained), others)
+        return LockFile(part(self.records), part(self.retained), others, part(self.released))
 
     def owner_records(self) -> dict[str, Record]:
         """Return the record of each stage, else what `reset` retained of it."""

@@ -176,18 +176,21 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
         project.store.promoter.recover(project.refusal)
         lock, _ = project.memory.read()
         found = {stage: release_files(project.store, lock, stage) for stage in stages}
-        unknown = [stage for stage, files in found.items() if not files]
+        unknown = [stage for stage, records in found.items() if not records]
         if unknown:
             hint = "`orch23 status` lists the stages; a stage has files after it was built"
             errors = (Diagnostic("E823", f"`{stage}` has no files to release", hint=hint) for stage in unknown)
             raise NotFoundError(*errors)
         # A snapshot does not record owners: with it, the next build would repeat its old output.
         remove_snapshots(str(project.settings.root), project.pipeline.file)
-        lock = lock.without(stages)
-        project.memory.write(lock, project.pipeline.name)
+        released = dict(lock.released)
+        for records in found.values():
+            released |= records
+        project.memory.write(replace(lock.without(stages), released=released), project.pipeline.name)
         project.store.save_index()
-    for stage, files in found.items():
-        console.write_out("".join(f"released {visible(path)}\n" for path in files))
+    for stage, records in found.items():
+        paths = dict.fromkeys(path for record in records.values() for path in record.outputs)
+        console.write_out("".join(f"released {visible(path)}\n" for path in paths))
         if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
             note = f"`{visible(stage)}` is still declared: remove it, or the next build owns these files again"
             console.write_err(f"note: {note}\n")
@@ -268,7 +271,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
         # Ownership stays in the lock file, so that a clone knows it too (ADR 19).
         if lock.records:
             retained = {stage: _ownership_record(record) for stage, record in lock.owner_records().items()}
-            write_lock(root, path, LockFile({}, retained), name)
+            write_lock(root, path, replace(lock, records={}, retained=retained), name)
             lines.append(f"removed the results in {path}")
 
 
