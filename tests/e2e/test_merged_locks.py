@@ -231,7 +231,7 @@ def site(text: str) -> str:
 def test_a_file_in_a_folder_that_only_the_other_result_has_is_no_base(
     tmp_path, model, first, theirs, edit, lock, is_green
 ):
-    """The spec of the other branch is not taken; a failed build leaves its file, and must not make a model start there."""
+    """The spec of the other branch is not taken; a failed build leaves its file, which must not become a base."""
     stages = {"site": llm(["SITE.md"], ["site/"]), "copy": {"outputs": ["copy.txt"], "shell": "echo 1 > copy.txt"}}
     users = Users(tmp_path, stages, {"SITE.md": site(first)})
     mine = site("ap" if "b" in first else "aq")
