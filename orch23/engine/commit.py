@@ -222,11 +222,8 @@ class Committer(Struct, dict=True):
         before = session.lock.where(lambda name, _: not complete or session.state.plan.is_declared(name))
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
         retained = {name: record for name, record in before.retained.items() if name not in records}
-        released = session.lock.released
-        if released:  # until the file is deleted, or a stage owns it again
-            owned, root = {path for record in records.values() for path in record.outputs}, session.store.root
-            left = ((name, record.outputs.keys() - owned) for name, record in released.items())
-            released = {name: released[name] for name, paths in left if any(os.path.lexists(root / p) for p in paths)}
+        left = ((name, record) for name, record in session.lock.released.items() if name not in records)
+        released = {n: one for n, one in left if any(os.path.lexists(session.store.root / p) for p in one.outputs)}
         self.written_lock = LockFile(records, retained, (), released)
         written = session.prior.write(self.written_lock, session.pipeline.name)
         self.written_lock_sha256 = written.sha256

@@ -4,7 +4,6 @@ A clone can bring any lock file: a record is proven if a build of this user has 
 """
 
 import contextlib
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Erro
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
-from orch23.model.record import RELEASED_KIND, LockFile, Record, identity_of
+from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import Node, writes_of
 from orch23.store.lock_file import decode_lock, lock_path, pipelines_of, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
@@ -343,7 +342,7 @@ class Ownership(Struct, dict=True):
         """Yield the records whose output at a path is this file; of a script on disk, also with another mode."""
         yield from self.locked.having(path, entry)
         yield from self.store.records.having(path, entry)
-        yield from self._released(path, entry)
+        yield from (record for record in self.locked.released if record.outputs.get(path) == entry)
         # A script has one mode: a checkout may lose it, and earlier versions made none executable.
         twin = replace(entry, executable=not entry.executable)
         others = (*self.locked.having(path, twin), *self.store.records.having(path, twin))
@@ -360,11 +359,7 @@ class Ownership(Struct, dict=True):
 
     def is_released(self, path: str, entry: FileEntry) -> bool:
         """Return whether these bytes were released by `orch23 release`."""
-        stored = (record for record in self.store.records.having(path, entry) if record.is_released)
-        return any(itertools.chain(stored, self._released(path, entry)))
-
-    def _released(self, path: str, entry: FileEntry) -> Iterator[Record]:
-        return (record for record in self.locked.released if record.outputs.get(path) == entry)
+        return any(record.is_released for record in self.records_of(path, entry))
 
     def is_committed(self, path: str) -> bool:
         """Return whether the path is in HEAD, with any bytes."""
@@ -416,7 +411,7 @@ class Ownership(Struct, dict=True):
         return ()
 
 
-def release_files(store: ProjectStore, lock: LockFile, stage: str) -> Mapping[str, Record]:
+def release_files(store: ProjectStore, lock: LockFile, stage: str) -> dict[str, Record]:
     """Record the files on disk of a stage and its items as the user's; return the records by stage or item.
 
     The caller changes the lock file, and holds the build lock.
@@ -424,17 +419,13 @@ def release_files(store: ProjectStore, lock: LockFile, stage: str) -> Mapping[st
     known = [record for name, record in lock.owner_records().items() if stage in (name, family_of(name))]
     kept = [record for record in store.records.labelled(stage) if record.failed]
     found: dict[str, Record] = {}
-    for record in (*known, *kept):
+    for record in (*kept, *known):
         there = {path: entry for path in record.outputs if (entry := store.workspace.entry(path)) is not None}
         if there:
-            before = found.get(record.stage)
-            found[record.stage] = _released(record, {**before.outputs, **there} if before else there)
+            there |= found[record.stage].outputs if record.stage in found else {}
+            key = digest_json({"released": {path: str(entry) for path, entry in there.items()}})
+            given = replace(record, outputs=there, deleted=(), accepted=tuple(there), failed=True)
+            found[record.stage] = replace(given, key=key, manifest={"kind": "released"})
     for record in found.values():
         store.records.put(record)
     return found
-
-
-def _released(record: Record, there: Mapping[str, FileEntry]) -> Record:
-    key = digest_json({"released": {path: str(entry) for path, entry in there.items()}})
-    manifest = {"kind": RELEASED_KIND}
-    return replace(record, key=key, manifest=manifest, outputs=there, deleted=(), accepted=tuple(there), failed=True)

@@ -5,7 +5,7 @@ verification depends on start with `verify`. As in n2 (hash.rs), the key is comp
 are the aspects that differ.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -38,9 +38,6 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 ACTION_FORMAT = 1
 """The version of the meaning of a manifest; raised when the same aspects get another meaning (ADR 3)."""
-
-RELEASED_KIND = "released"
-"""The `kind` in a record of `orch23 release`: the bytes belong to the user from now on."""
 
 PROGRAM_ASPECT = "program:"
 """Before the path of a file that the program of an llm stage consists of."""
@@ -172,7 +169,7 @@ class Record(Struct, frozen=True, kw_only=True):
     @property
     def is_released(self) -> bool:
         """Whether `orch23 release` gave these files to the user."""
-        return self.manifest.get("kind") == RELEASED_KIND
+        return self.manifest.get("kind") == "released"
 
     @property
     def is_kept_failure(self) -> bool:
@@ -203,10 +200,6 @@ class LockFile(Struct, frozen=True):
     retained: Mapping[str, Record] = field(default_factory=dict)
     others: tuple[Record, ...] = ()
     released: Mapping[str, Record] = field(default_factory=dict)
-
-    def without(self, stages: Collection[str]) -> "LockFile":
-        """Return the lock file without these stages and their items."""
-        return self.where(lambda name, _: name not in stages and name.partition("@")[0] not in stages)
 
     def where(self, stays: Callable[[str, Record], bool]) -> "LockFile":
         """Return the lock file with the records of which `stays` is true, by name and record."""

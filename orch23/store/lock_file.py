@@ -281,7 +281,10 @@ def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
     """
     if record is None:
         return f"\n  {_quoted(name)}: null"
-    body, given = _block(record, failed=failed), {**_DEFAULTS, "stage": name}
+    if record.failed is not failed:
+        message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
+        raise ValueError(message)
+    body, given = with_sum(record_to_json(replace(record, pipeline=""))), {**_DEFAULTS, "stage": name}
     manifest, usual = body.pop("manifest"), given.pop("manifest")
     lines: tuple[JsonObject, JsonObject] = ({}, {})
     for aspect in manifest.keys() | usual:
@@ -479,13 +482,6 @@ def _without_sum(block: Json) -> JsonObject:
     body = to_struct(block, JsonObject)
     del body["sum"]
     return body
-
-
-def _block(record: Record, *, failed: bool = False) -> JsonObject:
-    if record.failed is not failed:
-        message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
-        raise ValueError(message)
-    return with_sum(record_to_json(replace(record, pipeline="")))
 
 
 def _records(
