@@ -149,7 +149,7 @@ def open_cache(
         client,
         project.store.contents,
         events,
-        on_disk=project.store.workspace.entry,
+        is_on_disk=project.store.workspace.has,
         identity_of=_identities(settings.platform, project, executor),
         secrets=secrets,
         clock=monotonic,

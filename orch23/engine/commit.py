@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -221,7 +222,9 @@ class Committer(Struct, dict=True):
         before = session.lock.where(lambda name, _: not complete or session.state.plan.is_declared(name))
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
         retained = {name: record for name, record in before.retained.items() if name not in records}
-        self.written_lock = LockFile(records, retained)
+        left = ((name, record) for name, record in session.lock.released.items() if name not in records)
+        released = {n: one for n, one in left if any(os.path.lexists(session.store.root / p) for p in one.outputs)}
+        self.written_lock = LockFile(records, retained, (), released)
         written = session.prior.write(self.written_lock, session.pipeline.name)
         self.written_lock_sha256 = written.sha256
         session.store.plans.put(LAST_LOCK + session.pipeline.file, (written.sha256 or "unknown").encode(), b"1")
@@ -341,7 +344,7 @@ class Committer(Struct, dict=True):
             return state.known_originals.get(path) == there
         # Only a result of the stage that owns an accepted edit replaces it.
         having = state.locked.having(path, there)
-        return any(state.plan.is_declared(r.stage) for r in having) or not state.ownership.is_accepted(path, there)
+        return any(map(state.is_owner, having)) or not state.ownership.is_accepted(path, there)
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep bytes that are about to be replaced; the user's go beside the transcripts, which no cleanup removes."""

@@ -482,12 +482,13 @@ class StageDecider(Struct):
 
     def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
         """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
-        having = list(self.state.locked.having(path, entry))
-        if any(self.state.plan.is_declared(record.stage) for record in having):
+        having, state = list(self.state.locked.having(path, entry)), self.state
+        if any(map(state.is_owner, having)):
             return False
-        if self.state.ownership.is_released(path, entry):
+        if state.ownership.is_released(path, entry):
             return True
-        return chained and bool(having) and self.state.ownership.equals_head(path, entry)
+        declared = any(state.plan.is_declared(record.stage) for record in having)
+        return chained and bool(having) and not declared and state.ownership.equals_head(path, entry)
 
     def _are_decided(self, paths: tuple[str, ...]) -> bool:
         """Return whether the user committed all of these edits, or had them accepted or released."""

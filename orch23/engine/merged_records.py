@@ -16,15 +16,21 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     name, ownership, on_disk = stage.name, state.ownership, state.store.workspace.entry
     if name in state.lock.retained:
         return False
-    new = () if name in state.former else map(state.store.workspace.writable_files, stage.outputs)
-    there = ((path, entry) for path in {*own}.union(*new) if (entry := on_disk(path)) is not None)
+    # A model starts from each file in its folders: also from one that another branch made and the last result lacks.
+    patterns = stage.outputs if stage.chain is not None or name not in state.former else ()
+    paths = {*own}.union(*map(state.store.workspace.writable_files, patterns))
+    there = ((path, entry) for path in paths if (entry := on_disk(path)) is not None)
     if all(ownership.is_known(path, e) and not ownership.is_accepted(path, e) for path, e in there):
         return False
     more: list[Record] = []
     for record in ownership.past_records(name):
-        if record not in (*state.locked.records, *more) and may_write_outputs_of(stage, record):
+        # A stage with a newer record owns its files again.
+        is_over = record.is_released and (name in state.former or any(not one.is_released for one in more))
+        known = (*state.locked.records, *state.locked.released, *more)
+        if not is_over and record not in known and may_write_outputs_of(stage, record):
             more.append(record)
     state.locked.add(more)
+    vars(ownership).pop("_blob_ids", None)  # they name more bytes of git
     fixed = state.lock.originals()
     for record in reversed(more):
         state.known_originals.update((path, one) for path, one in record.originals.items() if path not in fixed)

@@ -33,11 +33,14 @@ class LockIndex:
     def __init__(self, lock: LockFile) -> None:
         """Index the paths."""
         self.records: list[Record] = []
-        self.add([*(record for _, record in sorted(lock.owner_records().items())), *lock.others])
+        self.released: list[Record] = []
+        owning = (record for _, record in sorted(lock.owner_records().items()))
+        self.add([*owning, *lock.others, *lock.released.values()])
 
-    def add(self, records: Iterable[Record]) -> None:
+    def add(self, records: Collection[Record]) -> None:
         """Add further records, as claims beside those of the lock file."""
-        self.records += records
+        self.released += (record for record in records if record.is_released)
+        self.records += (record for record in records if not record.is_released)
         self._owning = _grouped((path, record) for record in self.records for path in record.outputs)
         self._deleting = _grouped((path, record) for record in self.records for path in record.deleted)
         for index in ("_by_key", "_by_identity"):
@@ -123,7 +126,7 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
     # A lock file of `reset` has all retained records: a stage that it lacks has ended, and its files are sources.
     everything = [one for one in store.records.everything() if not (one.failed and lock.retained)]
     for record in reversed(everything):  # the newest first
-        if record.manifest.get("kind") == RELEASED_KIND:
+        if record.is_released:
             released |= record.outputs.keys()
         elif not (record.is_kept_failure or released & record.outputs.keys()) and is_of_plan(record, plan, store.root):
             every.append(record)
@@ -143,7 +146,7 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
             paths |= record.outputs.keys()
             originals |= record.originals
     parts = {failed: {n: r for n, r in found.items() if r.failed is failed} for failed in (False, True)}
-    return LockFile(parts[False], parts[True], lock.others)
+    return replace(lock, records=parts[False], retained=parts[True])
 
 
 def is_of_plan(record: Record, plan: Plan, root: Path) -> bool:
@@ -305,9 +308,6 @@ def check_left_out(git: GitFiles, pipeline: Pipeline, nodes: Iterable[Node]) -> 
 SCRIPT_MAKERS = ("llm", "render")
 """The `kind` of stages whose files with a `#!` line are executable."""
 
-RELEASED_KIND = "released"
-"""The `kind` in a record of `orch23 release`: the bytes belong to the user from now on."""
-
 
 class Ownership(Struct, dict=True):
     """Decides by the records of the store and of one lock file, and by git where these do not decide."""
@@ -327,7 +327,8 @@ class Ownership(Struct, dict=True):
             except CorruptStateError:  # it has another form, so it is read as a whole
                 with contextlib.suppress(CorruptStateError):
                     lock = decode_lock(data, stage) if stage.encode() in data else lock
-            yield from (one for one in (*lock.records.values(), *lock.others) if one.stage == stage)
+            every = (*lock.records.values(), *lock.others, *lock.released.values())
+            yield from (one for one in every if one.stage == stage)
 
     @cached_property
     def _past_locks(self) -> tuple[bytes, ...]:
@@ -341,6 +342,7 @@ class Ownership(Struct, dict=True):
         """Yield the records whose output at a path is this file; of a script on disk, also with another mode."""
         yield from self.locked.having(path, entry)
         yield from self.store.records.having(path, entry)
+        yield from (record for record in self.locked.released if record.outputs.get(path) == entry)
         # A script has one mode: a checkout may lose it, and earlier versions made none executable.
         twin = replace(entry, executable=not entry.executable)
         others = (*self.locked.having(path, twin), *self.store.records.having(path, twin))
@@ -357,7 +359,7 @@ class Ownership(Struct, dict=True):
 
     def is_released(self, path: str, entry: FileEntry) -> bool:
         """Return whether these bytes were released by `orch23 release`."""
-        return any(record.manifest.get("kind") == RELEASED_KIND for record in self.store.records.having(path, entry))
+        return any(record.is_released for record in self.records_of(path, entry))
 
     def is_committed(self, path: str) -> bool:
         """Return whether the path is in HEAD, with any bytes."""
@@ -409,23 +411,21 @@ class Ownership(Struct, dict=True):
         return ()
 
 
-def release_files(store: ProjectStore, lock: LockFile, stage: str) -> tuple[str, ...]:
-    """Record the files on disk of a stage and its items as the user's; return their paths.
+def release_files(store: ProjectStore, lock: LockFile, stage: str) -> dict[str, Record]:
+    """Record the files on disk of a stage and its items as the user's; return the records by stage or item.
 
     The caller changes the lock file, and holds the build lock.
     """
     known = [record for name, record in lock.owner_records().items() if stage in (name, family_of(name))]
     kept = [record for record in store.records.labelled(stage) if record.failed]
-    released: dict[str, FileEntry] = {}
-    for record in (*known, *kept):
+    found: dict[str, Record] = {}
+    for record in (*kept, *known):
         there = {path: entry for path in record.outputs if (entry := store.workspace.entry(path)) is not None}
         if there:
-            store.records.put(_released(record, there))
-            released |= there
-    return tuple(released)
-
-
-def _released(record: Record, there: Mapping[str, FileEntry]) -> Record:
-    key = digest_json({"released": {path: str(entry) for path, entry in there.items()}})
-    manifest = {"kind": RELEASED_KIND}
-    return replace(record, key=key, manifest=manifest, outputs=there, deleted=(), accepted=tuple(there), failed=True)
+            there |= found[record.stage].outputs if record.stage in found else {}
+            key = digest_json({"released": {path: str(entry) for path, entry in there.items()}})
+            given = replace(record, outputs=there, deleted=(), accepted=tuple(there), failed=True)
+            found[record.stage] = replace(given, key=key, manifest={"kind": "released"})
+    for record in found.values():
+        store.records.put(record)
+    return found

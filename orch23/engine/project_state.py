@@ -205,6 +205,10 @@ class ProjectState(Struct, dict=True):
         """Return whether the lock file gives a path to a stage that is declared today."""
         return any(self.plan.is_declared(record.stage) for record in self.locked.owning(path))
 
+    def is_owner(self, record: Record) -> bool:
+        """Return whether a record is in the lock file itself, not only a claim, and its stage is declared."""
+        return self.former.get(record.stage) is record and self.plan.is_declared(record.stage)
+
     def ownership_errors(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
         """Return an error for each path that another pipeline owns and where this one has no file of its own.
 
@@ -365,7 +369,8 @@ class ProjectState(Struct, dict=True):
         # An earlier item left a file to a later one that declares it but may not have written it.
         chain = self.plan.chains.get(self.chain_of(name) or "", ())
         if chain and chain[-1] == name:
-            finals = self._last_versions(chain[:-1])
+            records = (self.results[item] for item in chain[:-1] if item in self.results)
+            finals = {path: record.outputs.get(path) for record in records for path in written_paths(record)}
             wanted |= {p: e for p, e in finals.items() if p not in wanted and p not in self.edited}
         return wanted
 
@@ -378,10 +383,6 @@ class ProjectState(Struct, dict=True):
             return False
         others = [owner for owner in self.owners.get(path, ()) if owner != name]
         return all(chain is not None and self.chain_of(owner) == chain for owner in others)
-
-    def _last_versions(self, items: Iterable[str]) -> dict[str, FileEntry | None]:
-        records = (self.results[item] for item in items if item in self.results)
-        return {path: record.outputs.get(path) for record in records for path in written_paths(record)}
 
 
 def written_paths(record: Record | None) -> tuple[str, ...]:

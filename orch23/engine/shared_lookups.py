@@ -22,7 +22,7 @@ from orch23.engine.shared_entries import (
 from orch23.engine.shared_signatures import SIGNATURE, Signatures
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.environment import TIERS, Tier
-from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ContentStore
 from orch23.model.text import join_first
@@ -96,8 +96,8 @@ class Lookups:
     """The lookups of a run, each key once. Safe for calls from several threads.
 
     With `downloads`, the outputs of a result are in `contents` or on disk when it is found; without, they may be in the
-    cache alone. `on_disk` returns the file at a path. `warn` gets the stage, a code, and why an entry is ignored.
-    `least_tier` returns the lowest tier of the sandbox whose results count for a stage.
+    cache alone. `is_on_disk` returns whether a path has a file. `warn` gets the stage, a code, and why an entry is
+    ignored. `least_tier` returns the lowest tier of the sandbox whose results count for a stage.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Lookups:
         client: CacheClient,
         contents: ContentStore,
         *,
-        on_disk: Callable[[str], FileEntry | None],
+        is_on_disk: Callable[[str, FileEntry], bool],
         signatures: Signatures,
         downloads: bool,
         warn: Callable[[str, str, str], None],
@@ -113,7 +113,7 @@ class Lookups:
     ) -> None:
         """Look up nothing yet."""
         self._client, self._contents, self._signatures = client, contents, signatures
-        self._on_disk, self._downloads, self._warn, self._least_tier = on_disk, downloads, warn, least_tier
+        self._is_on_disk, self._downloads, self._warn, self._least_tier = is_on_disk, downloads, warn, least_tier
         self._lock = threading.Lock()
         self._known: dict[str, Lookup] = {}
         self._is_closed = False
@@ -196,12 +196,7 @@ class Lookups:
 
     def _is_here(self, path: str, entry: FileEntry) -> bool:
         """Return whether an output need not be downloaded: its bytes are stored, or at its path."""
-        if self._contents.has(entry.digest):
-            return True
-        try:
-            return self._on_disk(path) == entry
-        except SafetyError:  # a folder of the path is a link
-            return False
+        return self._contents.has(entry.digest) or self._is_on_disk(path, entry)
 
     def _obtain(self, lookup: Lookup, stage: Stage, action: Digest, found: FoundResult, wanted: set[Digest]) -> None:
         """Download the outputs of a result, or find out whether the cache has them."""

@@ -76,7 +76,7 @@ class SharedResults:
         contents: ContentStore,
         observer: Observer,
         *,
-        on_disk: Callable[[str], FileEntry | None],
+        is_on_disk: Callable[[str, FileEntry], bool],
         identity_of: IdentityOf,
         secrets: Secrets,
         clock: Callable[[], float],
@@ -88,7 +88,7 @@ class SharedResults:
         signatures: Signatures = NO_SIGNATURES,
         unsigned: str = "",
     ) -> None:
-        """Look up nothing yet. `on_disk` returns the file at a path. With `verifies`, results are verified again.
+        """Look up nothing yet. `is_on_disk` returns whether a path has a file. `verifies`: results are verified again.
 
         `responses` are counted in the report. `signatures` has the keys whose signatures count. `least_tier` returns
         the lowest tier of the sandbox whose results count for a stage with processes. `unsigned` is why results are not
@@ -102,7 +102,7 @@ class SharedResults:
         self._lookups = Lookups(
             client,
             contents,
-            on_disk=on_disk,
+            is_on_disk=is_on_disk,
             signatures=signatures,
             downloads=downloads,
             warn=self._warn_of_entry,

@@ -52,7 +52,8 @@ class ObsoleteFiles(Struct, frozen=True):
         if state.known_originals.get(path) is not None:
             return True
         # A file that is still an input stays. If its stage is only switched off, the stage will make it again.
-        if path in state.declared.sources and not any(self._is_switched_off(record.stage) for record in owning):
+        names = {name for record in owning for name in (record.stage, family_of(record.stage))}
+        if path in state.declared.sources and names.isdisjoint(state.plan.skipped):
             return True
         if any(path in one.bases or one.originals.get(path) for one in (*owning, *having)):  # made from a user's bytes
             return True
@@ -61,9 +62,6 @@ class ObsoleteFiles(Struct, frozen=True):
         # One call of git for all of them: a process for each path would take seconds.
         state.ownership.prefetch(self._of_ended_stages())
         return state.ownership.is_committed(path)
-
-    def _is_switched_off(self, name: str) -> bool:
-        return name in self.state.plan.skipped or family_of(name) in self.state.plan.skipped
 
     def _of_ended_stages(self) -> tuple[str, ...]:
         """Return the paths that the lock file gives to ended stages alone, and that no stage has written today."""

@@ -5,7 +5,7 @@ verification depends on start with `verify`. As in n2 (hash.rs), the key is comp
 are the aspects that differ.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -167,6 +167,11 @@ class Record(Struct, frozen=True, kw_only=True):
         return (*self.originals.items(), *((path, base.start) for path, base in self.bases.items()))
 
     @property
+    def is_released(self) -> bool:
+        """Whether `orch23 release` gave these files to the user."""
+        return self.manifest.get("kind") == "released"
+
+    @property
     def is_kept_failure(self) -> bool:
         """Whether a failed run left these files. A record that `reset` retained has failed as well."""
         return self.failed and "action_format" in self.manifest
@@ -187,17 +192,14 @@ class LockFile(Struct, frozen=True):
 
     `retained` has what `reset` keeps of records: which stage owns a file, and from what it started. An entry is dropped
     when its stage has a record again. `others` are further records of the same stages, of the other side of a
-    merge that git could not finish.
+    merge that git could not finish. `released` has the files that `orch23 release` gave to the user, by former stage.
     """
 
     records: Mapping[str, Record] = field(default_factory=dict)
     # Results are rebuilt from the same base, with recorded responses (ADR 19).
     retained: Mapping[str, Record] = field(default_factory=dict)
     others: tuple[Record, ...] = ()
-
-    def without(self, stages: Collection[str]) -> "LockFile":
-        """Return the lock file without these stages and their items."""
-        return self.where(lambda name, _: name not in stages and name.partition("@")[0] not in stages)
+    released: Mapping[str, Record] = field(default_factory=dict)
 
     def where(self, stays: Callable[[str, Record], bool]) -> "LockFile":
         """Return the lock file with the records of which `stays` is true, by name and record."""
@@ -206,7 +208,7 @@ class LockFile(Struct, frozen=True):
             return {name: record for name, record in records.items() if stays(name, record)}
 
         others = tuple(record for record in self.others if stays(record.stage, record))
-        return LockFile(part(self.records), part(self.retained), others)
+        return LockFile(part(self.records), part(self.retained), others, part(self.released))
 
     def owner_records(self) -> dict[str, Record]:
         """Return the record of each stage, else what `reset` retained of it."""

@@ -148,7 +148,8 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     pipeline: str
     records: JsonObject
     defaults: JsonObject = {}
-    # Sorts after `records`: the functions that read a part of the file rely on it.
+    # Both sort after `records`: the functions that read a part of the file rely on it.
+    released: JsonObject = {}
     retained: JsonObject = {}
 
 
@@ -256,9 +257,10 @@ def _pieces(lock: LockFile, pipeline_name: str, texts: Mapping[str, str] = {}) -
     """Yield the text of a lock file record by record: all records as one value take six times its memory."""
     yield f'{_START}{_quoted(pipeline_name)},\n "records": '
     yield from _part({**lock.records, _END: None}, texts, failed=False)
-    if lock.retained:
-        yield ',\n "retained": '
-        yield from _part(lock.retained, {}, failed=True)
+    for part in ("released", "retained"):
+        if records := getattr(lock, part):
+            yield f',\n "{part}": '
+            yield from _part(records, {}, failed=True)
     yield "\n}\n"
 
 
@@ -279,7 +281,10 @@ def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
     """
     if record is None:
         return f"\n  {_quoted(name)}: null"
-    body, given = _block(record, failed=failed), {**_DEFAULTS, "stage": name}
+    if record.failed is not failed:
+        message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
+        raise ValueError(message)
+    body, given = with_sum(record_to_json(replace(record, pipeline=""))), {**_DEFAULTS, "stage": name}
     manifest, usual = body.pop("manifest"), given.pop("manifest")
     lines: tuple[JsonObject, JsonObject] = ({}, {})
     for aspect in manifest.keys() | usual:
@@ -408,10 +413,10 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
             message = f"`defaults` has more than {_MOST_DEFAULTS} characters"
             raise ValueError(message)  # noqa: TRY301 - as above
         read = partial(_records, form.defaults, origin, document, _without_sum if is_known else without_sum)
-        (records, damaged), (retained, more) = read(form.records), read(form.retained)
-        if (errors := (*damaged, *more)) and not only_intact:
+        found = [read(part) for part in (form.records, form.retained, form.released)]
+        if (errors := [error for _, damaged in found for error in damaged]) and not only_intact:
             raise CorruptStateError(*errors)
-        return LockFile(records, retained)
+        return LockFile(found[0][0], found[1][0], (), found[2][0])
     except ValueError as error:
         line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
@@ -430,10 +435,12 @@ def _of_both_sides(sides: Iterable[bytes], damaged: CorruptStateError) -> LockFi
         found = [decode_lock(one, "", only_intact=True) for side in sides for one in _repeated_blocks(side)]
     except CorruptStateError as error:
         raise damaged from error
-    records = {name: record for lock in reversed(found) for name, record in lock.records.items()}
-    retained = {name: record for lock in reversed(found) for name, record in lock.retained.items()}
-    others = (record for lock in found for name, record in lock.records.items() if record != records[name])
-    return LockFile(records, retained, tuple(others))
+    released = {name: record for lock in reversed(found) for name, record in lock.released.items()}
+    # Of a stage that one side released, the records of the other side own no file.
+    records = {n: record for lock in reversed(found) for n, record in lock.records.items() if n not in released}
+    retained = {n: record for lock in reversed(found) for n, record in lock.retained.items() if n not in released}
+    others = (record for lock in found for name, record in lock.records.items() if record != records.get(name))
+    return LockFile(records, retained, tuple(others), released)
 
 
 def _repeated_blocks(data: bytes) -> Iterator[bytes]:
@@ -475,13 +482,6 @@ def _without_sum(block: Json) -> JsonObject:
     body = to_struct(block, JsonObject)
     del body["sum"]
     return body
-
-
-def _block(record: Record, *, failed: bool = False) -> JsonObject:
-    if record.failed is not failed:
-        message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
-        raise ValueError(message)
-    return with_sum(record_to_json(replace(record, pipeline="")))
 
 
 def _records(

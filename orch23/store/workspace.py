@@ -142,6 +142,13 @@ class Workspace:
         self._observed.note_entry(path, entry)
         return entry
 
+    def has(self, path: str, entry: FileEntry) -> bool:
+        """Return whether the file at a path is this one; False if a link replaced one of its folders."""
+        try:
+            return self.entry(path) == entry
+        except SafetyError:
+            return False
+
     def input_entry(self, path: str) -> FileEntry | None:
         """Return the entry of an input: of the file at its path, or of the file that its links lead to, or None.
 

@@ -217,6 +217,42 @@ def test_a_file_that_existed_is_merged_alike(tmp_path, model, lock):
     kept(users.ben, model, "# base\n" + HAND, "m.py")
 
 
+def site(text: str) -> str:
+    return spec(*(f"site/{one[0]}.py: {one[1]}" for one in text.split()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_green", [False, True])
+@pytest.mark.parametrize("lock", ["ours", "markers", "deleted"])
+@pytest.mark.parametrize(
+    ("first", "theirs", "edit"),
+    [("ap bp", "aq bp", ""), ("ap bp", "ap bq", ""), ("ap bp", "aq bp", HAND), ("ap", "ap cp", "")],
+)
+def test_a_file_in_a_folder_that_only_the_other_result_has_is_no_base(
+    tmp_path, model, first, theirs, edit, lock, is_green
+):
+    """The spec of the other branch is not taken; a failed build leaves its file, which must not become a base."""
+    stages = {"site": llm(["SITE.md"], ["site/"]), "copy": {"outputs": ["copy.txt"], "shell": "echo 1 > copy.txt"}}
+    users = Users(tmp_path, stages, {"SITE.md": site(first)})
+    mine = site("ap" if "b" in first else "aq")
+    if edit:
+        users.ben.edit("site/b.py", addition("p") + edit)
+    if not is_green:
+        users.ben.edit("copy.txt", "by hand\n")
+    users.ben.commit()
+    users.anna.git("pull", "-q", str(users.ben.root), "main")
+    for one, text in (users.anna, site(theirs)), (users.ben, mine):
+        one.edit("SITE.md", text)
+        one.run("build", "a.yaml")
+        one.commit()
+    calls = len(model.calls)
+    users.merge(lock, {"SITE.md": mine})
+    for where in users.ben.clone(tmp_path / "clone"), users.ben:
+        for _ in range(2):
+            assert where.run("build", "a.yaml").code == (0 if is_green else 6)
+        assert (len(model.calls), ends(where)["site"]) == (calls, "fresh")
+
+
 def test_a_changed_spec_after_a_merge_starts_from_the_merged_file(tmp_path, model):
     users = two_users(tmp_path)
     users.merge("ours", {"gen.py": HAND})

@@ -1,7 +1,8 @@
 """Run `clean`, `release` and `reset`: remove or keep outputs, and delete results."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,7 @@ from orch23.engine.session import Session
 from orch23.execute.cleanup import kill_leftovers
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError, SafetyError
+from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.record import LockFile, Record, retained_key
 from orch23.plan.planner import Selection
@@ -64,22 +65,14 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
     unknown = [name for name in stages if name not in known]
     Selection(targets=tuple(unknown)).nodes(session.state.plan)
     records = [record for name, record in owning.items() if _is_selected(name, stages)]
-    records += _kept_failures(session, stages)
+    declared = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
+    records += [record for name in declared for record in session.store.records.labelled(name) if record.failed]
     removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
-    originals = _originals(records)
+    pairs = (pair for record in reversed(records) for pair in record.originals.items())
+    originals = {path: entry for path, entry in pairs if entry is not None}  # of the first record that has one
     for path in sorted({path for record in records for path in record.outputs}):
         _classify(session, removal, path, originals.get(path))
     return removal
-
-
-def _originals(records: Iterable[Record]) -> dict[str, FileEntry]:
-    """Return the original file of each path that has one, by the first of these records that has it."""
-    found: dict[str, FileEntry] = {}
-    for record in records:
-        for path, entry in record.originals.items():
-            if entry is not None:
-                found.setdefault(path, entry)
-    return found
 
 
 def _classify(session: Session, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
@@ -100,12 +93,6 @@ def _classify(session: Session, removal: OutputRemoval, path: str, original: Fil
 def _is_selected(name: str, stages: Collection[str]) -> bool:
     """Return whether one of these names is the stage, or the foreach of the item; no names select all."""
     return not stages or not {name, name.partition("@")[0]}.isdisjoint(stages)
-
-
-def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
-    """Return the records of failed attempts that `on_failure: keep` promoted, of stages of this pipeline."""
-    names = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
-    return [record for name in names for record in session.store.records.labelled(name) if record.failed]
 
 
 def remove_outputs(
@@ -176,18 +163,20 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
         project.store.promoter.recover(project.refusal)
         lock, _ = project.memory.read()
         found = {stage: release_files(project.store, lock, stage) for stage in stages}
-        unknown = [stage for stage, files in found.items() if not files]
+        unknown = [stage for stage, records in found.items() if not records]
         if unknown:
             hint = "`orch23 status` lists the stages; a stage has files after it was built"
             errors = (Diagnostic("E823", f"`{stage}` has no files to release", hint=hint) for stage in unknown)
             raise NotFoundError(*errors)
         # A snapshot does not record owners: with it, the next build would repeat its old output.
         remove_snapshots(str(project.settings.root), project.pipeline.file)
-        lock = lock.without(stages)
-        project.memory.write(lock, project.pipeline.name)
+        left = lock.where(lambda name, _: not _is_selected(name, stages))
+        left = replace(left, released={**lock.released, **ChainMap(*found.values())})
+        project.memory.write(left, project.pipeline.name)
         project.store.save_index()
-    for stage, files in found.items():
-        console.write_out("".join(f"released {visible(path)}\n" for path in files))
+    for stage, records in found.items():
+        paths = sorted({path for record in records.values() for path in record.outputs})
+        console.write_out("".join(f"released {visible(path)}\n" for path in paths))
         if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
             note = f"`{visible(stage)}` is still declared: remove it, or the next build owns these files again"
             console.write_err(f"note: {note}\n")
@@ -268,7 +257,7 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
         # Ownership stays in the lock file, so that a clone knows it too (ADR 19).
         if lock.records:
             retained = {stage: _ownership_record(record) for stage, record in lock.owner_records().items()}
-            write_lock(root, path, LockFile({}, retained), name)
+            write_lock(root, path, replace(lock, records={}, retained=retained), name)
             lines.append(f"removed the results in {path}")
 
 
@@ -294,15 +283,8 @@ def _ownership_record(record: Record) -> Record:
 
 def _on_disk(store: ProjectStore, record: Record) -> Record | None:
     """Return the record of the outputs that are unchanged on disk; None if none is."""
-    outputs = {path: entry for path, entry in record.outputs.items() if _is_unchanged(store, path, entry)}
+    outputs = {path: entry for path, entry in record.outputs.items() if store.workspace.has(path, entry)}
     return replace(_ownership_record(record), outputs=outputs) if outputs else None
-
-
-def _is_unchanged(store: ProjectStore, path: str, entry: FileEntry) -> bool:
-    try:
-        return store.workspace.entry(path) == entry
-    except SafetyError:  # a link replaced one of its folders
-        return False
 
 
 def _keep_accepted(store: ProjectStore, record: Record) -> None:

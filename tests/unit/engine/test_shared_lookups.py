@@ -17,7 +17,7 @@ def test_a_result_that_is_found_pays_for_the_time_of_its_lookup() -> None:
     lookups = Lookups(
         client,
         MemoryContents(),
-        on_disk=lambda _: None,
+        is_on_disk=lambda *_: False,
         signatures=NO_SIGNATURES,
         downloads=True,
         warn=lambda *_: None,
