@@ -300,8 +300,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S1-19": (
         M("orch23/model/errors.py", "    LIMIT = 4\n", "    LIMIT = 7\n"),
-        M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E4: 1}"),
-        M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E205: 2}"),
+        M(TDD, "exit_codes: {E205: 2, PROVIDER: 1}", "exit_codes: {PROVIDER: 1}"),
+        M(TDD, "exit_codes: {E205: 2, PROVIDER: 1}", "exit_codes: {E205: 2}"),
+        M(TDD, "exit_codes: {E205: 2, PROVIDER: 1}", "exit_codes: {E205: 2, E4: 1}"),
         TIMEOUT_UNTOLD,
     ),
     "S1-20": (M(PROCESS, "                stdin=process.stdin,\n", "                stdin=0,\n"), ONE_MORE),
@@ -607,9 +608,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     # ---- S4
     "S4-01": (M(WORK, "  project: ${{ vars.place }}/project\n", "  project: workspace/work_orders/project\n"),),
     "S4-02": (
-        M(WORK, "exit_codes: {E201: 4, E0: 2, E1: 2, E8: 2, E4: 3}", "exit_codes: {E0: 2, E1: 2, E8: 2, E4: 3}"),
-        M(WORK, "exit_codes: {E201: 4, E0: 2, E1: 2, E8: 2, E4: 3}", "exit_codes: {E201: 4, E0: 2, E1: 2, E8: 2}"),
-        M(WORK, "exit_codes: {E201: 4, E0: 2, E1: 2, E8: 2, E4: 3}", "exit_codes: {E201: 4, E1: 2, E8: 2, E4: 3}"),
+        M(WORK, "exit_codes: {E201: 4, E0: 2,", "exit_codes: {E0: 2,"),
+        M(WORK, ", FAILED/E8: 2, PROVIDER: 3}", ", E8: 2, E4: 3}"),
+        M(WORK, "exit_codes: {E201: 4, E0: 2,", "exit_codes: {E201: 4,"),
     ),
     "S4-03": (
         ONE_MORE,

@@ -40,7 +40,7 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "rates": "{anthropic: {requests: 50/min}}",
         "jobs": "4",
         "pools": "{llm: 2, database: 1, gpu: {executor: dask, resources: {gpu: 1}}}",
-        "exit_codes": "{E201: 4, E4: 3}",
+        "exit_codes": "{E201: 4, PROVIDER: 3}",
         "plugins": "[acme-tools]",
         "executor": "local",
         "cache": "{url: 'https://cache.example.org/orch23'}",

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from orch23.model.diagnostic import quoted_names
 from orch23.model.digest import Json
-from orch23.model.errors import MAX_CUSTOM_EXIT_CODE, MIN_CUSTOM_EXIT_CODE
+from orch23.model.errors import CUSTOM_EXIT_CODE_NAMES, MAX_CUSTOM_EXIT_CODE, MIN_CUSTOM_EXIT_CODE
 from orch23.model.language import (
     DISTRIBUTION_PATTERN,
     END_OF_TEXT,
@@ -241,8 +241,9 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
             Annotated[
                 str,
                 Meta(
-                    pattern="^E[0-9]{1,3}" + END_OF_TEXT,
-                    description="a diagnostic code or its beginning: E and 1 to 3 digits",
+                    pattern=rf"^(E[0-9]{{1,3}}|({'|'.join(CUSTOM_EXIT_CODE_NAMES)})(/E[0-9]{{1,3}})?){END_OF_TEXT}",
+                    description="a diagnostic code or its beginning (E and 1 to 3 digits), the name of an exit code, "
+                    "or both as in FAILED/E8",
                 ),
             ],
             Annotated[
@@ -256,8 +257,9 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         ]
         | UnsetType,
         Meta(
-            description="Exit codes for diagnostic codes or their beginnings; the longest match wins: "
-            "`{E201: 4, E2: 2, E4: 3}`. The exit codes 0, 2, 77, 129, 130 and 143 cannot be changed."
+            description="Exit codes for diagnostic codes or their beginnings, for all errors with the exit code of a "
+            "name, or for those with both; the longest code wins: `{E201: 4, FAILED/E8: 2, PROVIDER: 3}`. The exit "
+            "codes 0, 2, 77, 129, 130 and 143 cannot be changed."
         ),
     ] = UNSET
     plugins: Annotated[

@@ -109,6 +109,32 @@ def test_warnings_do_not_decide_and_the_first_error_that_fits_does() -> None:
 
 
 @pytest.mark.parametrize(
+    ("families", "expected"),
+    [
+        ({"FAILED": 9}, 9),
+        ({"PROVIDER": 9}, ExitCode.FAILED),
+        ({"E8": 8, "FAILED/E8": 9}, 9),
+        ({"E8": 8, "INVALID/E8": 9}, 8),
+        ({"E86": 8, "FAILED/E8": 9}, 8),
+        ({"E860": 8, "FAILED/E860": 9}, 9),
+        ({"FAILED/E9": 9}, ExitCode.FAILED),
+        ({"FAILED": 9, "E8": 8}, 8),
+    ],
+)
+def test_an_entry_may_name_the_exit_code_that_it_replaces(families: dict[str, int], expected: int) -> None:
+    assert custom_exit_code(ExitCode.FAILED, [Diagnostic("E860", "")], families) == expected
+
+
+def test_a_name_holds_for_failures_without_a_diagnostic_and_not_before_the_first_stage(project: Project) -> None:
+    head = "exit_codes: {FAILED: 40, FAILED/E8: 41, E8: 42}\n"
+    project.write(shell("  a: {shell: 'exit 9'}\n", head=head))
+    assert project.run("validate").err == "", "no code is unknown"
+    assert project.build().code == 40
+    project.write(shell("  a: {shell: x, inputs: [nobody.txt]}\n", head=head))
+    assert project.build().code == 42
+
+
+@pytest.mark.parametrize(
     ("families", "words"),
     [
         ("{E1: 0}", "the minimum is 1"),
@@ -116,6 +142,9 @@ def test_warnings_do_not_decide_and_the_first_error_that_fits_does() -> None:
         ("{E1: two}", "a whole number"),
         ("{W8: 3}", "may not be a name here"),
         ("{E1234: 3}", "may not be a name here"),
+        ("{PROVIDR: 3}", "may not be a name here"),
+        ("{SAFETY: 3}", "may not be a name here"),
+        ("{FAILED/: 3}", "may not be a name here"),
         ("{E1: '${{ vars.n }}'}", "the maximum is 125"),
     ],
 )

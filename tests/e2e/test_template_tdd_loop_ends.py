@@ -88,6 +88,16 @@ def test_a_provider_that_fails_is_an_error_of_generation(tdd: Project) -> None:
     assert "there is no scripted response" in reported["last_error"]
 
 
+def test_a_fault_of_the_configuration_is_no_error_of_generation(tdd: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tdd.build(PIPELINE, "--set", "spec=specs/gone.yaml").code == 65
+    hosted = ("--provider", "openai", "--model", "gpt-5.2")
+    keyless = tdd.build(PIPELINE, *hosted)
+    assert (keyless.code, "E412" in keyless.err) == (78, True)
+    monkeypatch.setitem(sys.modules, "openai", None)
+    missing = tdd.run("build", PIPELINE, *hosted, env={"OPENAI_API_KEY": "sk-none"})
+    assert (missing.code, "E413" in missing.err) == (78, True)
+
+
 @pytest.mark.parametrize(
     "path", ["../escape.py", "src/../../../escape.py", "/tmp/escape.py", "~/escape.py"], ids=lambda path: path[:3]
 )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -100,10 +101,25 @@ def test_a_provider_that_fails_ends_with_3(project: Project) -> None:
     assert project.build(PIPELINE, "--replay").code == 3, "nothing is recorded"
     failed = project.build(PIPELINE)
     assert (failed.code, "E401" in failed.err) == (3, True)
-    project.replace(PIPELINE, broken, "    provider: openai\n    model: gpt-5.2-codex\n")
-    refused = project.build(PIPELINE)
-    assert (refused.code, "OPENAI_API_KEY" in refused.err) == (3, True)
     assert not project.exists(f"{PLACE}/plan.json")
+
+
+@pytest.mark.parametrize("command", ["build", "plan", "validate"])
+def test_a_fault_of_the_configuration_is_neither_a_refused_plan_nor_a_failed_call(
+    project: Project, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered(project, [])
+    for fault in ("spec=specs/gone.md", "plce=elsewhere", "spec=../spec.md"):
+        assert project.run(command, PIPELINE, "--set", fault).code == 65, fault
+    project.replace(
+        PIPELINE, "    provider: scripted\n    model: scripted\n", "    provider: openai\n    model: gpt-5.2\n"
+    )
+    project.replace(PIPELINE, "    answers: pipelines/work_orders.answers.yaml\n", "")
+    if command == "build":
+        assert (project.build(PIPELINE).code, "E412" in project.build(PIPELINE).err) == (78, True)
+        monkeypatch.setitem(sys.modules, "openai", None)
+        missing = project.run("build", PIPELINE, env={"OPENAI_API_KEY": "sk-none"})
+        assert (missing.code, "E413" in missing.err) == (78, True)
 
 
 def test_a_plan_that_only_warns_is_taken(project: Project) -> None:
