@@ -403,7 +403,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "      - ${{ vars.app }}/spec/intent.json\n",
         ),
     ),
-    "S2-15": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", ""),),
+    "S2-15": (
+        M(LAYERED, "layer.files | join else 'entities' }}", "layer.files | join else 'app' }}"),
+        M(LAYERED, " and 'frontend/' not in layer.files | join else", " else"),
+    ),
     "S2-16": (M(FRESHNESS, "return _by_records(known) or Run", "return Run"),),
     "S2-17": (
         M(

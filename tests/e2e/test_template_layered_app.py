@@ -291,7 +291,8 @@ def test_a_layer_is_asked_with_its_slices_of_the_intent_and_its_entry_and_nothin
     for entry in value("architecture")["execution_layers"]:
         name = entry["name"]
         slices = [(f"{APP}/spec/architecture.json", f"/execution_layers/[name={name}]")]
-        slices += [(f"{APP}/spec/intent.json", f"/{pointer}") for pointer in entry["intent"]]
+        given = ["app" if entry["kind"] == "app" else "entities", *entry["intent"]]
+        slices += [(f"{APP}/spec/intent.json", f"/{pointer}") for pointer in dict.fromkeys(given)]
         sent = prompt(built, f"layers@{name}")
         assert [place for place, _ in blocks(sent)] == [f"{path}#{part}" for path, part in slices]
         assert json.loads(blocks(sent)[0][1]) == entry

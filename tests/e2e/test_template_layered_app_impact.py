@@ -50,9 +50,9 @@ INTENT: dict[str, tuple[Change, set[str]]] = {
     "a page shows something else": (lambda i: i["pages"][0].update(shows="Other."), {UI}),
     "a page is added": (lambda i: i["pages"].append({"name": "x", "shows": "Nothing."}), {UI}),
     "the app has another port": (lambda i: i["app"].update(port=8001), {APP_}),
-    "an entity is added that no layer knows yet": (
+    "an entity is added": (
         lambda i: i["entities"].append({"name": "x", "fields": [{"name": "y", "type": "text", "required": True}]}),
-        set(),
+        KNOW_FIELDS,
     ),
     "only the summaries have changed": (lambda i: i["history"][0].update(summary="Other."), set()),
     "nothing has changed": (lambda i: i, set()),
@@ -128,6 +128,33 @@ def test_a_change_of_the_intent_reaches_exactly_the_layers_that_know_it(app: Pro
     untouched = {name for name in LAYERS if name not in reached}
     assert {finished[f"layers@{name}"] for name in untouched} <= {"fresh"}, "same bytes below: nothing to prove anew"
     assert code(app) == before
+
+
+# what an architect may write of the ui -> how; whatever it is, changed fields reach the ui
+POINTERS: dict[str, Change] = {
+    "no entity": lambda ui: ui.update(intent=["app/title", "pages"]),
+    "nothing": lambda ui: ui.update(intent=[]),
+    "a part of an entity": lambda ui: ui.update(intent=["entities/[name=task]/name", "pages"]),
+    "another kind": lambda ui: ui.update(intent=["pages"], kind="app"),
+    "all entities": lambda ui: ui.update(intent=["entities", "pages"]),
+}
+
+
+@pytest.mark.parametrize("what", POINTERS)
+def test_whatever_pointers_a_model_wrote_changed_fields_reach_models_services_routes_and_ui(
+    project: Project, what: str
+) -> None:
+    architecture = value("architecture")
+    POINTERS[what](architecture["execution_layers"][-1])
+    answers = {"intent": [answer("intent")], "architecture": [json.dumps(architecture)]}
+    answered(copied(project), answers | {f"layers@{name}": [answer(f"layers@{name}")] for name in LAYERS})
+    green(project.build(PIPELINE))
+    feedback(project, "Tasks have a note.\n")
+    intent = value("intent")
+    _fields(intent).append({"name": "note", "type": "text", "required": False})
+    answered(project, answers | {"intent": [json.dumps(evolved(intent))]})
+    planned_then_built(project)
+    assert layers_asked(project) == KNOW_FIELDS
 
 
 @pytest.mark.parametrize("what", ARCHITECTURE)
