@@ -91,7 +91,8 @@ WHOLE: dict[str, Any] = {
     "rates": {"p": {"requests": "10/min", "tokens": "30k/min", "input_tokens": "2M/day", "output_tokens": "500/30s"}},
     "jobs": 2,
     "pools": {"llm": 1, "network": {"size": 2, "executor": "dask", "resources": {"gpu": 0.5, "memory": "8GiB"}}},
-    "exit_codes": {"E2": 4, "E201": 5},
+    "exit_codes": {"E2": 4, "E201": 5, "PROVIDER": 6, "FAILED/E8": 7},
+    "run_log": "log.jsonl.j2",
     "executor": "local",
     "cache": {
         "url": "/srv/cache",

@@ -19,7 +19,7 @@ JOURNAL = "orch23/store/run_logs.py"
 LEDGER = "orch23/engine/ledger.py"
 LAYERED = "pipelines/layered_app.yaml"
 LOCAL = "orch23/execute/local_executor.py"
-LOG = "specs/planner_coder_tester/tools/communication_log.py"
+LOG = "prompts/planner_coder_tester/communication_log.jsonl.j2"
 ORDER = "orch23_checks/order_chain.py"
 ORDERS = "orch23_checks/work_orders.py"
 PATHS = "orch23/decide/proposal_files.py"
@@ -132,7 +132,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             '    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"',
             '    return moment.isoformat(timespec="milliseconds")',
         ),
-        M(JOURNAL, "self.run_id = free_run_id(logs, run_id)", "self.run_id = run_id[:4]"),
+        M(JOURNAL, "self.run_id, number = run_id, 1\n", "self.run_id, number = run_id[:4], 1\n"),
     ),
     "S0-06": (NO_PROMPT_TEXT, NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S0-07": (
@@ -153,7 +153,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S0-10": (
         M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),
-        M(JOURNAL, '    while os.path.lexists(logs / f"{candidate}.jsonl"):', "    while False:"),
+        M(JOURNAL, '        while os.path.lexists(logs / f"{self.run_id}.jsonl"):', "        while False:"),
     ),
     "S0-11": (M(STATE, "spec_hash=began.spec_hash,", 'spec_hash="",'),),
     "S0-12": (M(STATE, 'phase: SeedPhase = "init"', 'phase: SeedPhase = "generated"'),),
@@ -517,7 +517,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "compact_json(asdict(line))",
             'compact_json({k: v for k, v in asdict(line).items() if k != "role"})',
         ),
-        M(LOG, "        if told and not log.exists():", "        if told:"),
+        M("orch23/cli/run_log.py", "    if text.strip():\n", "    if text:\n"),
+        M(PCT, "run_log: prompts/planner_coder_tester/communication_log.jsonl.j2\n", ""),
     ),
     "S3-09": (
         M(
@@ -563,18 +564,18 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-14": (M(TASKS, "    elif match_any(tests, path):\n", "    elif False:\n"), NO_WRITE_FENCE),
     "S3-15": (
-        M(LOG, '"passed": data["exit_code"] == 0, "report": output}', '"passed": True, "report": output}'),
-        M("prompts/planner_coder_tester/report.json.j2", "item.pytest_exit_code == 0", "true"),
+        M(LOG, '"passed": {{ data.passed | tojson }}', '"passed": true'),
+        M("prompts/planner_coder_tester/report.json.j2", "found.value.passed", "none"),
     ),
     "S3-16": (
-        M(LOG, "LIMIT, HEAD, TAIL = 4000, 2500, 1000", "LIMIT, HEAD, TAIL = 4000, 2500, 1001"),
+        M(LOG, "text[-1000:]", "text[-1001:]"),
         M(EXCERPT, "    if len(text) <= limits.limit:", "    if len(text) < limits.limit:"),
     ),
     "S3-17": (
         M(
             LOG,
-            '            report = {"task_id": task, "passed": data["exit_code"] == 0, "report": output}',
-            '            report = {"passed": data["exit_code"] == 0, "task_id": task, "report": output}',
+            '{"task_id": {{ task | tojson }}, "passed": {{ data.passed | tojson }},',
+            '{"passed": {{ data.passed | tojson }}, "task_id": {{ task | tojson }},',
         ),
     ),
     "S3-18": (M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),),
@@ -598,9 +599,12 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-24": (
         NO_RESPONSE_TEXT,
-        M(LOG, '{"plan": "plan"}.get(stage, "report"), answer), None', '"report", answer), None'),
+        M(LOG, '"plan" if stage == "plan" else "report"', '"report"'),
     ),
-    "S3-25": (NO_SEQUENCE,),
+    "S3-25": (
+        NO_SEQUENCE,
+        M("orch23/engine/verification.py", 'if outcome == "skipped"]', 'if outcome == "none"]'),
+    ),
     "S3-26": (
         M(
             ENVELOPE,
@@ -1052,12 +1056,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C19": (TIMEOUT_UNTOLD, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),
     "C20": (
-        M(LOG, '"passed": data["exit_code"] == 0, "report": output}', '"passed": True, "report": output}'),
-        M(
-            PCT,
-            '          values: {task_id: "${{ result.task_id }}", passed: "${{ result.pytest_exit_code == 0 }}"}\n',
-            "",
-        ),
+        M(LOG, '"passed": {{ data.passed | tojson }}', '"passed": true'),
+        M(PCT, '          values: {task_id: "${{ task.id }}", passed: true}\n', ""),
     ),
     "C21": (
         M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"),

@@ -123,6 +123,12 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         """
         request, session, sources = self.request, self.session, self.project.tools.sources
         pipeline = self.project.pipeline
+        if pipeline.run_log is not None:
+            from orch23.cli.run_log import write_run_log  # noqa: PLC0415 - few pipelines have one
+
+            # First without any event: an error of the template must not be found after the build.
+            write_run_log(self.project, pipeline.run_log, self.folder)
+            self.stack.callback(write_run_log, self.project, pipeline.run_log, self.folder)
         placement = self._placement(local, look) if self.elsewhere else None
         context, ledger = self._provider_context(), self._ledger()
         # `--replay` and `--offline` neither submit nor collect.

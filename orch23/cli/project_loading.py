@@ -31,7 +31,7 @@ from orch23.execute.git_repository import GitRepository
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, UsageError, diagnostic_prefix
+from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, UsageError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import CACHE_VARIABLE, Pipeline, Stage
 from orch23.model.plan import CompileCache
@@ -67,7 +67,7 @@ def unknown_exit_code_prefixes(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
             severity=Severity.WARNING,
         )
         for prefix in pipeline.exit_codes
-        if known and not any(code.startswith(diagnostic_prefix(prefix)) for code in known)
+        if known and prefix[1].isdigit() and not any(code.startswith(prefix) for code in known)
     )
 
 

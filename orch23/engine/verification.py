@@ -111,7 +111,13 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 return failure_of("verify_failed", broken) if broken else None, None
             case ProcessStep():
                 ran = self.runner.run(step, files, verifies=True)
-                return (None, ran.result.output.text) if isinstance(ran, FinishedProcess) else (ran, ran.printed)
+                if not isinstance(ran, FinishedProcess):
+                    return ran, ran.printed
+                tests = {} if ran.verdict is None else ran.verdict.tests
+                if skipped := [name for name, outcome in tests.items() if outcome == "skipped"]:
+                    found = f"{len(skipped)} of {len(tests)} tests skipped: {', '.join(skipped[:3])}"
+                    self.report.emit(Warned(), found, "warning")
+                return None, ran.result.output.text
             case CommandsStep():
                 return self._commands(step, files)
             case _:

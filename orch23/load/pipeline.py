@@ -193,7 +193,9 @@ def parse_pipeline(
     parsed = parse_yaml(text, file, PIPELINE_LIMITS)
     tree = parsed.tree
     if not isinstance(tree, Mapping):
-        return ParsedPipeline(None, parsed.diagnostics or (_no_mapping(parsed, file),))
+        what, place = "the file is empty" if tree is None else "a pipeline must be a mapping", parsed.location_of("")
+        wrong = Diagnostic("E811", what, place or Location(file, 1, 1), "start with `version: 1` and `stages:`")
+        return ParsedPipeline(None, parsed.diagnostics or (wrong,))
     # First, since plugins decide which keys and step kinds are valid (ADR 32).
     plugins = _plugins_in(tree)
     without_kind = frozenset[str]() if plugins.are_complete else _without_kind(tree, plugins.installed)
@@ -321,12 +323,6 @@ def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
     return plugins.installed
 
 
-def _no_mapping(parsed: ParsedText, file: str) -> Diagnostic:
-    place = parsed.location_of("") or Location(file, 1, 1)
-    what = "the file is empty" if parsed.tree is None else "a pipeline must be a mapping"
-    return Diagnostic("E811", what, place, "start with `version: 1` and `stages:`")
-
-
 def _in_order(*diagnostics: Diagnostic) -> tuple[Diagnostic, ...]:
     """Return diagnostics by location, each once."""
 
@@ -398,6 +394,7 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
         "jobs": given(settings.jobs, None),
         **read_pools(settings, at),
         "exit_codes": given(settings.exit_codes, {}),
+        "run_log": at.file("run_log", settings.run_log),
         "executor": settings.executor,
         "cache": read_cache(settings, at),
     }

@@ -141,21 +141,17 @@ MIN_CUSTOM_EXIT_CODE, MAX_CUSTOM_EXIT_CODE = 1, 125
 CUSTOM_EXIT_CODE_NAMES = tuple(code.name for code in ExitCode if code not in FIXED_EXIT_CODES)
 
 
-def diagnostic_prefix(family: str) -> str:
-    """Return the diagnostic code, or its beginning, of a key in `exit_codes`; empty for all codes."""
-    return "" if family in CUSTOM_EXIT_CODE_NAMES else family.rpartition("/")[2]
-
-
 def custom_exit_code(code: ExitCode, diagnostics: Iterable[Diagnostic], families: Mapping[str, int]) -> int:
     """Return the exit code of a pipeline with `exit_codes`: that of the first error with an entry, else `code`.
 
-    `families` maps codes of diagnostics, or their beginnings, to numbers, `FAILED/E8` only if `code` is FAILED, and
-    `FAILED` all errors with this code. The longest diagnostic code is used, then the entry with a name.
+    `families` maps codes of diagnostics, or their beginnings, to numbers; the longest entry that matches is used.
+    `FAILED/E8` matches only if `code` is FAILED. `FAILED` is used if no other entry matches.
     """
     if code in FIXED_EXIT_CODES:
         return code
     for one in diagnostics:
-        fitting = [key for key in families if f"{code.name}/{one.code}".startswith(key) or one.code.startswith(key)]
+        whole = f"{code.name}/{one.code}"
+        fitting = [key for key in families if one.code.startswith(key) or ("/" in key and whole.startswith(key))]
         if fitting and one.severity is Severity.ERROR:
-            return families[max(fitting, key=lambda key: (len(diagnostic_prefix(key)), len(key)))]
+            return families[max(fitting, key=len)]
     return families.get(code.name, code)

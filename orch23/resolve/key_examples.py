@@ -41,6 +41,7 @@ KEY_EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "jobs": "4",
         "pools": "{llm: 2, database: 1, gpu: {executor: dask, resources: {gpu: 1}}}",
         "exit_codes": "{E201: 4, PROVIDER: 3}",
+        "run_log": "templates/log.jsonl.j2",
         "plugins": "[acme-tools]",
         "executor": "local",
         "cache": "{url: 'https://cache.example.org/orch23'}",

@@ -258,9 +258,13 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         | UnsetType,
         Meta(
             description="Exit codes for diagnostic codes or their beginnings, for all errors with the exit code of a "
-            "name, or for those with both; the longest code wins: `{E201: 4, FAILED/E8: 2, PROVIDER: 3}`. The exit "
+            "name, or for those with both; the longest match wins: `{E201: 4, FAILED/E8: 2, PROVIDER: 3}`. The exit "
             "codes 0, 2, 77, 129, 130 and 143 cannot be changed."
         ),
+    ] = UNSET
+    run_log: Annotated[
+        Text | UnsetType,
+        Meta(description="A Jinja2 file that each run renders with its `events` into `logs/RUN/`."),
     ] = UNSET
     plugins: Annotated[
         tuple[

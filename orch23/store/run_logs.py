@@ -84,8 +84,11 @@ class Journal:
     """
 
     def __init__(self, logs: Path, run_id: str, clock: Callable[[], datetime]) -> None:
-        """Choose the file. If there is a run with this id, another id is used: see `run_id`."""
-        self.run_id = free_run_id(logs, run_id)
+        """Choose the file. If there is a run with this id (two in one second), the id gets the first free number."""
+        self.run_id, number = run_id, 1
+        while os.path.lexists(logs / f"{self.run_id}.jsonl"):
+            number += 1
+            self.run_id = f"{run_id}-{number}"
         self.path = logs / f"{self.run_id}.jsonl"
         self._clock = clock
         self._synced = threading.Condition()
@@ -107,8 +110,9 @@ class Journal:
         with self._synced:
             if self._descriptor == _CLOSED:
                 self._descriptor = self._open()
-            line = _line_of(event, self._number + 1, format_timestamp(self._clock()))
-            self._append(self._descriptor, line)
+            text = line_without_checksum(event, self._number + 1, format_timestamp(self._clock()))
+            inner = text.encode("utf-8", "backslashreplace")
+            self._append(self._descriptor, inner + b',"sum":"' + _line_sum(inner) + b'"}\n')
         data = event.data
         if isinstance(data, _DURABLE) and not (isinstance(data, StageFinished) and data.status in _FOUND_AGAIN):
             self.sync()
@@ -175,15 +179,6 @@ class Journal:
 def new_run_id(now: datetime, key8: str) -> str:
     """Return the id of a run: the time in UTC when it began, and eight digits for what it builds."""
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{key8}"
-
-
-def free_run_id(logs: Path, run_id: str) -> str:
-    """Return the id or, if there is a run with it (two in one second), the id with the first free number."""
-    candidate, number = run_id, 1
-    while os.path.lexists(logs / f"{candidate}.jsonl"):
-        number += 1
-        candidate = f"{run_id}-{number}"
-    return candidate
 
 
 def format_timestamp(moment: datetime) -> str:
@@ -391,11 +386,6 @@ def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
         Location(origin, number, 1),
         "`orch23 reset` sets the journals aside; recorded responses are kept",
     )
-
-
-def _line_of(event: Event, number: int, moment: str) -> bytes:
-    inner = line_without_checksum(event, number, moment).encode("utf-8", "backslashreplace")
-    return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
 
 
 def line_without_checksum(event: Event, number: int, moment: str) -> str:

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ PIPELINE = "pipelines/planner_coder_tester.yaml"
 ANSWERS = "pipelines/planner_coder_tester.answers.yaml"
 GOAL = "specs/planner_coder_tester/goal.md"
 TESTS = "specs/planner_coder_tester/tests"
-TOOL = "specs/planner_coder_tester/tools/communication_log.py"
 SRC = "workspace/planner_coder_tester/src"
 RUNS = "workspace/planner_coder_tester/runs"
 STOP = json.dumps({"status": "error", "reason": "tax.py is not in artifacts"})
@@ -52,21 +49,10 @@ def edits(files: Mapping[str, str]) -> str:
     return json.dumps({"edits": [{"path": f"{SRC}/{path}", "content": text} for path, text in files.items()]})
 
 
-def logged(project: Project) -> None:
-    """Run the program of the communication log."""
-    subprocess.run([sys.executable, TOOL], cwd=project.root, check=True, capture_output=True)
-
-
 def reported(project: Project) -> list[dict[str, Any]]:
-    """Run the program of the communication log; return the entries of the newest run."""
-    logged(project)
-    run = project.journals()[-1].stem
-    return [json.loads(line) for line in project.read(f"{RUNS}/{run}.log.jsonl").splitlines()]
-
-
-def results(project: Project) -> Sequence[dict[str, Any]]:
-    found: Sequence[dict[str, Any]] = json.loads(project.read(f"{RUNS}/test_results.json"))["results"]
-    return found
+    """Return the entries of the communication log of the newest run."""
+    log = f"logs/{project.journals()[-1].stem}/communication_log.jsonl"
+    return [json.loads(line) for line in project.read(log).splitlines()]
 
 
 def calls(project: Project) -> int:

@@ -115,7 +115,7 @@ def test_warnings_do_not_decide_and_the_first_error_that_fits_does() -> None:
         ({"PROVIDER": 9}, ExitCode.FAILED),
         ({"E8": 8, "FAILED/E8": 9}, 9),
         ({"E8": 8, "INVALID/E8": 9}, 8),
-        ({"E86": 8, "FAILED/E8": 9}, 8),
+        ({"E86": 8, "FAILED/E8": 9}, 9),
         ({"E860": 8, "FAILED/E860": 9}, 9),
         ({"FAILED/E9": 9}, ExitCode.FAILED),
         ({"FAILED": 9, "E8": 8}, 8),
