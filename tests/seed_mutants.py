@@ -517,7 +517,6 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "compact_json(asdict(line))",
             'compact_json({k: v for k, v in asdict(line).items() if k != "role"})',
         ),
-        M("orch23/cli/run_log.py", "    if text.strip():\n", "    if text:\n"),
         M(PCT, "run_log: prompts/planner_coder_tester/communication_log.jsonl.j2\n", ""),
     ),
     "S3-09": (
