@@ -205,6 +205,17 @@ def test_another_plan_id_is_echoed_and_names_the_snapshot(template: Project) -> 
     assert not template.exists(f"{RUNS}/plan_0001.json")
 
 
+def test_a_released_plan_stays_beside_the_next_one(built: Project) -> None:
+    first = built.read(f"{RUNS}/plan_0001.json")
+    assert built.run("release", PIPELINE, "plan").code == 0
+    other = {"plan": plan(task(1, "a.py"), plan_id="plan_0002"), "code@T1": edits({"a.py": ONE})}
+    answered(built, other, tests=PASSING)
+    for _ in range(2):
+        assert built.build(PIPELINE, "--set", "plan_id=plan_0002").code == 0
+    assert built.read(f"{RUNS}/plan_0001.json") == first
+    assert json.loads(built.read(f"{RUNS}/plan_0002.json"))["plan_id"] == "plan_0002"
+
+
 def test_edits_in_another_order_are_taken_and_reported_by_path(template: Project) -> None:
     unsorted = edits({"b.py": ONE, "a.py": ONE})
     answered(template, {"plan": plan(task(1, "a.py", "b.py")), "code@T1": unsorted}, tests=PASSING)
