@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from orch23.checks.check import CheckInput, exclusion, unknown_options, wrong_option
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
+from orch23.model.fields import normalize_path
 from orch23.model.parsing import StrictJsonError, parse_json
 
 FILE_OPTION = {"file": "Path of the JSON output. Default: the only `.json` file among the outputs."}
@@ -44,8 +45,8 @@ class OptionReader:
         named = self._given.options.get("file")
         found = sorted(path for path in self._given.outputs if path.endswith(".json"))
         if isinstance(named, str):
-            if named in self._given.outputs:
-                return named
+            if (path := normalize_path(named)) in self._given.outputs:
+                return path
             self._fail_nothing(f"`{named}` is not an output of the stage")
         elif named is not None:
             self.fail_option("file", "is not a path", "write `file: build/plan.json`")
@@ -76,6 +77,7 @@ class OptionReader:
         if patterns is None:
             self.fail_option("listing", "is not a pattern or a list of patterns", hint)
             return ()
+        patterns = tuple(map(normalize_path, patterns))
         unknown = [pattern for pattern in patterns if pattern not in listings]
         if unknown:
             self.fail_option("listing", f"names `{unknown[0]}`, which is not a listing of the inputs", hint)
@@ -84,7 +86,7 @@ class OptionReader:
         if not isinstance(under, str):
             self.fail_option("under", "is not a directory", "write `under: workspace`")
             return ()
-        folder = f"{under.strip('/')}/" if under.strip("/.") else ""
+        folder = normalize_path(f"{under}/").lstrip("/")
         found = {path for pattern in patterns for path in listings[pattern]}
         return tuple(sorted(path.removeprefix(folder) for path in found if path.startswith(folder)))
 

@@ -10,6 +10,7 @@ from orch23.checks.check_options import parse_json_output, text_items
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+from orch23.model.fields import normalize_path
 from orch23.model.paths import match_any
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _validator(given: CheckInput) -> "SchemaValidator | Diagnostic":
     if not isinstance(path, str):
         what = "is missing" if path is None else "is not a path"
         return wrong_option(_NAME, "schema", what, "write `with: {schema: specs/schemas/plan.json}`")
-    if path not in given.inputs:
+    if (path := normalize_path(path)) not in given.inputs:
         return _unusable(path, "is not a declared input", "list it under the stage's `inputs` or under `verify.inputs`")
     schema = parse_json_output(path, given.inputs[path], "E316")
     if isinstance(schema, Diagnostic):

@@ -27,8 +27,8 @@ from orch23.resolve.expression_syntax import (
 class RenderedTree(Struct, frozen=True):
     """A tree without expressions. `watched` maps the nodes made with a watched name to their source text.
 
-    `moved` maps the nodes that a spliced list shifted to the paths where they are written. `failed` are the nodes that
-    have no value: UNKNOWN_MARK is in their place.
+    In a text of several pieces, only those with that name stay expressions. `moved` maps the nodes that a spliced list
+    shifted to the paths where they are written. `failed` are the nodes that have no value: UNKNOWN_MARK is in their place.
     """
 
     tree: Json
@@ -213,7 +213,7 @@ class _Walk:
             return text
         if self._watch in used:
             self.watched[at] = text
-        result = self._joined(pieces)
+        result = self._joined(pieces, at)
         # In the first of two passes, a literal `${{` in the value of a var must not become an expression of the second.
         return _escape(result) if self._defer is not None else result
 
@@ -221,11 +221,16 @@ class _Walk:
         """Return whether an expression uses members of `vars` (`*`: any of them) that are lacking."""
         return bool(self._lacking) and ("*" in used or not self._lacking.isdisjoint(used))
 
-    def _joined(self, pieces: "tuple[str | ExpressionSource, ...]") -> Json:
+    def _joined(self, pieces: "tuple[str | ExpressionSource, ...]", at: str) -> Json:
         """Return the value of a single expression, or the text of several pieces."""
         if len(pieces) == 1 and isinstance(pieces[0], ExpressionSource):
             return _evaluate(pieces[0].text, self._names)
         parts = [p if isinstance(p, str) else _as_text(_evaluate(p.text, self._names), p.text) for p in pieces]
+        if at in self.watched:  # what a var gives is the author's text, like a literal
+            self.watched[at] = "".join(
+                part if isinstance(p, str) or self._watch not in _uses_of(p.text) else f"${{{{{p.text}}}}}"
+                for p, part in zip(pieces, parts, strict=True)
+            )
         return "".join(parts)
 
 

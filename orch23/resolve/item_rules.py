@@ -14,6 +14,7 @@ from orch23.model.digest import Json
 from orch23.model.fields import Problem, leaves, normalize_path
 from orch23.model.file_policy import protected_reason, secret_file_reason
 from orch23.model.paths import is_glob, match_any, unsafe_reason
+from orch23.resolve.expression_syntax import UNKNOWN_MARK
 from orch23.resolve.expressions import has_expression, node_at
 
 _PROGRAMS: Final = (
@@ -55,6 +56,9 @@ _WRAPPERS: Final[Mapping[str, frozenset[str]]] = {
 
 ArgumentError = tuple[str, str]
 """Message and hint."""
+
+# Code, message and hint.
+_Error = tuple[str, str, str]
 
 _HINT: Final = "pass the value as an argument of a script"
 _PROGRAM_HINT: Final = "write the program out in the pipeline"
@@ -199,6 +203,7 @@ def foreach_template_errors(body: Json, watched: Mapping[str, str], at: str) -> 
     # These are errors of the pipeline. Reported per item, they would fail the stage that makes the list, and a retry of
     # that stage could not fix them.
     problems: list[Problem] = []
+    typed = [one for key in ("write", "read") for one in _typed_entries(body, watched, at, key)]
     for path, source in watched.items():
         place = path.removeprefix(at + "/")
         if place.endswith("shell/0") or place.rpartition("/")[2] == "shell":
@@ -207,7 +212,24 @@ def foreach_template_errors(body: Json, watched: Mapping[str, str], at: str) -> 
             problems.append(Problem(path, "E857", message, hint))
         elif _is_of_shell(place) and (fault := template_argument_error(_before(place, body), source)) is not None:
             problems.append(Problem(path, "E857", *fault))
+        for below, value in leaves(node_at(body, place)):
+            given = _folder_fault("/".join((place, *map(str, below))), value, source, are_typed=bool(typed))
+            problems += [] if given is None else [Problem(path, *given)]
     return problems
+
+
+def _folder_fault(place: str, value: Json, source: str, *, are_typed: bool) -> _Error | None:
+    """Return what is wrong with the directory before the path of an item, which no item could correct, or None."""
+    kind = _kind_of(place)
+    if kind is None or kind in (_ARGUMENT, _TEXT) or not isinstance(value, str):
+        return None
+    path = _path_of(kind, value.removeprefix("!"), source.removeprefix("!")) or ""
+    folder = path[: path.partition(UNKNOWN_MARK)[0].rfind("/") + 1]
+    example = f"{folder}item"
+    why = unsafe_reason(example) or ("is a pattern" if is_glob(example) else None)
+    why = why or (None if are_typed else protected_reason(example))
+    message = f"an item cannot name a path in `{folder}`: {why}"
+    return None if why is None else ("E857", message, "correct the directory in the pipeline or its vars")
 
 
 class _Typed(Struct, frozen=True):
@@ -215,10 +237,6 @@ class _Typed(Struct, frozen=True):
 
     write: tuple[str, ...]
     read: tuple[str, ...]
-
-
-# Code, message and hint.
-_Error = tuple[str, str, str]
 
 
 def _fault(place: str, value: Json, source: str, body: Mapping[str, Json], typed: _Typed) -> _Error | None:
@@ -249,7 +267,7 @@ def _path_fault(kind: str, path: str, value: str, typed: _Typed) -> _Error | Non
 
 
 def _path_of(kind: str, value: str, source: str) -> str | None:
-    """Return the path in a value, without a `./` or a trailing `/` that the pipeline itself has.
+    """Return the path in a value, without a `./`, a `//` or a trailing `/` that the pipeline itself has.
 
     None if the item does not decide the path: in `specs/todo.md#${{ t.section }}` it only names the section.
     """
@@ -261,8 +279,10 @@ def _path_of(kind: str, value: str, source: str) -> str | None:
             return None
     elif kind == _LOCAL:
         path = value.partition("::")[0]
-    if source.startswith("./"):
-        path = path.removeprefix("./")
+    head = source.partition("${{")[0]
+    folder = head[: head.rfind("/") + 1]
+    if folder and not folder.startswith("/") and path.startswith(folder):
+        path = normalize_path(folder).lstrip("/") + path.removeprefix(folder)
     return path.removesuffix("/") if source.rstrip().endswith("/") else path
 
 

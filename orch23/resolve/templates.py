@@ -17,6 +17,7 @@ from jinja2.utils import missing
 from msgspec import Struct
 
 from orch23.model.diagnostic import did_you_mean, quoted_names
+from orch23.model.fields import normalize_path
 from orch23.model.media import Media
 from orch23.resolve import prompt_blocks, template_limits
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, Unknown
@@ -120,14 +121,24 @@ def _under(value: object, prefix: object) -> object:
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
+    return _prefixed(value, f"{prefix.rstrip('/')}/")
+
+
+def _under_folder(value: object, prefix: object) -> object:
+    """Return the same with the prefix as paths of a pipeline are read: `.` is the root."""
+    # Not in prompts: the text of a request must stay the same.
+    is_relative = isinstance(prefix, str) and not prefix.startswith("/")
+    return _prefixed(value, normalize_path(f"{prefix}/").lstrip("/")) if is_relative else _under(value, prefix)
+
+
+def _prefixed(value: object, folder: str) -> object:
     refuse_undefined(value)
-    base = prefix.rstrip("/")
     if isinstance(value, str | Unknown):
-        return f"{base}/{value}"
+        return f"{folder}{value}"
     if isinstance(value, Mapping) and "path" in value:
-        return {**value, "path": _under(value["path"], prefix)}
+        return {**value, "path": _prefixed(value["path"], folder)}
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
-        return [_under(element, prefix) for element in value]
+        return [_prefixed(element, folder) for element in value]
     message = "`under` needs a path, a condition, or a list of them"
     raise TypeError(message)
 
@@ -173,7 +184,7 @@ def expression_environment() -> ImmutableSandboxedEnvironment:
     made = template_environment().overlay()
     left_out = {*_OF_FILES, *_GUARDS}
     made.filters = {name: _passes_unknown(function) for name, function in made.filters.items() if name not in left_out}
-    made.filters |= {"under": _under, **_GUARDS}
+    made.filters |= {"under": _under_folder, **_GUARDS}
     return made
 
 

@@ -288,6 +288,15 @@ def test_a_contradiction_is_reported_once_and_not_as_unsatisfied() -> None:
     assert found(plan) == [("E102", "WO-01 preconditions[0]")]
 
 
+def test_paths_of_options_are_read_like_those_of_a_pipeline():
+    listed = ("src/old.py",)
+    plan = manifest(order(preconditions=exists("old.py")))
+    for under in ("src", "./src/", "src//"):
+        assert found(plan, listed, under=under, file="./plan.json", listing="./**") == []
+    for root in (".", "./", ""):
+        assert found(plan, ("old.py",), under=root) == []
+
+
 def test_verify_exempt_is_computed_and_the_given_orders_do_not_change() -> None:
     orders = [order(1, verify_exempt=False), order(2, verify_exempt=True), order(3)]
     before = copy.deepcopy(orders)

@@ -350,6 +350,15 @@ def item_faults(body, item, **more):
     return [(p.path, p.code) for p in result.problems]
 
 
+@pytest.mark.parametrize("place", [".", "./", "./w//v/", "w/", "./."])
+def test_what_a_var_gives_before_a_path_of_an_item_is_read_like_a_literal(place):
+    body = {"shell": ["x"], "outputs": ["${{ vars.v }}/${{ t }}", "${{ t | under(vars.v) }}.c"]}
+    (one,) = items(body, [("k", "a.py")], {"v": place})
+    folder = "/".join(name for name in place.split("/") if name not in ("", "."))
+    assert one.outputs == tuple(f"{folder}/{name}".lstrip("/") for name in ("a.py", "a.py.c"))
+    assert [code for _, code in item_faults(body, "./a.py")] == ["E857"] * 2
+
+
 def test_items_become_stages_in_a_chain():
     body = {"llm": LLM, "outputs": ["w/${{ t.p }}"], "inputs": ["spec.md#${{ t.s }}"], "desc": "${{ vars.v }}"}
     values = [("A", {"p": "a.py", "s": "One"}), ("B", {"p": "b.py", "s": "Two"})]
