@@ -1,6 +1,7 @@
 """Predict what a build would do, without running or writing anything."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -9,15 +10,17 @@ from msgspec.structs import replace
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.ownership import check_left_out
 from orch23.engine.plan_walk import PlanVisitor, PlanWalk, may_access
-from orch23.engine.project_state import ProjectState
+from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, InvalidInputError
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.paths import PatternSet
+from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record
+from orch23.plan.nodes import writes_of
 from orch23.plan.planner import ALL_STAGES, Selection, list_producers
 
 if TYPE_CHECKING:
@@ -179,8 +182,9 @@ class _PreviewRun(DryRun):
 class Preview(Struct, frozen=True, kw_only=True):
     """The decisions in the order of the plan, with the resolved stages.
 
-    `obsolete` are the files of ended stages that a green build would remove, `released` those that stay, with the name
-    of the stage; `skipped` are the stages that are switched off. `shared` are the results in a shared cache.
+    `obsolete` are the files that a green build would remove: those of ended stages, and those that newer results lack.
+    `released` are those that stay, with the name of the stage; `skipped` are the stages that are switched off. `shared`
+    are the results in a shared cache.
     """
 
     plan: Plan
@@ -232,13 +236,33 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         skipped=selection.skipped(plan),
         shared=session.state.shared,
     )
-    if not selection.selects_all:
-        return seen
     # Files with protected names are not removed unless a current stage declares them (ADR 26).
-    obsolete, declared = ObsoleteFiles(session.state), DeclaredByPlan(session)
-    written = _written(plan, decisions)
-    removed = tuple(path for path in obsolete.replacements() if path not in written and declared.refusal(path) is None)
-    return replace(seen, obsolete=removed, released=obsolete.released())
+    refusal = DeclaredByPlan(session).refusal
+    lost = [path for path in _left_by_stages(session.state, decisions) if refusal(path) is None]
+    if not selection.selects_all:
+        return replace(seen, obsolete=tuple(lost))
+    obsolete, written = ObsoleteFiles(session.state), _written(plan, decisions)
+    ended = [path for path in obsolete.replacements() if path not in written and refusal(path) is None]
+    return replace(seen, obsolete=tuple(dict.fromkeys((*ended, *lost))), released=obsolete.released())
+
+
+def _left_by_stages(state: ProjectState, decisions: Mapping[str, Decision]) -> Iterator[str]:
+    """Yield the files of last results that the next results of these stages cannot have: a build removes them."""
+    acting = {
+        name: one for name, one in decisions.items() if isinstance(one, Run | Restore | VerifyOnly | Maybe | Expand)
+    }
+    restored = {path for one in acting.values() if isinstance(one, Restore) for path in written_paths(one.record)}
+    running = (writes_of(state.plan.nodes[name]) for name, one in acting.items() if not isinstance(one, Restore))
+    written = PatternSet(chain.from_iterable(running))
+    for name, record in state.former.items():
+        if name not in acting and family_of(name) not in acting:
+            continue
+        left = [path for path in record.outputs if path not in restored and not written.contains(path)]
+        target = state.target(name, replace(record, outputs={}, deleted=())) if left else {}
+        for path in left:
+            there = state.store.workspace.entry(path)
+            if there is not None and target.get(path, there) is None and state.ownership.is_known(path, there):
+                yield path
 
 
 def _written(plan: Plan, decisions: Mapping[str, Decision]) -> frozenset[str]:

@@ -414,7 +414,11 @@ class PlanWalk:
             return
         plan, problems = plan_with_items(state.plan, {node.name: found}) if found is not None else (None, ())
         if plan is None or found is None:
-            self._visitor.not_expanded(node, problems)
+            # Its list may be a file that a stage makes which is not selected either.
+            if node.name in self.wanted:
+                self._visitor.not_expanded(node, problems)
+            else:
+                self._visitor.not_selected(node.name, None)
             return
         state.extend(plan)
         # A selected foreach selects its items, which exist only now.

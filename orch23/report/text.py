@@ -87,6 +87,7 @@ class _Sums(Struct):
     cost: Decimal = Decimal(0)
     possible: Decimal = Decimal(0)
     saved: Decimal = Decimal(0)
+    removed: int = 0
 
     def add(self, ended: StageFinished) -> None:
         self.statuses[ended.status] += 1
@@ -158,6 +159,10 @@ class TextScreen(Struct, kw_only=True):
         """Show one event."""
         if isinstance(event.data, AttemptStarted | AttemptFinished | CallSettled):
             self._attempts.setdefault(event.role, []).append((self.clock(), event))
+        if isinstance(event.data, FilesPromoted | StageRestored):
+            by = ", since no stage makes it any more" if event.role == ORCH23_ROLE else f" by {visible(event.role)}"
+            self._note(f"removed{by}", event.data.removed)
+            self._sums.removed += len(event.data.removed)
         match event.data:
             case RunStarted():
                 self._start(event.data)
@@ -167,8 +172,6 @@ class TextScreen(Struct, kw_only=True):
             case StagesAdded(items=items, at_rest=at_rest):
                 self._add_items(event.role, items)
                 self._idle.update(at_rest or {})
-            case FilesPromoted(removed=removed) if event.role == ORCH23_ROLE:
-                self._note("removed, since no stage makes it any more", removed)
             case FilesReleased(files=files):
                 self._note("released as source files", files)
             case BatchSubmitted() | BatchWaiting() | SharedCacheUsed():
@@ -386,6 +389,7 @@ class TextScreen(Struct, kw_only=True):
         if sums.recorded:
             saved = f", {format_money(sums.saved)}" if sums.saved else ""
             facts += [f"saved {pluralize(sums.recorded, 'call')}{saved}"]
+        facts += [f"{pluralize(sums.removed, 'file')} removed"] if sums.removed else []
         return "   ".join(facts)
 
     def _used(self, sums: _Sums) -> list[str]:

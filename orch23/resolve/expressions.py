@@ -28,7 +28,7 @@ class RenderedTree(Struct, frozen=True):
     """A tree without expressions. `watched` maps the nodes made with a watched name to their source text.
 
     In a text of several pieces, only those with that name stay expressions. `moved` maps the nodes that a spliced list
-    shifted to the paths where they are written. `failed` are the nodes that have no value: UNKNOWN_MARK is in their place.
+    shifted to the paths where they are written. `failed` are the nodes without a value: UNKNOWN_MARK is in their place.
     """
 
     tree: Json

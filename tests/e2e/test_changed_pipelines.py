@@ -193,3 +193,65 @@ def test_verify_stops_at_the_first_failure_unless_reported_otherwise(project: Pr
     assert "TWO" not in first.err
     assert "ONE" in both.err
     assert "TWO" in both.err
+
+
+MOVED = """\
+  list: {outputs: ["${{ vars.to }}/list.json"], shell: "echo '[\\"a\\", \\"b\\"]' > ${{ vars.to }}/list.json"}
+  item:
+    foreach: {from: "${{ vars.to }}/list.json"}
+    outputs: ["${{ vars.to }}/${{ item }}.txt"]
+    shell: [touch, "${{ vars.to }}/${{ item }}.txt"]
+  readme: {outputs: ["${{ vars.to }}/readme.txt"], shell: "echo hello > ${{ vars.to }}/readme.txt"}
+"""
+
+
+def moved(project: Project) -> None:
+    """Build a project whose files are in `one`."""
+    project.write(shell(MOVED, head="vars: {to: one}\n"))
+    green(project.build())
+
+
+def test_what_a_build_removes_is_in_plan_screen_and_summary(project: Project) -> None:
+    moved(project)
+    old = ["one/a.txt", "one/b.txt", "one/list.json", "one/readme.txt"]
+    project.edit("one/b.txt", "mine\n")
+    seen = project.run("plan", "--set", "to=two")
+    removed = "one/a.txt one/list.json one/readme.txt"
+    assert f" would remove {removed}: no stage makes them any more\n" in seen.out
+    assert project.run("plan", "--set", "to=two", "--json").json()["dead_files"] == removed.split()
+    only = project.run("plan", "readme", "--set", "to=two").out
+    assert "would remove one/readme.txt: no stage" in only
+    built = project.build("--set", "to=two")
+    assert sorted(line for line in built.err.splitlines() if "removed by" in line) == [
+        " - removed by item@a: one/a.txt",
+        " - removed by list: one/list.json",
+        " - removed by readme: one/readme.txt",
+    ]
+    assert "3 files removed" in built.err
+    assert [path for path in old if project.exists(path)] == ["one/b.txt"], "an edit stays"
+    back = project.run("plan", "--set", "to=one").out
+    assert "would remove two/a.txt two/list.json two/readme.txt" in back
+    green(project.build("--set", "to=one", "--overwrite-edited"))
+    assert project.run("plan").out.count("would remove") == 0
+
+
+def test_a_stage_that_makes_a_file_of_another_one_now_is_no_removal(project: Project) -> None:
+    project.write(shell("  a: {outputs: [x], shell: echo a > x}\n  b: {outputs: [d/], shell: echo b > d/y}\n"))
+    green(project.build())
+    swapped = shell("  a: {outputs: [y], shell: echo a > y}\n  b: {outputs: [x], shell: echo b > x}\n")
+    project.edit("pipeline.yaml", swapped["pipeline.yaml"])
+    assert "would remove d/y: no stage" in project.run("plan").out
+    assert "1 file removed" in project.build().err
+
+
+def test_a_target_needs_no_list_of_stages_that_it_does_not_need(project: Project) -> None:
+    moved(project)
+    for command in ("plan", "status", "build"):
+        done = project.run(command, "readme", "--set", "to=two")
+        assert (done.code, "E822" in done.err) == (0, False), done.err
+    assert project.read("two/readme.txt") == "hello\n"
+    missing = project.run("plan", "item", "--set", "to=two")
+    assert (missing.code, "its items are known after list has run" in missing.out) == (0, True)
+    project.replace("pipeline.yaml", '  list: {outputs: ["${{ vars.to }}/list.json"]', "  list: {outputs: [other.json]")
+    gone = project.run("plan", "--set", "to=two")
+    assert (gone.code, "`two/list.json` does not exist, and no stage makes it" in gone.err) == (65, True)
