@@ -328,7 +328,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     def _requirements(self) -> tuple[Diagnostic, ...]:
         return tuple(
-            _unmet_error(one, is_folder=bool(self.tree.matching(f"{one.path.rstrip('/')}/**")))
+            unmet_error(one, is_folder=bool(self.tree.matching(f"{one.path.rstrip('/')}/**")))
             for one in unmet_conditions(self.resolved)
         )
 
@@ -429,7 +429,7 @@ def unmet_conditions(resolved: ResolvedStage) -> list[Condition]:
     return [one for one in resolved.stage.requires if manifest.get(f"requires:{one.kind}:{one.path}") is not True]
 
 
-def _unmet_error(condition: Condition, *, is_folder: bool) -> Diagnostic:
+def unmet_error(condition: Condition, *, is_folder: bool) -> Diagnostic:
     """Return the error of a condition in `requires`; `is_folder`: its path is a directory with files in it."""
     absent, folder = condition.kind == "file_absent", condition.path.endswith("/")
     state = (

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.ownership import check_left_out
 from orch23.engine.plan_walk import PlanVisitor, PlanWalk, may_access
-from orch23.engine.project_state import ProjectState, written_paths
+from orch23.engine.project_state import ProjectState
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, InvalidInputError
-from orch23.model.paths import PatternSet
+from orch23.model.paths import PatternSet, match_any
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record
@@ -236,39 +236,35 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         skipped=selection.skipped(plan),
         shared=session.state.shared,
     )
+    state, acts = session.state, Run | Maybe | VerifyOnly | Restore | Expand
+    acting = {name: decision for name, decision in decisions.items() if isinstance(decision, acts)}
+    removed, released = [*_left_by_stages(state, acting)], dict[str, str]()
+    if selection.selects_all:
+        obsolete = ObsoleteFiles(state)
+        removed, released = [*obsolete.replacements(), *removed], obsolete.released()
+    # A renamed stage takes the files of its former name over.
+    written = PatternSet(chain.from_iterable(writes_of(plan.nodes[name]) for name in acting if removed))
     # Files with protected names are not removed unless a current stage declares them (ADR 26).
     refusal = DeclaredByPlan(session).refusal
-    lost = [path for path in _left_by_stages(session.state, decisions) if refusal(path) is None]
-    if not selection.selects_all:
-        return replace(seen, obsolete=tuple(lost))
-    obsolete, written = ObsoleteFiles(session.state), _written(plan, decisions)
-    ended = [path for path in obsolete.replacements() if path not in written and refusal(path) is None]
-    return replace(seen, obsolete=tuple(dict.fromkeys((*ended, *lost))), released=obsolete.released())
+    removed = [path for path in dict.fromkeys(removed) if not written.contains(path) and refusal(path) is None]
+    return replace(seen, obsolete=tuple(removed), released=released)
 
 
-def _left_by_stages(state: ProjectState, decisions: Mapping[str, Decision]) -> Iterator[str]:
-    """Yield the files of last results that the next results of these stages cannot have: a build removes them."""
-    acting = {
-        name: one for name, one in decisions.items() if isinstance(one, Run | Restore | VerifyOnly | Maybe | Expand)
-    }
-    restored = {path for one in acting.values() if isinstance(one, Restore) for path in written_paths(one.record)}
-    running = (writes_of(state.plan.nodes[name]) for name, one in acting.items() if not isinstance(one, Restore))
-    written = PatternSet(chain.from_iterable(running))
+def _left_by_stages(state: ProjectState, acting: Mapping[str, Decision]) -> Iterator[str]:
+    """Yield the files of last results that the next results of the same stages cannot have."""
     for name, record in state.former.items():
-        if name not in acting and family_of(name) not in acting:
+        # Of a foreach that is not expanded, any item may be made again.
+        node = next((one for one in (name, family_of(name)) if one in acting), None)
+        if node is None:
             continue
-        left = [path for path in record.outputs if path not in restored and not written.contains(path)]
+        decision, patterns = acting[node], writes_of(state.plan.nodes[node])
+        kept = decision.record.outputs if isinstance(decision, Restore) else None
+        left = [path for path in record.outputs if not (match_any(patterns, path) if kept is None else path in kept)]
         target = state.target(name, replace(record, outputs={}, deleted=())) if left else {}
         for path in left:
             there = state.store.workspace.entry(path)
             if there is not None and target.get(path, there) is None and state.ownership.is_known(path, there):
                 yield path
-
-
-def _written(plan: Plan, decisions: Mapping[str, Decision]) -> frozenset[str]:
-    """Return the files that stages may write: a renamed stage takes those of its former name over."""
-    nodes = (plan.nodes[name] for name, one in decisions.items() if isinstance(one, Run | Maybe | VerifyOnly | Restore))
-    return frozenset(path for node in nodes if isinstance(node, Stage) for path in node.literal_outputs)
 
 
 class Replan(Struct, frozen=True):

@@ -215,6 +215,16 @@ def test_reset_takes_back_no_output_that_somebody_edited(two: Project) -> None:
     assert not two.exists("last.txt")
 
 
+def test_reset_names_the_outputs_that_it_leaves_and_how_to_remove_them(two: Project) -> None:
+    assert "left the outputs" not in two.run("reset").out
+    two.build()
+    left = two.run("reset", "pipeline.yaml").out.splitlines()[-1]
+    assert left == "left the outputs: `orch23 reset pipeline.yaml --outputs` removes those that you did not edit"
+    assert two.exists("out.txt")
+    removed = two.run("reset", "pipeline.yaml", "--outputs").out
+    assert ("removed out.txt\n" in removed, "left the outputs" in removed, two.exists("out.txt")) == (True, False, False)
+
+
 def test_reset_forgets_nothing_where_a_stage_is_named(project: Project) -> None:
     stage = {"outputs": ["a"], "shell": "echo 1 > a"}
     project.write({"pipeline.yaml": json.dumps({"version": 1, "stages": {"a": stage}})})

@@ -73,3 +73,35 @@ def test_validate_counts_the_items_of_lists_that_exist(project: Project) -> None
     assert project.run("validate").out.startswith("ok: 6 stages, with the items of `each`; ")
     project.edit("pipeline.yaml", f"{one}  each: {item}\n  off: {{if: false, outputs: [o], shell: x}}\n")
     assert project.run("validate").out == "ok: 4 stages, with the items of each `foreach`, 1 skipped\n"
+
+
+def requiring(project: Project, **conditions: str) -> Project:
+    """Write a model stage with these conditions, beside a stage that makes `made.txt`."""
+    stages = {
+        "make": {"inputs": ["in.txt"], "outputs": ["made.txt"], "shell": "cp in.txt made.txt"},
+        "code": {"requires": conditions, "inputs": ["in.txt"], "outputs": ["app.py"], "llm": {"returns": "code"}},
+    }
+    return project.write({**scripted(stages, {"code": ["x = 1\n"]}), "in.txt": "one\n"})
+
+
+def test_a_condition_that_is_not_met_is_in_the_plan_which_promises_no_call(project: Project) -> None:
+    requiring(project, file_exists="gone.txt")
+    planned, validated = project.run("plan"), project.run("validate")
+    assert (planned.code, "LLM calls" in planned.out) == (0, False)
+    for shown in (planned.err, validated.err):
+        assert "warning[W669]: code: requires file_exists gone.txt: it is not there (E318)" in shown
+    built = project.build("-k")
+    assert "requires file_exists gone.txt: it is not there" in built.err
+    assert project.run("plan").err == planned.err
+    project.write({"gone.txt": "\n"})
+    assert "LLM calls 1" in project.run("plan").out
+
+
+def test_a_condition_that_a_stage_may_still_meet_is_in_no_plan(project: Project) -> None:
+    requiring(project, file_exists="made.txt", file_absent="there.txt")
+    planned = project.run("plan")
+    assert ("LLM calls 1" in planned.out, planned.err) == (True, "")
+    project.write({"there.txt": "\n"})
+    planned = project.run("plan")
+    assert "requires file_absent there.txt: it is there (E318)" in planned.err
+    assert ("LLM calls" in planned.out, "made.txt: it is" in planned.err) == (False, False)

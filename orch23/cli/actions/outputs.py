@@ -324,6 +324,9 @@ def reset_results(console: Console, *, args: PipelineArguments, outputs: bool) -
         with retaining_ownership(root, locks, lines):
             lines += forget_results(root)
         lines += rename_damaged_journals(root)
+    if lines and not outputs:
+        command = " ".join(("orch23 reset", *args.arguments, "--outputs"))
+        lines.append(f"left the outputs: `{command}` removes those that you did not edit")
     console.write_out("".join(f"{line}\n" for line in lines) or "there was nothing to delete\n")
 
 

@@ -88,7 +88,7 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[str, Sequence
         noted = noted_errors(project, problems)
         raise InvalidPipelineError(*noted, *project.loaded.warnings, sources=texts_of(project, problems))
     (plan,) = plans
-    notes += _scripted_warnings(project, plan.nodes.values())
+    notes += _foreseen_warnings(project, plan.nodes.values())
     return _count(project, plan), (*project.loaded.warnings, *notes), texts_of(project, notes)
 
 
@@ -109,14 +109,14 @@ def _count(project: Project, plan: Plan) -> str:
     return f"{pluralize(len(known), 'stage')}{items}{skipped}"
 
 
-def _scripted_warnings(project: Project, nodes: Collection[Stage | ForeachStage]) -> tuple[Diagnostic, ...]:
-    """Return the warnings of `plan` about scripted responses that a build will refuse."""
-    from orch23.cli.actions.plan import is_scripted, scripted_warnings  # noqa: PLC0415 - few pipelines have such stages
+def _foreseen_warnings(project: Project, nodes: Collection[Stage | ForeachStage]) -> tuple[Diagnostic, ...]:
+    """Return the warnings of `plan` about conditions and scripted responses with which a build will fail."""
+    from orch23.cli.actions.plan import foreseen_warnings, is_scripted  # noqa: PLC0415 - few pipelines have such stages
 
-    if not any(isinstance(node, Stage) and is_scripted(node) for node in nodes):
+    if not any(isinstance(node, Stage) and (node.requires or is_scripted(node)) for node in nodes):
         return ()
     try:
-        return scripted_warnings(project, preview(open_read_session(project)))
+        return foreseen_warnings(project, preview(open_read_session(project)))
     except Orch23Error:
         # It is about files of earlier builds, which `plan` and `build` report.
         return ()
