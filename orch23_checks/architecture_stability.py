@@ -18,10 +18,15 @@ from orch23.checks.check_options import FILE_OPTION, OptionReader, parse_json_ou
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+from orch23.model.paths import match_any
 
 _NAME = "architecture_stability"
-_OPTIONS = FILE_OPTION | {"released": "List of the names of accepted layers that may change. Default: none."}
-_TO_RELEASE = ", or name it in the option `released` of the check"
+_OPTIONS = FILE_OPTION | {
+    "released": "List of the names of accepted layers and files that may change. Default: none.",
+    "released_in": "List of patterns of inputs with lines `Release: NAME, NAME`, which release more. Default: none.",
+}
+_RELEASE = "Release:"
+_TO_RELEASE = ", or name it in the option `released` of the check, or on a line `Release: NAME` of its `released_in`"
 _TEXT_SCHEMA: Json = {"type": "string", "minLength": 1}
 _TEXT_LIST_SCHEMA: Mapping[str, Json] = {"type": "array", "items": _TEXT_SCHEMA}
 
@@ -53,7 +58,11 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one architecture, and compare it with the accepted one if both fit the schema."""
     options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
-    released = options.text_list("released", ())
+    patterns = options.pattern_list("released_in", ())
+    texts = (given.inputs[path].decode(errors="replace") for path in given.inputs if match_any(patterns, path))
+    lines = [line for text in texts for line in text.splitlines() if line.startswith(_RELEASE)]
+    named = (name.strip(" `") for line in lines for name in line.removeprefix(_RELEASE).split(","))
+    released = (*options.text_list("released", ()), *named)
     document = options.document(file, "E313")
     if options.failed:
         return tuple(options.errors)

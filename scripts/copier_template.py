@@ -24,7 +24,7 @@ ENVOPS = {
     "comment_end_string": "#]",
     "undefined": "jinja2.StrictUndefined",
 }
-_KEYS = frozenset({"summary", "files", "questions", "replace", "examples", "next"})
+_KEYS = frozenset({"summary", "files", "questions", "replace", "example", "examples", "next"})
 _OPENS = re.compile(r"\[[\[%#]")
 # A link from a page of docs to another, which a project does not have.
 _LINK = re.compile(rb"\[([^]]+)\]\(\.\./[^)]*\)")
@@ -42,6 +42,14 @@ _NOTES = {SERVER: "OpenAI-compatible: Ollama, LM Studio, llama.cpp, vLLM"}
 # Of the variables that `init` may have on a terminal: `found` is what makes a provider usable here, `served` is the
 # model of a server by its address.
 _SERVED = f"[% if provider == '{SERVER}' %][[ (served | default({{}})).get(base_url) or UNSET ]][% else %]"
+COMMAND = "command"
+_COMMAND = {
+    "help": "Program that responds: `orch23 help command-protocol`",
+    "when": f"[[ provider == '{COMMAND}' ]]",
+    "default": f"[% if provider == '{COMMAND}' %][[ UNSET ]][% endif %]",
+    "validator": f"[% if provider != '{COMMAND}' and command %]only `provider={COMMAND}` has it"
+    f"[% elif provider == '{COMMAND}' and not (command | regex_search('{_TEXT}')) %]must be a plain word[% endif %]",
+}
 _BASE_URL = {
     "help": "Address of the server, such as http://127.0.0.1:11434/v1",
     "when": f"[[ provider == '{SERVER}' ]]",
@@ -73,6 +81,7 @@ class Description:
     replace: tuple[Mapping[str, str], ...]
     examples: tuple[tuple[Mapping[str, str], ...], ...]
     next: str
+    example: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,7 @@ def describe(root: Path, name: str) -> Description:
         replace=tuple(reported.get("replace") or ()),
         examples=tuple(tuple(one) if isinstance(one, list) else (one,) for one in reported.get("examples") or ()),
         next=reported["next"],
+        example=reported.get("example") or {},
     )
 
 
@@ -182,14 +192,12 @@ def _paths(root: Path, named: str) -> Iterator[Path]:
 
 
 def _settings(description: Description) -> dict[str, Any]:
-    answers = f"pipelines/{description.name}.answers.yaml"
+    answers, example = f"pipelines/{description.name}.answers.yaml", description.example
+    # Only the provider `scripted` reads them.
+    left_out = [f"[% if provider != 'scripted' %]{answers}[% endif %]"] if answers in description.files else []
+    left_out += [f"[% if not ({example['if']}) %]{path}[% endif %]" for path in example.get("files", ())]
     return {
-        # Only the provider `scripted` reads them.
-        **(
-            {"_exclude": [f"[% if provider != 'scripted' %]{answers}[% endif %]"]}
-            if answers in description.files
-            else {}
-        ),
+        **({"_exclude": left_out} if left_out else {}),
         "_subdirectory": SUBDIRECTORY,
         "_templates_suffix": RENDERED,
         "_answers_file": f".orch23-{description.name}.answers.yml",
@@ -205,8 +213,9 @@ def _questions(description: Description) -> dict[str, Mapping[str, Any]]:
     if SERVER not in stated.get("provider", {}).get("choices", ()):
         return stated
     provider, model = stated.pop("provider"), stated.pop("model")
-    model = {**model, "default": f"{_SERVED}{model['default']}[% endif %]"}
-    return {"provider": provider, "base_url": _BASE_URL, "model": model, "free": _FREE, **stated}
+    of_command = f"[% if provider == '{COMMAND}' %]default[% else %]"
+    model = {**model, "default": f"{of_command}{_SERVED}{model['default']}[% endif %][% endif %]"}
+    return {"provider": provider, "base_url": _BASE_URL, "command": _COMMAND, "model": model, "free": _FREE, **stated}
 
 
 def _found_first(choices: Sequence[str]) -> str:

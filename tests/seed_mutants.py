@@ -315,6 +315,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S1-22": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""),),
     "S1-23": (
+        M("orch23/cli/actions/outputs.py", "    if lines and not outputs:\n", "    if False:\n"),
         M(
             "orch23/cli/actions/outputs.py",
             "        lines += rename_damaged_journals(root)\n",
@@ -387,7 +388,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-09": (
         M(LAYERED, "      schema: specs/layered_app/architecture.v1.json\n", ""),
-        M(LAYERED, "    verify:\n      - check: architecture_stability\n", ""),
+        M(
+            LAYERED,
+            "        - check: architecture_stability\n          with: {released_in:",
+            "        - check: one_per_input\n          with: {x:",
+        ),
     ),
     "S2-10": (M("specs/layered_app/code_map.json.j2", "{{ layer.name | tojson }}: [", "{{ layer.kind | tojson }}: ["),),
     "S2-11": (M(LAYERED, "      needs: depends_on\n", ""),),
@@ -414,7 +419,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "limit is not None and self._results.failed >= limit",
             "limit is not None and self._results.failed > limit",
         ),
-        M(LAYERED, "    verify:\n      - check: architecture_stability\n", ""),
+        M(
+            LAYERED,
+            "        - check: architecture_stability\n          with: {released_in:",
+            "        - check: one_per_input\n          with: {x:",
+        ),
     ),
     "S2-18": (
         M(
@@ -763,6 +772,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-34": (
+        M(WORK, "    needs: [orders]\n", ""),
         M(
             "orch23/decide/write_protection.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
@@ -802,7 +812,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            feedback=None,\n",
         ),
     ),
-    "S4-39": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
+    "S4-39": (
+        M("orch23/cli/actions/plan.py", "        for one in _unmet(seen, name):\n", "        for one in ():\n"),
+        M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),
+    ),
     "S4-40": (
         M(
             "orch23/resolve/prompt_keys.py",
@@ -857,8 +870,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-47": (
         M(
             "specs/work_orders/tools/verify.sh",
-            'if python -c "$exempt" "$1"; then\n  python -m compileall -q .\n',
-            'if python -c "$exempt" "$1"; then\n  true\n',
+            'if [ "$exempt" = True ]; then\n  python -m compileall -q .\n',
+            'if [ "$exempt" = True ]; then\n  true\n',
         ),
         M("specs/work_orders/tools/verify.sh", "  python -m pip --version\n", ""),
         M("specs/work_orders/tools/verify.sh", "  bash scripts/verify.sh\n", "  true\n"),

@@ -236,30 +236,27 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         skipped=selection.skipped(plan),
         shared=session.state.shared,
     )
-    state, acts = session.state, Run | Maybe | VerifyOnly | Restore | Expand
-    acting = {name: decision for name, decision in decisions.items() if isinstance(decision, acts)}
-    removed, released = [*_left_by_stages(state, acting)], dict[str, str]()
-    if selection.selects_all:
-        obsolete = ObsoleteFiles(state)
-        removed, released = [*obsolete.replacements(), *removed], obsolete.released()
+    patterns = {
+        name: tuple(one.record.outputs) if isinstance(one, Restore) else writes_of(plan.nodes[name])
+        for name, one in decisions.items()
+        if isinstance(one, Run | Maybe | VerifyOnly | Restore | Expand)
+    }
+    ended = ObsoleteFiles(session.state)
+    lost = [*(ended.replacements() if selection.selects_all else ()), *_left_by_stages(session.state, patterns)]
     # A renamed stage takes the files of its former name over.
-    written = PatternSet(chain.from_iterable(writes_of(plan.nodes[name]) for name in acting if removed))
+    written = PatternSet(chain.from_iterable(patterns.values()) if lost else ())
     # Files with protected names are not removed unless a current stage declares them (ADR 26).
     refusal = DeclaredByPlan(session).refusal
-    removed = [path for path in dict.fromkeys(removed) if not written.contains(path) and refusal(path) is None]
-    return replace(seen, obsolete=tuple(removed), released=released)
+    removed = tuple(path for path in dict.fromkeys(lost) if not written.contains(path) and refusal(path) is None)
+    return replace(seen, obsolete=removed, released=ended.released() if selection.selects_all else {})
 
 
-def _left_by_stages(state: ProjectState, acting: Mapping[str, Decision]) -> Iterator[str]:
-    """Yield the files of last results that the next results of the same stages cannot have."""
+def _left_by_stages(state: ProjectState, patterns: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Yield the files of last results that the next results of the same stages, with these outputs, cannot have."""
     for name, record in state.former.items():
         # Of a foreach that is not expanded, any item may be made again.
-        node = next((one for one in (name, family_of(name)) if one in acting), None)
-        if node is None:
-            continue
-        decision, patterns = acting[node], writes_of(state.plan.nodes[node])
-        kept = decision.record.outputs if isinstance(decision, Restore) else None
-        left = [path for path in record.outputs if not (match_any(patterns, path) if kept is None else path in kept)]
+        own = patterns.get(name) or patterns.get(family_of(name))
+        left = [path for path in record.outputs if own and path not in own and not match_any(own, path)]
         target = state.target(name, replace(record, outputs={}, deleted=())) if left else {}
         for path in left:
             there = state.store.workspace.entry(path)

@@ -233,7 +233,9 @@ class ReadyNodes:
             return
         self._passed.add(name)
         for after in self._plan.downstream.get(name, ()):
-            if _awaits(self._plan, after, name):
+            node = self._plan.nodes[after]
+            # A stage waits for each node upstream, and may have thousands.
+            if not isinstance(node, ForeachStage) or name in list_producers(self._plan, node):
                 self._waiting[after] -= 1
                 if self._waiting[after] == 0:
                     heapq.heappush(self._ready, self._position[after])
@@ -263,12 +265,6 @@ def _awaited(plan: Plan, name: str) -> tuple[str, ...]:
     # A foreach needs only its list: its items wait for their own inputs (ADR 32).
     node = plan.nodes[name]
     return list_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
-
-
-def _awaits(plan: Plan, after: str, name: str) -> bool:
-    """Return whether a node waits for one of its upstream nodes. A stage waits for each, and may have thousands."""
-    node = plan.nodes[after]
-    return not isinstance(node, ForeachStage) or name in list_producers(plan, node)
 
 
 class PlanVisitor(Protocol):

@@ -232,7 +232,9 @@ class TextScreen(Struct, kw_only=True):
         events = self._attempts.get(stage, [])
         ended = [event.data for _, event in events if isinstance(event.data, AttemptFinished)]
         if ended and ended[-1].attempt == number and family_of(stage) not in self._folded:
-            self._stage_line(stage, _failed_attempts(events)[-1])
+            from orch23.report.attempts import failed_attempts  # noqa: PLC0415 - only for failures
+
+            self._stage_line(stage, failed_attempts(events)[-1])
 
     def _stage_line(self, stage: str, text: str) -> None:
         self._open()
@@ -258,8 +260,10 @@ class TextScreen(Struct, kw_only=True):
         self._failures.pop(ended.name, None)
         attempts = self._attempts.pop(ended.name, [])
         if ended.status in _IN_FAILURES:
-            earlier = _failed_attempts(attempts)[:-1]
-            self._failures[ended.name] = replace(ended, earlier=earlier, reasons=_hidden_reasons(attempts))
+            from orch23.report.attempts import failed_attempts, hidden_reasons  # noqa: PLC0415 - only for failures
+
+            reasons = hidden_reasons(event for _, event in attempts)
+            self._failures[ended.name] = replace(ended, earlier=failed_attempts(attempts)[:-1], reasons=reasons)
         self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
         is_idle = ended.status.is_idle and not self.verbose
         # A foreach without items is shown in every build: its list may be empty by mistake.
@@ -419,12 +423,6 @@ class TextScreen(Struct, kw_only=True):
         return [*paid, f"and {pluralize(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
 
 
-def _failed_attempts(events: Sequence[tuple[float, Event]]) -> tuple[str, ...]:
-    from orch23.report.attempts import failed_attempts  # noqa: PLC0415 - only for failures
-
-    return failed_attempts(events)
-
-
 def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> TextScreen:
     """Return the screen for a view."""
     return TextScreen(
@@ -440,9 +438,3 @@ def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> Text
 
 
 QUIET_TEXT = Format(make=partial(text_screen, quiet=True), in_a_line=True, is_alone=True)
-
-
-def _hidden_reasons(events: Sequence[tuple[float, Event]]) -> str:
-    from orch23.report.attempts import hidden_reasons  # noqa: PLC0415 - only for failures
-
-    return hidden_reasons(event for _, event in events)

@@ -4,7 +4,7 @@ Text of a spec or of a model is only a value here, never a template. Jinja is lo
 """
 
 import json
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -206,7 +206,8 @@ class _Walk:
 
     def _evaluated(self, text: str, pieces: "tuple[str | ExpressionSource, ...]", at: str) -> Json:
         uses = [_uses_of(piece.text) for piece in pieces if isinstance(piece, ExpressionSource)]
-        if any(self._is_lacking(one.get("vars", ())) for one in uses):
+        lacking = self._lacking and {"*", *self._lacking}
+        if lacking and any(not lacking.isdisjoint(one.get("vars", ())) for one in uses):
             return self._fail(at, None)
         used = frozenset().union(*uses)
         if self._defer in used:
@@ -216,10 +217,6 @@ class _Walk:
         result = self._joined(pieces, at)
         # In the first of two passes, a literal `${{` in the value of a var must not become an expression of the second.
         return _escape(result) if self._defer is not None else result
-
-    def _is_lacking(self, used: Collection[str]) -> bool:
-        """Return whether an expression uses members of `vars` (`*`: any of them) that are lacking."""
-        return bool(self._lacking) and ("*" in used or not self._lacking.isdisjoint(used))
 
     def _joined(self, pieces: "tuple[str | ExpressionSource, ...]", at: str) -> Json:
         """Return the value of a single expression, or the text of several pieces."""

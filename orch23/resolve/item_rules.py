@@ -220,14 +220,12 @@ def foreach_template_errors(body: Json, watched: Mapping[str, str], at: str) -> 
 
 def _folder_fault(place: str, value: Json, source: str, *, are_typed: bool) -> _Error | None:
     """Return what is wrong with the directory before the path of an item, which no item could correct, or None."""
-    kind = _kind_of(place)
-    if kind is None or kind in (_ARGUMENT, _TEXT) or not isinstance(value, str):
+    if not isinstance(value, str) or (kind := _kind_of(place)) in (None, _ARGUMENT, _TEXT):
         return None
-    path = _path_of(kind, value.removeprefix("!"), source.removeprefix("!")) or ""
+    path = _path_of(str(kind), value.removeprefix("!"), source.removeprefix("!")) or ""
     folder = path[: path.partition(UNKNOWN_MARK)[0].rfind("/") + 1]
-    example = f"{folder}item"
-    why = unsafe_reason(example) or ("is a pattern" if is_glob(example) else None)
-    why = why or (None if are_typed else protected_reason(example))
+    why = unsafe_reason(f"{folder}item") or ("is a pattern" if is_glob(f"{folder}item") else None)
+    why = why or (None if are_typed else protected_reason(f"{folder}item"))
     message = f"an item cannot name a path in `{folder}`: {why}"
     return None if why is None else ("E857", message, "correct the directory in the pipeline or its vars")
 

@@ -121,26 +121,22 @@ def _under(value: object, prefix: object) -> object:
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
-    return _prefixed(value, f"{prefix.rstrip('/')}/")
+    refuse_undefined(value)
+    if isinstance(value, str | Unknown):
+        return f"{prefix.rstrip('/')}/{value}" if prefix else str(value)
+    if isinstance(value, Mapping) and "path" in value:
+        return {**value, "path": _under(value["path"], prefix)}
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
+        return [_under(element, prefix) for element in value]
+    message = "`under` needs a path, a condition, or a list of them"
+    raise TypeError(message)
 
 
 def _under_folder(value: object, prefix: object) -> object:
     """Return the same with the prefix as paths of a pipeline are read: `.` is the root."""
     # Not in prompts: the text of a request must stay the same.
     is_relative = isinstance(prefix, str) and not prefix.startswith("/")
-    return _prefixed(value, normalize_path(f"{prefix}/").lstrip("/")) if is_relative else _under(value, prefix)
-
-
-def _prefixed(value: object, folder: str) -> object:
-    refuse_undefined(value)
-    if isinstance(value, str | Unknown):
-        return f"{folder}{value}"
-    if isinstance(value, Mapping) and "path" in value:
-        return {**value, "path": _prefixed(value["path"], folder)}
-    if isinstance(value, Iterable) and not isinstance(value, Mapping):
-        return [_prefixed(element, folder) for element in value]
-    message = "`under` needs a path, a condition, or a list of them"
-    raise TypeError(message)
+    return _under(value, normalize_path(str(prefix)).strip("/") if is_relative else prefix)
 
 
 def _as_json(value: object, indent: int | None = None) -> str:

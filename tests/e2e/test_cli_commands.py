@@ -222,7 +222,11 @@ def test_reset_names_the_outputs_that_it_leaves_and_how_to_remove_them(two: Proj
     assert left == "left the outputs: `orch23 reset pipeline.yaml --outputs` removes those that you did not edit"
     assert two.exists("out.txt")
     removed = two.run("reset", "pipeline.yaml", "--outputs").out
-    assert ("removed out.txt\n" in removed, "left the outputs" in removed, two.exists("out.txt")) == (True, False, False)
+    assert ("removed out.txt\n" in removed, "left the outputs" in removed, two.exists("out.txt")) == (
+        True,
+        False,
+        False,
+    )
 
 
 def test_reset_forgets_nothing_where_a_stage_is_named(project: Project) -> None:

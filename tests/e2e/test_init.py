@@ -158,10 +158,14 @@ OFFERED = [(name, choice) for name in NAMES for choice in builtin_templates()[na
 @pytest.mark.stride(4)
 @pytest.mark.parametrize(("name", "provider"), OFFERED)
 def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project, name: str, provider: str) -> None:
-    init(project, name, "--data", f"provider={provider}", *(SERVER if provider == "server" else ()))
+    more = {"server": SERVER, "command": ("--data", "command=tools/ask.py")}.get(provider, ())
+    init(project, name, "--data", f"provider={provider}", *more)
     valid = project.run("validate", f"pipelines/{name}.yaml")
     assert valid.code == 0, valid.err
-    stated = f"openai\n    base_url: {ADDRESS}\n" if provider == "server" else f"{provider}\n"
+    stated = {
+        "server": f"openai\n    base_url: {ADDRESS}\n",
+        "command": "command\n    command: [ tools/ask.py ]\n    model: default\n",
+    }.get(provider, f"{provider}\n")
     assert f"    provider: {stated}" in project.read(f"pipelines/{name}.yaml")
     assert f"provider: {provider}\n" in project.read(f".orch23-{name}.answers.yml")
     assert project.exists(f"pipelines/{name}.answers.yaml") == (provider == "scripted")
@@ -237,6 +241,42 @@ def test_another_name_of_the_pipeline_leaves_its_responses(project: Project) -> 
     for name in ("layered_app", "tdd_loop"):
         init(project, name, "--data", "name=mine")
         assert project.build(f"pipelines/{name}.yaml").code == 0
+
+
+# The question for the application, an answer, and what the pipeline has of it.
+APPLICATIONS = {
+    "layered_app": ("app_id=shop", "  app_id: shop\n"),
+    "planner_coder_tester": ("package=roman", "  packages: [ roman ] "),
+    "tdd_loop": ("package=roman", "  package: roman "),
+    "work_orders": ("app=ledger", "name: work_orders\n"),
+}
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_an_application_of_another_name_has_nothing_of_the_example(project: Project, name: str) -> None:
+    answer, stated = APPLICATIONS[name]
+    assert init(project, name, "--data", answer).code == 0
+    assert stated in project.read(f"pipelines/{name}.yaml")
+    example = describe(HERE, name).example
+    assert example["files"]
+    assert [path for path in example["files"] if project.exists(path)] == []
+    spec, _ = SPECS[name]
+    refused = project.build(f"pipelines/{name}.yaml")
+    assert refused.code != 0
+    assert spec.replace("/todo/", "/shop/") in refused.err
+    assert project.journals() == [], "no call is made before there is a spec"
+
+
+def test_a_command_that_responds_has_to_be_named(project: Project) -> None:
+    refused = init(project, "blank", "--data", "provider=command")
+    assert (refused.code, "error[E674]" in refused.err, '"command" is required' in refused.err) == (64, True, True)
+    assert init(project, "blank", "--data", "command=ask.py").code == 64
+
+
+def test_work_orders_may_stand_in_the_repository_itself(project: Project) -> None:
+    init(project, "work_orders", "--data", "project=root")
+    assert "  project: .\n" in project.read("pipelines/work_orders.yaml")
+    assert project.run("plan", "pipelines/work_orders.yaml").code == 0
 
 
 EXAMPLES = [(one.name, number) for one in descriptions(HERE) for number in range(len(one.examples))]

@@ -99,6 +99,20 @@ def test_tests_by_hand_stand_in_the_place_of_written_ones(tdd: Project) -> None:
     assert list(tdd.files(f"{PLACE}/tests")) == [f"{PLACE}/tests/test_textstats.py"]
 
 
+def test_tests_of_another_package_are_not_in_the_way_and_a_wrong_package_costs_no_call(tdd: Project) -> None:
+    tdd.edit(SPEC, tdd.read(SPEC).replace("path: textstats/", "path: roman/"))
+    mine = "specs/tdd_loop/tests/roman/test_roman.py"
+    tdd.write({mine: "from roman.words import words\n\n\ndef test_words():\n    assert words('a') == ['a']\n"})
+    by_hand = (PIPELINE, "--set", "write_tests=false")
+    for options in (by_hand, (PIPELINE,)):
+        refused = tdd.build(*options)
+        assert refused.code == 1
+        assert f"file_exists {PLACE}/skeleton/textstats/cli.py: it is not there" in refused.err
+        assert asked(tdd) == []
+    tdd.build(*by_hand, "--set", "package=roman", "own_tests")
+    assert list(tdd.files(f"{PLACE}/tests")) == [f"{PLACE}/tests/test_roman.py"]
+
+
 def test_its_picture_is_the_one_in_its_page(tdd: Project) -> None:
     page = (HERE / "docs/templates/tdd_loop.md").read_text()
     (picture,) = re.findall(r"```mermaid\n(.*?)```", page, re.DOTALL)

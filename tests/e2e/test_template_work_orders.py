@@ -104,6 +104,53 @@ def test_place_says_where_plan_orders_and_project_lie(shipped: Project) -> None:
     assert {"elsewhere/plan.json", "elsewhere/orders/WO-01.json", "elsewhere/project/units/__init__.py"} <= files
 
 
+@pytest.mark.parametrize(
+    ("sets", "project_folder", "place"),
+    [
+        pytest.param(["project=."], "", PLACE, id="the repository in which the pipeline is"),
+        pytest.param(["place=."], "project/", ".", id="its orders at the root"),
+        pytest.param(["place=.", "project=."], "", ".", id="both"),
+        pytest.param(["project=./src/"], "src/", PLACE, id="a folder with a dot and a slash"),
+        pytest.param(["project=src", "place=src//wo/"], "src/", "src/wo", id="its orders in the project"),
+    ],
+)
+def test_work_orders_stand_in_the_repository_that_they_change(
+    project: Project, sets: list[str], project_folder: str, place: str
+) -> None:
+    edits = order(1, allowed_files=["f1.py", "old.py"], postconditions=exists("f1.py", "old.py"))
+    asks = order(2, context_files=["old.py"], preconditions=exists("old.py", "f1.py"))
+    plan = manifest(edits, asks, verify_contract={"requires": exists("scripts/verify.sh", "f2.py")})
+    first = files_answer({"f1.py": "X = 1\n", "old.py": "OLD = 2\n"})
+    answered(project, [plan], {"WO-01": [first], "WO-02": [makes(2)]})
+    there = {"old.py": "OLD = 1\n", "scripts/verify.sh": "grep -q OLD old.py\n"}
+    project.write({f"{project_folder}{path}": text for path, text in there.items()})
+    options = [word for one in sets for word in ("--set", one)]
+    green(project.build(PIPELINE, *options))
+    assert calls(project) == ["plan", "factory@WO-01", "factory@WO-02"]
+    assert project.read(f"{place}/repository.txt").split() == [f"{project_folder}{path}" for path in there]
+    assert project.read(f"{project_folder}old.py") == "OLD = 2\n"
+    written = [json.loads(project.read(f"{place}/orders/WO-0{number}.json"))["verify_exempt"] for number in (1, 2)]
+    assert written == [True, False]
+    made = {path: project.read(f"{project_folder}{path}") for path in ("f1.py", "f2.py", "old.py", "scripts/verify.sh")}
+    summary = json.loads(project.read(f"{place}/run_summary.json"))
+    assert summary["repo_tree_hash_after"] == _tree_hash(Project(project.home / "copy").write(made).root)
+    assert "up to date" in project.build(PIPELINE, *options).err
+
+
+def test_a_project_folder_that_no_order_could_write_in_costs_no_call(shipped: Project) -> None:
+    for folder in ("-x", "a:b", "con", "w/x.", ".git/x"):
+        refused = shipped.build(PIPELINE, "--set", f"project={folder}")
+        assert (refused.code, f"error[E857]: an item cannot name a path in `{folder}/`" in refused.err) == (2, True)
+        assert "`vars.project` is set by `--set`" in refused.err
+    assert shipped.journals() == []
+
+
+def test_an_order_that_cannot_be_read_is_not_an_order_that_is_not_exempt(shipped: Project) -> None:
+    verify = ["bash", "specs/work_orders/tools/verify.sh", "gone.json"]
+    ran = subprocess.run(verify, cwd=shipped.root, check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (2, "verify.sh: the order gone.json cannot be read")
+
+
 def test_its_picture_is_the_one_in_its_page(shipped: Project) -> None:
     page = (HERE / "docs/templates/work_orders.md").read_text()
     drawn = re.findall(r"```mermaid\n(.*?)```", page, re.DOTALL)
@@ -228,13 +275,7 @@ def test_the_summary_has_the_hash_that_git_gives_the_tree(shipped: Project) -> N
     (shipped.root / REPO / "run").chmod(0o755)
     green(shipped.build(PIPELINE))
     reported = json.loads(shipped.read(f"{PLACE}/run_summary.json"))
-    git = shutil.which("git")
-    assert git is not None
-    copy = shutil.copytree(shipped.root / REPO, shipped.home / "copy")
-    for arguments in (["init", "-q"], ["add", "-A"]):
-        subprocess.run([git, *arguments], cwd=copy, check=True)
-    written = subprocess.run([git, "write-tree"], cwd=copy, check=True, capture_output=True, text=True)
-    assert reported["repo_tree_hash_after"] == written.stdout.strip()
+    assert reported["repo_tree_hash_after"] == _tree_hash(shutil.copytree(shipped.root / REPO, shipped.home / "copy"))
     digests = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in repository(shipped).items()}
     assert {p: d for one in reported["orders"] for p, d in one["files"].items()}.items() <= digests.items()
 
@@ -338,3 +379,12 @@ def test_an_order_may_name_a_file_both_as_context_and_to_be_written_though_it_is
 def _writes(project: Project, stage: str, attempt: int) -> list[dict[str, str]]:
     found: list[dict[str, str]] = json.loads(kept(project, stage, attempt, "response.txt"))["writes"]
     return found
+
+
+def _tree_hash(copy: Path) -> str:
+    """Return the hash that git gives the tree of a folder."""
+    git = shutil.which("git")
+    assert git is not None
+    for arguments in (["init", "-q"], ["add", "-A"]):
+        subprocess.run([git, *arguments], cwd=copy, check=True)
+    return subprocess.run([git, "write-tree"], cwd=copy, check=True, capture_output=True, text=True).stdout.strip()

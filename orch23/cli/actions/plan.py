@@ -315,7 +315,8 @@ def shared_results(console: Console, project: Project, args: PipelineArguments) 
 
 def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
     view = _with_shared(plan_view_of(seen, estimates_of(project, seen) if estimated else None), seen)
-    view = _with_warnings(view, project, seen) if estimated else view
+    found = (*foreseen_warnings(project, seen), *_key_warnings(project, seen)) if estimated else ()
+    view = _with_more_warnings(view, project, found) if found else view
     return replace(_with_errors(view, project, seen), waiting=_waiting(project))
 
 
@@ -353,11 +354,6 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
 def _with_more_warnings(view: PlanView, project: Project, warnings: tuple[Diagnostic, ...]) -> PlanView:
     texts = {**view.sources, **texts_of(project, warnings)}
     return replace(view, warnings=(*view.warnings, *warnings), sources=texts)
-
-
-def _with_warnings(view: PlanView, project: Project, seen: Preview) -> PlanView:
-    found = (*foreseen_warnings(project, seen), *_key_warnings(project, seen))
-    return _with_more_warnings(view, project, found) if found else view
 
 
 def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:

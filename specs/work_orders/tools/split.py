@@ -1,6 +1,7 @@
 """Write the orders of a plan, each with its `verify_exempt`: split.py PLAN LISTING PROJECT FOLDER."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from pathlib import Path
 def main(plan_file: str, listing: str, project: str, folder: str) -> None:
     """Write the orders and, after them, the manifest."""
     plan = json.loads(Path(plan_file).read_text())
-    present = {path.removeprefix(f"{project}/") for path in Path(listing).read_text().splitlines()}
+    present = {os.path.relpath(path, project) for path in Path(listing).read_text().splitlines()}
     required = {condition["path"] for condition in plan.get("verify_contract", {}).get("requires", [])}
     orders = []
     for order in plan["work_orders"]:

@@ -1,4 +1,4 @@
-"""Write digests of the files of each order, and git's hash of the whole tree: summary.py MANIFEST PROJECT SUMMARY."""
+"""Write digests of the files of each order, and git's hash of the tree: summary.py MANIFEST PROJECT SUMMARY."""
 
 import hashlib
 import json
@@ -19,7 +19,8 @@ def main(manifest: str, project: str, summary: str) -> None:
         }
         for order in json.loads(Path(manifest).read_text())["work_orders"]
     ]
-    value = {"orders": orders, "repo_tree_hash_after": tree_hash(root)}
+    inputs = {Path(manifest).resolve(), Path(__file__).resolve()}  # in the project, if it is the root
+    value = {"orders": orders, "repo_tree_hash_after": tree_hash(root.resolve(), inputs)}
     Path(summary).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -28,13 +29,17 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def tree_hash(folder: Path) -> str:
-    """Return what `git write-tree` would print of a folder whose files are all added."""
+EMPTY = hashlib.sha1(b"tree 0\0", usedforsecurity=False).hexdigest()
+
+
+def tree_hash(folder: Path, others: set[Path]) -> str:
+    """Return what `git write-tree` would print of a folder whose files are all added, but for others."""
     entries = []
     for path in folder.iterdir():
         if path.is_dir():
-            entries.append((f"{path.name}/", "40000", path.name, tree_hash(path)))
-        else:
+            if (tree := tree_hash(path, others)) != EMPTY:
+                entries.append((f"{path.name}/", "40000", path.name, tree))
+        elif path not in others:
             mode = "100755" if os.access(path, os.X_OK) else "100644"
             entries.append((path.name, mode, path.name, object_hash("blob", path.read_bytes())))
     lines = (f"{mode} {name}\0".encode() + bytes.fromhex(digest) for _, mode, name, digest in sorted(entries))

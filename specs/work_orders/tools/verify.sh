@@ -9,8 +9,11 @@ python() {
   esac
 }
 export -f python
-exempt='import json, sys; sys.exit(not json.load(open(sys.argv[1]))["verify_exempt"])'
-if python -c "$exempt" "$1"; then
+exempt=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["verify_exempt"])' "$1") || {
+  echo "verify.sh: the order $1 cannot be read" >&2
+  exit 2
+}
+if [ "$exempt" = True ]; then
   python -m compileall -q .
 elif [ -f scripts/verify.sh ]; then
   bash scripts/verify.sh

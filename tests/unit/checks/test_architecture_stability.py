@@ -110,6 +110,20 @@ def test_what_is_released_by_name_may_go_and_move() -> None:
     assert found(plan(layer("x")), before, released=["a"]) == [("E343", "c")]
 
 
+def test_a_line_of_an_input_releases_what_it_names() -> None:
+    before, after = plan(BELOW, ABOVE), plan({**BELOW, "files": ["b.py"]})
+    outputs, previous = ({"a.json": json.dumps(one).encode()} for one in (after, before))
+    for line, codes in (
+        (b"Remove it.\nRelease: `a.py`, c\n", []),
+        (b"Release: c", ["E345"]),
+        (b"I release: a.py, c", ["E345", "E343"]),
+        (b"\xff\nRelease: a.py,c, ,", []),
+    ):
+        inputs = {"feedback/1.md": line, "request.md": b"Release: a.py, c"}
+        given_ = CheckInput(outputs=outputs, previous=previous, inputs=inputs, options={"released_in": ["feedback/*"]})
+        assert sorted(one.code for one in ARCHITECTURE_STABILITY.run(given_)) == sorted(codes)
+
+
 @pytest.mark.parametrize("before", [b"{", {}, plan(), plan("a"), plan({"name": "c"})])
 def test_an_architecture_accepted_by_another_schema_does_not_count(before: Any) -> None:
     assert found(plan(BELOW), before) == []
@@ -129,7 +143,9 @@ def test_an_error_has_what_to_keep_and_which_layer_makes_it_now() -> None:
     assert error(other, plan(BELOW)).hint == "keep its purpose word for word: It is there."
 
 
-@pytest.mark.parametrize("options", [{"file": 1}, {"released": "x"}, {"released": [1]}, {"strange": 1}])
+@pytest.mark.parametrize(
+    "options", [{"file": 1}, {"released": "x"}, {"released": [1]}, {"released_in": 1}, {"strange": 1}]
+)
 def test_an_invalid_option_is_reported(options: dict[str, Any]) -> None:
     assert [code for code, _ in found(plan(BELOW), **options)] == ["E315"]
 
