@@ -322,7 +322,7 @@ def _is_of_shell(place: str) -> bool:
     return place.split("/")[-2:-1] == ["shell"]
 
 
-def _typed_entries(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: str) -> tuple[str, ...]:
+def _typed_entries(body: Json, watched: Mapping[str, str], at: str, key: str) -> tuple[str, ...]:
     """Return the entries of `allowed_paths` that do not come from the item."""
     place = f"{at}/allowed_paths/{key}"
     entries = node_at(body, f"allowed_paths/{key}")
