@@ -224,8 +224,7 @@ def _folder_fault(place: str, value: Json, source: str, *, are_typed: bool) -> _
         return None
     path = _path_of(str(kind), value.removeprefix("!"), source.removeprefix("!")) or ""
     folder = path[: path.partition(UNKNOWN_MARK)[0].rfind("/") + 1]
-    why = unsafe_reason(f"{folder}item") or ("is a pattern" if is_glob(f"{folder}item") else None)
-    why = why or (None if are_typed else protected_reason(f"{folder}item"))
+    why = unsafe_reason(f"{folder}item") or (None if are_typed else protected_reason(f"{folder}item"))
     message = f"an item cannot name a path in `{folder}`: {why}"
     return None if why is None else ("E857", message, "correct the directory in the pipeline or its vars")
 

@@ -1,6 +1,7 @@
 """`plan` and `validate` warn of scripted responses that the next build refuses (E404), in the same words."""
 
 import json
+from typing import Any
 
 from tests.project import Project, scripted
 
@@ -77,7 +78,7 @@ def test_validate_counts_the_items_of_lists_that_exist(project: Project) -> None
 
 def requiring(project: Project, **conditions: str) -> Project:
     """Write a model stage with these conditions, beside a stage that makes `made.txt`."""
-    stages = {
+    stages: dict[str, Any] = {
         "make": {"inputs": ["in.txt"], "outputs": ["made.txt"], "shell": "cp in.txt made.txt"},
         "code": {"requires": conditions, "inputs": ["in.txt"], "outputs": ["app.py"], "llm": {"returns": "code"}},
     }

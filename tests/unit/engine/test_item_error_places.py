@@ -8,6 +8,7 @@ import pytest
 
 from orch23.engine.plan_walk import items_of
 from orch23.load.pipeline import load_pipeline
+from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import ForeachStage, definition_paths
 from orch23.plan.planner import build_plan
 
@@ -16,7 +17,7 @@ vars: {l: [x1, y1], n: "9"}
 defaults:
   verify: [{check: max_lines, with: {max: 2}}, {check: "${{ vars.l[0] }}"}]
   env: {A: "${{ item.gone }}", B: b}
-  cwd: "/${{ item.id }}"
+  cwd: "${{ item.c }}"
 stages:
   s:
     foreach: {from: l.json, key: id}
@@ -25,7 +26,7 @@ stages:
     env: {B: "${{ item.gone2 }}"}
     limits: {processes: "${{ item.n }}"}
     retry: {max: "${{ item.n }}"}
-    outputs: ["${{ vars.l }}", "../${{ item.id }}", "${{ item.o }}"]
+    outputs: ["${{ vars.l }}", "${{ item.up }}", "${{ item.o }}"]
 """
 
 
@@ -41,7 +42,7 @@ def problems(tmp_path: Path, text: str, items: list[Any]) -> list[tuple[str, int
 
 
 def test_each_error_of_an_item_has_the_place_of_its_key(tmp_path: Path) -> None:
-    item = {"id": "a", "t": "soon", "n": 0, "o": "p.lock"}
+    item = {"id": "a", "t": "soon", "n": 0, "o": "p.lock", "c": "/a", "up": "../a"}
     assert problems(tmp_path, TEXT, [item]) == [
         ("E840", 5, 12),
         ("E840", 12, 14),
@@ -50,7 +51,33 @@ def test_each_error_of_an_item_has_the_place_of_its_key(tmp_path: Path) -> None:
         ("E857", 13, 25),
         ("E857", 14, 18),
         ("E857", 15, 32),
-        ("E858", 15, 53),
+        ("E858", 15, 50),
+    ]
+
+
+def test_a_directory_in_which_no_item_could_name_a_path_is_an_error_of_the_pipeline(tmp_path: Path) -> None:
+    text = """version: 1
+vars: {here: ".", up: ".."}
+stages:
+  s:
+    foreach: {from: l.json, key: id}
+    shell: [a]
+    cwd: "/${{ item.id }}"
+    inputs: ["src/*/${{ item.id }}.c", "!.git/${{ item.id }}", "${{ vars.here }}//${{ item.id }}"]
+    outputs: ["${{ vars.up }}/${{ item.id }}", ".github/${{ item.id }}", "a b/${{ item.id }}/x"]
+"""
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(InvalidInputError) as caught:
+        load_pipeline(tmp_path / "p.yaml", tmp_path)
+    found = [
+        (one.location.line, one.message) for one in caught.value.diagnostics if one.location and one.code == "E857"
+    ]
+    assert found == [
+        (7, "an item cannot name a path in `/`: is absolute"),
+        (8, 'an item cannot name a path in `src/*/`: holds one of \\ : * ? " < > |'),
+        (8, "an item cannot name a path in `.git/`: `.git` is a protected name"),
+        (9, "an item cannot name a path in `../`: climbs out with `..`"),
+        (9, "an item cannot name a path in `.github/`: `.github` is a protected name"),
     ]
 
 
