@@ -164,7 +164,7 @@ def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project,
     assert valid.code == 0, valid.err
     stated = {
         "server": f"openai\n    base_url: {ADDRESS}\n",
-        "command": "command\n    command: [ tools/ask.py ]\n    model: default\n",
+        "command": "command\n    command: [tools/ask.py]\n",
     }.get(provider, f"{provider}\n")
     assert f"    provider: {stated}" in project.read(f"pipelines/{name}.yaml")
     assert f"provider: {provider}\n" in project.read(f".orch23-{name}.answers.yml")
@@ -246,7 +246,7 @@ def test_another_name_of_the_pipeline_leaves_its_responses(project: Project) -> 
 # The question for the application, an answer, and what the pipeline has of it.
 APPLICATIONS = {
     "layered_app": ("app_id=shop", "  app_id: shop\n"),
-    "planner_coder_tester": ("package=roman", "  packages: [ roman ] "),
+    "planner_coder_tester": ("package=roman", "  packages: [roman] "),
     "tdd_loop": ("package=roman", "  package: roman "),
     "work_orders": ("app=ledger", "name: work_orders\n"),
 }
