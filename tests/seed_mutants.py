@@ -150,6 +150,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-09": (
         M(STATE, '            "last_test_exit_code": self.focus.exit_code,\n', ""),
         M(STATE, '            "retry_count": retries,\n', ""),
+        M(STATE, "error=None, test_passed=True, exit_code=0)", "error=None)"),
     ),
     "S0-10": (
         M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),
@@ -163,7 +164,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(TDD, "      from: current\n", "      from: baseline\n"),
     ),
     "S0-14": (NO_EXCERPT, M(CODE_PROMPT, "{{ inputs | blocks }}", "")),
-    "S0-15": (ONE_MORE,),
+    "S0-15": (
+        ONE_MORE,
+        M(TDD, "    on_truncated: {retries: 0}", "    on_truncated: {retries: 1}"),
+        M(TDD, "      no_progress: 99 ", "      no_progress: 2 "),
+    ),
     "S0-16": (BACK_OFF, NO_SEQUENCE),
     "S0-17": (
         M(
@@ -185,6 +190,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-20": (
         M(STATE, 'phase="generated", files=files)', 'phase="generated")'),
         M(STATE, '            "attempt_files": list(self.focus.files),\n', ""),
+        M(STATE, "self._focus = after if self._is_loop(event.role) else self._focus", "self._focus = after"),
     ),
     "S0-21": (STDERR_LOST, NO_TIMEOUT, NO_TEST_REPORT),
     "S0-22": (
@@ -344,8 +350,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S1-28": (
-        M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n"),
-        M(TDD, "  patch_after: [verify_failed]  ", "  patch_after: [verify_failed, llm_output_invalid]  "),
+        M(ATTEMPT, "        if failure.kind not in retry.when and not", "        if False and not"),
+        M(TDD, "  patch_after: [verify_failed, truncated]  ", "  patch_after: [verify_failed, llm_output_invalid]  "),
     ),
     # ---- S2
     "S2-01": (
@@ -1066,7 +1072,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "    full = scope.project_path(path)\n    if allows_write(scope.write_scope.write",
         ),
     ),
-    "C19": (TIMEOUT_UNTOLD, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),
+    "C19": (
+        TIMEOUT_UNTOLD,
+        M(ATTEMPT, "        if failure.kind not in retry.when and not", "        if False and not"),
+    ),
     "C20": (
         M(LOG, '"passed": {{ data.passed | tojson }}', '"passed": true'),
         M(PCT, '          values: {task_id: "${{ task.id }}", passed: true}\n', ""),

@@ -291,14 +291,14 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         retry = self.resolved.stage.retry
         if not failure.retryable:
             return "not retryable"
-        if failure.kind not in retry.when:
+        if failure.kind not in retry.when and not (failure.cut_off and "truncated" in retry.when):
             return f"{failure.kind} is not in retry.when" if retry.max else ""
         limit = retry.no_progress
         if not limit:
             return ""
         # A proposal that was made before fails as before, and each attempt costs a call.
         if repeated:
-            return "no progress: this proposal was made before"
+            return "no progress: this response was made before"
         if same[-limit:] == [same[-1]] * limit:
             return f"no progress: the same failure {limit} times in a row"
         return ""

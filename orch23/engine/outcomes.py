@@ -47,8 +47,9 @@ class Failure(Struct, frozen=True, kw_only=True):
     `printed` is the whole output of a process; None if none ran. `leftover` are the files that it leaves. `reason` is a
     short reason, for failures where the first diagnostic is not one. `parts` are those of the excerpt, if several
     get a fair share of its limit, under a `headline` with the counts of tests. `failed_tests` is None if none ran.
-    `escalates`: the model refused, and the next attempt calls another one. `took_s` is the duration of the command, in
-    seconds; None if none ran. `cause` is for the user only: a model gets the feedback, which does not have it.
+    `escalates`: the model refused, and the next attempt calls another one. `cut_off`: so was the response. `took_s` is
+    the duration of the command, in seconds; None if none ran. `cause` is for the user only: a model gets the feedback,
+    which does not have it.
     """
 
     feedback: RetryFeedback
@@ -56,6 +57,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     safety: bool = False
     retryable: bool = True
     escalates: bool = False
+    cut_off: bool = False
     printed: str | None = None
     leftover: LeftoverFiles | None = None
     reason: str = ""

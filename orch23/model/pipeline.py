@@ -210,7 +210,7 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     max: int = 0
-    when: tuple[FailureKind, ...] = DEFAULT_RETRY_WHEN
+    when: tuple[FailureKind | Literal["truncated"], ...] = DEFAULT_RETRY_WHEN
     prompt: str | None = None
     start_from: Literal["current", "best", "baseline"] = "current"
     no_progress: int | None = None

@@ -192,8 +192,11 @@ class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     max: Annotated[int, Meta(description=f"Attempts after the first, 0 to {MAX_RETRIES}.")] = 0
     when: Annotated[
-        tuple[Annotated[FailureKind, Meta(description="A kind of failure.")], ...] | UnsetType,
-        Meta(description=f"The kinds of failure that start another attempt. Default: {', '.join(DEFAULT_RETRY_WHEN)}."),
+        tuple[Annotated[Literal[FailureKind, "truncated"], Meta(description="A kind of failure.")], ...] | UnsetType,
+        Meta(
+            description="The kinds of failure that start another attempt. truncated: a response that was cut off, "
+            f"which is also an llm_output_invalid. Default: {', '.join(DEFAULT_RETRY_WHEN)}."
+        ),
     ] = UNSET
     prompt: Annotated[
         Text | UnsetType,
@@ -208,7 +211,7 @@ class RetryDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = "current"
     no_progress: Annotated[
         Annotated[int, Meta(ge=1)] | UnsetType,
-        Meta(description="Stop after this many equal failures in a row."),
+        Meta(description="Stop after this many equal failures in a row, and after a response that was made before."),
     ] = UNSET
     escalate: Annotated[
         tuple[

@@ -17,6 +17,7 @@ from orch23.model.event import (
     CheckResult,
     Event,
     FilesProposed,
+    Planned,
     RunFinished,
     RunStarted,
     StageDecided,
@@ -86,7 +87,10 @@ class StageState(Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 
 class RunState(Struct, frozen=True, kw_only=True):
-    """The state of a run: its stages, and the fields of seeds 000 and 001, which describe the stage last worked on."""
+    """The state of a run: its stages, and the fields of seeds 000 and 001, which describe `focus`.
+
+    It is the stage with a model that was last worked on, and without models any stage; or a stage that failed.
+    """
 
     run_id: str = ""
     spec_file: str = ""
@@ -155,6 +159,7 @@ class RunStateFold:
         self._created = self._updated = ""
         self._focus = self._run.focus
         self._announced = 0
+        self._loops: set[str] | None = None
         self._stages: dict[str, StageState] = {}
 
     def add(self, event: Event, moment: str) -> None:
@@ -163,6 +168,7 @@ class RunStateFold:
         self._updated = moment or self._updated
         if isinstance(began := event.data, RunStarted):
             self._announced = began.stages
+            self._loops = set() if began.model else None
             self._run = replace(
                 self._run,
                 run_id=began.run_id,
@@ -173,7 +179,13 @@ class RunStateFold:
         elif isinstance(event.data, RunFinished):
             status = event.data.status
             wrong = status != "ok" and status not in _RESUMABLE
+            if status == "ok" and not self._focus.attempt:
+                # There was no attempt in this run: the verdict is the recorded one.
+                known = (one for name, one in self._stages.items() if one.test_passed and self._is_loop(name))
+                self._focus = next(reversed([self._focus, *known]))
             self._run = replace(self._run, finished=status, error=event.message if wrong else None)
+        elif isinstance(event.data, Planned) and self._loops is not None:
+            self._loops = {name for name, kind in event.data.stages.items() if kind == "llm"}
         elif event.role != ORCH23_ROLE:
             before = self._stages.get(event.role, StageState())
             after = _next(before, event)
@@ -182,7 +194,10 @@ class RunStateFold:
                 # Other stages still run. Until the run ends, the seeds show the last state before the failure.
                 self._focus = replace(after, state=before.state, phase=before.phase)
             elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.WITHHELD:
-                self._focus = after
+                self._focus = after if self._is_loop(event.role) else self._focus
+
+    def _is_loop(self, name: str) -> bool:
+        return self._loops is None or name.partition("@")[0] in self._loops
 
     def state(self) -> RunState:
         """Return the state as it is now."""
@@ -312,7 +327,7 @@ def _tested(stage: StageState, ended: AttemptFinished, message: str, name: str) 
 def _finish(stage: StageState, ended: StageFinished, message: str, name: str) -> StageState:
     known = replace(stage, status=ended.status.value, key=ended.key or stage.key)
     if ended.status.has_result:
-        return replace(with_state(known, "SUCCESS", name), phase="complete", error=None)
+        return replace(with_state(known, "SUCCESS", name), phase="complete", error=None, test_passed=True, exit_code=0)
     if ended.status is StageStatus.FAILED:
         return replace(with_state(known, "FAILED", name), phase="failed", error=known.error or message)
     # Blocked, edited, cancelled or withheld: its state does not change.

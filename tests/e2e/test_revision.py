@@ -288,7 +288,7 @@ def test_the_same_output_is_none_though_its_durations_and_addresses_differ(proje
 def test_an_answer_seen_before_is_no_progress(project: Project, model, answer: str) -> None:
     provider = model([answer] * 9)
     stage(project, llm={"returns": "files"}, verify=[{"shell": "exit 1"}], retry={"max": 8, "no_progress": 5})
-    assert "no progress: this proposal was made before" in failed(project.build()).err
+    assert "no progress: this response was made before" in failed(project.build()).err
     assert len(provider.requests) == 2
 
 

@@ -13,6 +13,7 @@ from orch23.model.pipeline import Stage
 from tests.e2e.pipelines import REACHING_OUTSIDE, green, what_came
 from tests.e2e.tdd_loop import PATCH, PATCH_TEXT, PIPELINE, PLACE, RED, RED_TEXT, code_answers, state, with_tests
 from tests.e2e.templates import HERE, asked
+from tests.openai_server import OpenAIServer, chat
 from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
@@ -53,6 +54,55 @@ def test_five_patches_are_the_default(tdd: Project) -> None:
     code_answers(tdd, *[json.dumps({**RED, "src/n.py": f"N = {n}\n"}) for n in range(9)])
     assert tdd.build(PIPELINE).code == 1
     assert asked(tdd).count("code") == 6
+
+
+def served(tdd: Project, *answers: str) -> OpenAIServer:
+    """Return a server of these responses; one that begins with `cut` is cut off. One test is the user's."""
+    for path in tdd.files("specs/tdd_loop/tests"):
+        tdd.delete(path)
+    test = "from textstats import words\n\n\ndef test_it():\n    assert words.N == 9\n"
+    tdd.write({"specs/tdd_loop/tests/test_own.py": test})
+    texts = [one.removeprefix("cut ") for one in answers]
+    replies = [chat(t, "length" if a.startswith("cut ") else "stop") for a, t in zip(answers, texts, strict=True)]
+    server = OpenAIServer(*replies)
+    scripted = "    provider: scripted\n    model: scripted\n    answers: pipelines/tdd_loop.answers.yaml\n"
+    tdd.replace(PIPELINE, scripted, f"    provider: openai\n    base_url: {server.url}\n    model: m\n")
+    tdd.edit(PIPELINE, f"{tdd.read(PIPELINE)}prices: {{m: 0}}\n")
+    return server
+
+
+def words(number: int, more: str = "") -> str:
+    return json.dumps({"src/textstats/__init__.py": "", "src/textstats/words.py": f"N = {number}{more}\n"})
+
+
+@pytest.mark.parametrize(
+    ("answers", "retries", "requests", "code"),
+    [
+        (["cut {one", "cut {two", words(1), words(2), words(9)], 3, 4, 1),
+        (["cut {one", words(9)], 1, 2, 0),
+        ([words(1), "cut {one", words(9)], 3, 3, 0),
+        (["cut {one", words(9)], 0, 1, 1),
+    ],
+    ids=["all_used_up", "cut_first", "cut_while_patching", "no_retry"],
+)
+def test_a_response_that_is_cut_off_is_one_of_the_calls_that_max_retries_allows(
+    tdd: Project, answers: list[str], retries: int, requests: int, code: int
+) -> None:
+    options = ("--set", f"max_retries={retries}", "--set", "write_tests=false")
+    with served(tdd, *answers) as server:
+        planned = tdd.run("plan", PIPELINE, *options)
+        assert f"LLM calls {f'1 to {retries + 1}' if retries else '1'} " in planned.out + planned.err
+        assert tdd.build(PIPELINE, *options).code == code
+        assert len(server.asked) == requests
+
+
+@pytest.mark.parametrize("answer", [words(1), "cut {one"], ids=["files", "cut_off"])
+def test_equal_bytes_again_end_the_loop_and_other_bytes_with_the_same_failure_do_not(tdd: Project, answer: str) -> None:
+    options = ("--set", "write_tests=false")
+    with served(tdd, words(2), words(3), answer, *[answer] * 6) as server:
+        failed = tdd.build(PIPELINE, *options)
+        assert (failed.code, len(server.asked)) == (1, 4)
+        assert "this response was made before" in failed.err
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,28 @@ def test_the_fields_of_both_documents_hold_what_they_promise(tdd: Project, watch
     assert watched[0]["spec_hash"].startswith("sha256:")
 
 
+def test_the_fields_are_those_of_the_loop_whatever_ran_after_it(tdd: Project, watched: list[dict[str, Any]]) -> None:
+    own = "import textstats\n\n\ndef test_it():\n    assert textstats.N == 1\n"
+    for path in tdd.files("specs/tdd_loop/tests"):
+        tdd.delete(path)
+    tdd.write({"specs/tdd_loop/tests/test_own.py": own})
+    for path in tdd.files(f"{PLACE}/skeleton"):
+        tdd.delete(path)
+    tdd.edit("prompts/tdd_loop/skeleton.py.j2", tdd.read("prompts/tdd_loop/skeleton.py.j2") + "# the end\n")
+    code_answers(tdd, *(json.dumps({"src/textstats/__init__.py": f"N = {n}\n"}) for n in (2, 1)))
+    green(tdd.build(PIPELINE, "--set", "write_tests=false"))
+    assert list(watched[-1]["stages"])[-1].startswith("skeleton@"), "it ran after the loop"
+    loop = [f"{PLACE}/src/textstats/__init__.py"]
+    after = [one for one in watched if one["stages"].get("code", {}).get("status") == "built"]
+    assert len(after) > 3
+    for said in after:
+        assert (said["attempt"], said["max_retries"], said["test_passed"], said["attempt_files"]) == (1, 5, True, loop)
+    green(tdd.build(PIPELINE, "--set", "write_tests=false"))
+    said = state(tdd)
+    assert (said["state"], said["attempt"], said["test_passed"], said["last_test_exit_code"]) == ("SUCCESS", 0, True, 0)
+    assert said["stages"]["code"]["test_passed"] is True
+
+
 def test_log_state_prints_the_state_of_a_run(tdd: Project) -> None:
     green(tdd.build(PIPELINE))
     said = state(tdd)

@@ -86,7 +86,8 @@ class _LLMRunner(StepRunner):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             # The same model would refuse again.
             has_another = declared.of_attempt(retry, turn.attempt + 1) != step
-            failure = replace(judged.failure, escalates=judged.outcome == "refused" and has_another)
+            escalates, cut_off = judged.outcome == "refused" and has_another, judged.outcome == "truncated"
+            failure = replace(judged.failure, escalates=escalates, cut_off=cut_off)
             return AttemptResult(start, exchanges, failure, text, judged.identity, dialogue=dialogue)
         tree, kept, earlier = _tree(attempts, start, judged)
         files = tuple(one.path for one in judged.writes)

@@ -223,11 +223,18 @@ def test_a_failure_that_another_attempt_cannot_help_is_the_last(failure: Failure
     assert (done.note, done.attempts) == (note, retry.no_progress or 1)
 
 
+def test_truncated_in_when_is_a_response_that_was_cut_off_and_nothing_else() -> None:
+    cut = failure_of("llm_output_invalid", [Diagnostic("E219", "cut off")])
+    passes = [AttemptResult({}, failure=replace(cut, cut_off=True)), AttemptResult({}, failure=cut), left("ok")]
+    done = Bench(*passes, retry=Retry(max=5, when=("verify_failed", "truncated"))).run()
+    assert (done.attempts, done.note) == (2, "llm_output_invalid is not in retry.when")
+
+
 def test_a_repeated_proposal_is_no_progress_if_no_progress_is_limited() -> None:
     passes = [left("x", proposal="P"), left("y", proposal="Q"), left("x", proposal="P"), left("z", proposal="R")]
     failures = [wrong(f"failure {n}") for n in range(9)]
     done = Bench(*passes, verdicts=failures, retry=Retry(max=9, no_progress=5)).run()
-    assert (done.attempts, done.note) == (3, "no progress: this proposal was made before")
+    assert (done.attempts, done.note) == (3, "no progress: this response was made before")
     assert Bench(*passes, verdicts=failures, retry=Retry(max=3)).run().attempts == 4
 
 

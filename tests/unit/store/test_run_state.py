@@ -181,6 +181,64 @@ def test_the_end_of_a_run_is_terminal_unless_it_can_go_on(status: str, state: st
     assert (found["state"], found["phase"]) == (state, phase)
 
 
+MODELS = parse_event("run_started", "", data={"run_id": "r1", "model": ["m"], "max_retries": 5})
+KINDS = parse_event("plan", "", data={"stages": {"tests": "llm", "code": "llm", "skeleton": "render", "docs": "shell"}})
+END = parse_event("run_finished", "ok", data={"status": "ok"})
+TOP = ("state", "attempt", "max_retries", "test_passed", "last_test_exit_code", "attempt_files")
+
+
+def rendered(name: str = "skeleton@cli") -> list[Event]:
+    return [
+        of("stage_decided", name, decision="run"),
+        of("stage_started", name, key="k"),
+        of("attempt_started", name, attempt=1, key="k"),
+        of("attempt_finished", name, attempt=1, passed=True),
+        of("stage_finished", name, status="built", key="k"),
+    ]
+
+
+def at_rest(name: str, status: str) -> list[Event]:
+    decision = {"restored": "restore", "verified": "verify"}.get(status, status)
+    return [of("stage_decided", name, decision=decision), of("stage_finished", name, status=status, key="k")]
+
+
+def top(*events: Event) -> tuple[object, ...]:
+    state = fold_events([MODELS, KINDS, *events]).to_json()
+    return tuple(state[name] for name in TOP)
+
+
+def test_a_stage_without_a_model_does_not_hide_the_loop() -> None:
+    loop = [*BEGIN[1:], *red(1), *green(2)]
+    expected = ("SUCCESS", 1, 5, True, 0, ["app.py"])
+    assert top(*loop, *rendered(), END) == expected
+    assert top(*rendered("docs"), *loop, *rendered(), END) == expected
+    assert top(*loop, *at_rest("docs", "fresh"), END) == expected
+    # Nor while it runs.
+    assert top(*loop[:-1], *rendered()) == ("TESTING", 1, 5, True, 0, ["app.py"])
+    # A stage that failed is shown, of whatever kind it is.
+    broken = [*rendered()[:3], of("attempt_finished", "skeleton@cli", passed=False, kind="verify_failed", exit_code=3)]
+    failed = [*broken, of("stage_finished", "skeleton@cli", status="failed")]
+    assert top(*loop, *failed)[3:5] == (False, 3)
+
+
+@pytest.mark.parametrize("status", ["fresh", "restored", "verified"])
+def test_a_loop_that_was_not_run_has_its_recorded_verdict(status: str) -> None:
+    assert top(*at_rest("code", status), END) == ("SUCCESS", 0, 5, True, 0, [])
+    assert top(*at_rest("code", status), *rendered(), END) == ("SUCCESS", 0, 5, True, 0, [])
+    stage = fold_events([MODELS, KINDS, *at_rest("code", status)]).stages["code"]
+    assert (stage.test_passed, stage.exit_code) == (True, 0)
+
+
+def test_a_run_without_its_loop_claims_no_verdict() -> None:
+    assert top(*rendered(), END) == ("SUCCESS", 0, 5, None, None, [])
+    assert top(of("stage_finished", "code", status="skipped"), *rendered(), END)[3:5] == (None, None)
+
+
+def test_without_a_model_the_stage_last_worked_on_is_shown() -> None:
+    kinds = parse_event("plan", "", data={"stages": {"code": "shell", "docs": "shell"}})
+    assert fold_events([START, kinds, *BEGIN[1:], *red(1), *green(2), *rendered("docs"), END]).to_json()["attempt"] == 0
+
+
 def test_stages_are_distinguished() -> None:
     state = fold_events(
         [
