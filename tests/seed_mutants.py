@@ -14,6 +14,7 @@ ENVELOPE = "orch23/decide/response_parser.py"
 EXCERPT = "orch23/decide/excerpt.py"
 FAILURE = "orch23/engine/outcomes.py"
 FRESHNESS = "orch23/decide/freshness.py"
+GROUPS = "orch23/engine/group_checks.py"
 GUARDING = "orch23/engine/egress.py"
 JOURNAL = "orch23/store/run_logs.py"
 LEDGER = "orch23/engine/ledger.py"
@@ -41,8 +42,12 @@ TRANSPORT = "orch23/providers/retries.py"
 VERIFICATION = "orch23/engine/verification.py"
 WORK = "pipelines/work_orders.yaml"
 
-NO_RETRY = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in range(1, 2):")
-ONE_MORE = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in range(1, retry.max + 3):")
+NO_RETRY = M(ATTEMPT, "for attempt in range(history.attempt + 1, retry.max + 2):", "for attempt in range(1, 2):")
+ONE_MORE = M(
+    ATTEMPT,
+    "for attempt in range(history.attempt + 1, retry.max + 2):",
+    "for attempt in range(history.attempt + 1, retry.max + 3):",
+)
 BACK_OFF = M(
     ATTEMPT,
     "            self.safeguards.begin_attempt(stage.name)\n",
@@ -405,8 +410,14 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-12": (
         NO_RETRY,
         M(LAYERED, '        - commands: {from: "${{ layer.constraints }}", allow: [python]}\n', ""),
+        M(GROUPS, "        if not self.refused:\n", "        if True:\n"),
     ),
-    "S2-13": (M(LAYERED, "  retry: {max: 2, from: baseline", "  retry: {max: 3, from: baseline"), ONE_MORE),
+    "S2-13": (
+        M(LAYERED, "  retry: {max: 2, from: baseline", "  retry: {max: 3, from: baseline"),
+        ONE_MORE,
+        M(GROUPS, "used < retry.max + bool(used)", "used <= retry.max + bool(used)"),
+        M(GROUPS, "() if {} in named else chain", "chain"),
+    ),
     "S2-14": (
         M(
             LAYERED,

@@ -3,14 +3,14 @@
 Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.conversation import RecordedConversation, RequestBuilder
+from orch23.engine.conversation import Conversations, RequestBuilder
 from orch23.engine.egress import NetworkAccess, guard_manifest, guard_paths
 from orch23.engine.outcomes import (
     NO_USAGE,
@@ -28,20 +28,19 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
 from orch23.model.paths import match_any
-from orch23.model.pipeline import Condition, Stage
+from orch23.model.pipeline import Condition, Retry, Stage
 from orch23.model.plugins import load_object_as
 from orch23.model.ports import ContentStore
 from orch23.model.record import Record
 from orch23.model.step import Grant, ProcessStep, Step
 from orch23.resolve.commands import shorten_command
 from orch23.resolve.prompt_inputs import PromptInput
-from orch23.resolve.resolution import ResolvedStage, VisibleFiles
+from orch23.resolve.resolution import ResolvedStage
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
     from orch23.engine.best_attempt import BestAttempt
     from orch23.model.dialogue import Dialogue
-    from orch23.providers.outages import FallbackSetting
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
@@ -81,32 +80,12 @@ class AttemptResult(Struct, frozen=True):
     keeps: bool = False
 
 
-ValidateBySchema: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
-"""Validate a value by the schema file at a path."""
-
-
-class Conversing(Protocol):
-    """Opens the conversations with models."""
-
-    def open(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> RecordedConversation:
-        """Return the conversation of one attempt. `used` are the fingerprints that the stage's attempts share."""
-
-    def open_fallbacks(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> Sequence[RecordedConversation]:
-        """Return the conversation of one attempt with each fallback of its stage."""
-
-    def fallback_setting(self, resolved: ResolvedStage, /) -> "FallbackSetting":
-        """Return what decides whether the fallbacks of a stage are called."""
-
-    def prepare(self, stages: Sequence[Stage], /) -> None:
-        """Load what the calls of stages that have not started need, except for stages that may need no call."""
-
-
 class Models(Struct, frozen=True, kw_only=True):
-    """How all stages of a build call models: requests, conversations, and validation by schema."""
+    """How all stages of a build call models: requests, conversations, and validation by the schema at a path."""
 
     requests: RequestBuilder
-    conversations: Conversing
-    validate: ValidateBySchema
+    conversations: Conversations
+    validate: Callable[[str, Json], tuple[Diagnostic, ...]]
 
 
 class Safeguards(Struct, frozen=True, kw_only=True):
@@ -134,12 +113,41 @@ class Shown(Struct, frozen=True):
     kept: tuple[Files, tuple[str, ...]] = ({}, ())
 
 
-class Calls(Struct):
-    """The model calls of a stage's attempts so far, and whether a result did not pass its verification."""
+class AttemptHistory(Struct):
+    """The attempts of a stage so far: its model calls, whether a result failed its verification, and how each ended.
+
+    `last` is the result of the last one, `proposals` are the responses whose files failed. Another loop can go on from
+    here, if what checks several stages together refuses the result.
+    """
 
     used: set[str] = field(default_factory=set)
     usage: StageUsage = NO_USAGE
     has_failed: bool = False
+    attempt: int = 0
+    last: AttemptResult | None = None
+    best: "BestAttempt[AttemptResult] | None" = None
+    proposals: set[str] = field(default_factory=set)
+    same: list[dict[str, Json]] = field(default_factory=list)
+    counts: list[str] = field(default_factory=list)
+
+    def stops(self, retry: Retry, failure: Failure) -> str:
+        """Add the failure of the last attempt; return why there is no further one, or an empty string."""
+        # Two failures are equal if they name the same tests and errors: their output may differ.
+        self.same.append(failure_identity(failure))
+        proposal = self.last.proposal if self.last is not None else None
+        repeated = proposal in self.proposals
+        self.proposals |= {proposal} if proposal else set()
+        if not failure.retryable:
+            return "not retryable"
+        if failure.kind not in retry.when and not (failure.cut_off and "truncated" in retry.when):
+            return f"{failure.kind} is not in retry.when" if retry.max else ""
+        limit = retry.no_progress
+        # A response that was made before fails as before, and each attempt costs a call.
+        if limit and repeated:
+            return "no progress: this response was made before"
+        if limit and self.same[-limit:] == [self.same[-1]] * limit:
+            return f"no progress: the same failure {limit} times in a row"
+        return ""
 
 
 class StageResult(Struct, frozen=True, kw_only=True):
@@ -149,7 +157,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
     the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
     nothing ran. `note` says why there was no further attempt. `sandboxes` are those that its
-    processes ran in, an empty one if that is not known.
+    processes ran in, an empty one if that is not known. `history` are the attempts behind it.
     """
 
     outputs: Files
@@ -165,6 +173,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     claim: Record | None = None
     verified: bool = False
     sandboxes: frozenset[str] = frozenset({""})
+    history: AttemptHistory = field(default_factory=AttemptHistory)
 
 
 class AttemptLoop(Struct, frozen=True, kw_only=True):
@@ -177,45 +186,32 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     safeguards: Safeguards
     report: StageReporter
     shown: Shown = Shown()
-    calls: Calls = field(default_factory=Calls)
+    history: AttemptHistory = field(default_factory=AttemptHistory)
 
-    @property
-    def contents(self) -> ContentStore:
-        """The store that the bytes of outputs are put into."""
-        return self.runner.contents
-
-    @property
-    def tree(self) -> VisibleFiles:
-        """The project as the stage sees it."""
-        return self.runner.tree
-
-    def run(self, start: tuple[Files, Failure] | None = None, written: Iterable[str] = ()) -> StageResult:
+    def run(self, start: tuple[Record | StageResult, Failure] | None = None) -> StageResult:
         """Run attempts until one passes.
 
-        `start` is a recorded result that failed its changed verification, with that failure; `written` are the paths
-        that the stage wrote of it.
+        `start` is a result that passed before and failed now, with that failure: a recorded one, or that of the last
+        attempt in the history.
         """
-        stage, retry = self.resolved.stage, self.resolved.stage.retry
+        stage, retry, history = self.resolved.stage, self.resolved.stage.retry, self.history
         if unmet := self.resolved.broken or self._requirements():
             return self._refused(unmet)
-        failure = self._of_recorded(start[1]) if start else None
+        failure = self._of_earlier(*start) if start else None
         base = self.resolved.base
-        last = AttemptResult(start[0] if start else base, written=frozenset(written))
+        last = history.last or AttemptResult(base)
         if unfixable := self._unfixable(failure):
-            return self._done(last, 0, unfixable)
-        best = _best_attempt(stage)
+            return self._done(last, history.attempt, unfixable)
+        best = history.best = history.best or _best_attempt(stage)
         if best is not None and start is not None:
-            best.add(0, last, start[1])
-        seen: set[str] = set()
-        same: list[dict[str, Json]] = []
-        counts: list[str] = []
-        for attempt in range(1, retry.max + 2):
+            best.add(history.attempt, last, start[1])
+        for attempt in range(history.attempt + 1, retry.max + 2):
             # Before the attempt is reported: a stage whose wall time is over must not begin another one.
             self.safeguards.begin_attempt(stage.name)
             started = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
             self.report.emit(started, f"attempt {attempt} of {retry.max + 1}")
             if best is not None:
-                last, failure = best.next_start(attempt, last, failure, counts)
+                last, failure = best.next_start(attempt, last, failure, history.counts)
             before = last, failure
             earlier = AttemptResult(base) if retry.start_from == "baseline" else last
             turn = AttemptInput(
@@ -230,23 +226,19 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
+            history.attempt, history.last = attempt, last
             failure = last.failure or self._verify(last, attempt)
             if best is not None and failure is not None and not failure.escalates:
                 best.add(attempt, last, failure)
-            failure = fit_feedback(failure, stage, counts) if failure else None
-            self._end(attempt, failure)
+            failure = self._ended(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
-            counts.append(f"attempt {attempt}: {failure.headline or failure.kind}")
             if failure.escalates and attempt <= retry.max:
                 # A refusal has nothing that another model could correct: it gets the same prompt.
                 last, failure = before
                 continue
-            # Two failures are equal if they name the same tests and errors: their output may differ.
-            same = [*same, failure_identity(failure)]
-            if stop := self._stop(failure, same, last.proposal in seen):
+            if stop := history.stops(retry, failure):
                 return self._done(last, attempt, failure, stop)
-            seen |= {last.proposal} if last.proposal else set()
         return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
 
     def forbidden(self) -> StageResult | None:
@@ -270,10 +262,22 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         unchanged = {path: entry for path, entry in self.resolved.base.items() if path not in deleted}
         return self.verifier.verify(outputs, {**unchanged, **outputs})
 
-    def _of_recorded(self, failure: Failure) -> Failure:
-        """Report the failure of a recorded result, and return it as feedback."""
-        fitted, self.calls.has_failed = fit_feedback(failure, self.resolved.stage), True
-        self._end(0, fitted)
+    def _of_earlier(self, passed: Record | StageResult, failure: Failure) -> Failure | None:
+        """Report the failure of a recorded result, or of the last attempt that had passed; return it as feedback."""
+        self.history.has_failed = True
+        if self.history.last is None:
+            kept = {path: entry for path, entry in self.resolved.base.items() if path not in passed.deleted}
+            self.history.last = AttemptResult({**kept, **passed.outputs}, written=frozenset(passed.outputs))
+        elif self.history.last.settle is not None:
+            self.history.last.settle(failure)
+        return self._ended(self.history.attempt, failure)
+
+    def _ended(self, attempt: int, failure: Failure | None) -> Failure | None:
+        """Report how an attempt ended; return its failure as feedback for the next one."""
+        fitted = fit_feedback(failure, self.resolved.stage, self.history.counts) if failure else None
+        self._end(attempt, fitted)
+        if fitted is not None and attempt:
+            self.history.counts.append(f"attempt {attempt}: {fitted.headline or fitted.kind}")
         return fitted
 
     def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
@@ -281,27 +285,10 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         if last.keeps:  # files that only match a pattern are verified, and stay the user's
             owned |= {path: entry for path, entry in last.tree.items() if match_any(self.resolved.stage.outputs, path)}
         failure = self.verifier.verify(owned, last.tree, attempt)
-        self.calls.has_failed |= failure is not None
+        self.history.has_failed |= failure is not None
         if last.settle is not None:
             last.settle(failure)
         return failure
-
-    def _stop(self, failure: Failure, same: list[dict[str, Json]], repeated: bool) -> str:  # noqa: FBT001 - a fact
-        """Return why there is no further attempt, or an empty string."""
-        retry = self.resolved.stage.retry
-        if not failure.retryable:
-            return "not retryable"
-        if failure.kind not in retry.when and not (failure.cut_off and "truncated" in retry.when):
-            return f"{failure.kind} is not in retry.when" if retry.max else ""
-        limit = retry.no_progress
-        if not limit:
-            return ""
-        # A proposal that was made before fails as before, and each attempt costs a call.
-        if repeated:
-            return "no progress: this response was made before"
-        if same[-limit:] == [same[-1]] * limit:
-            return f"no progress: the same failure {limit} times in a row"
-        return ""
 
     # ---- values ---------------------------------------------------------------------------
 
@@ -328,7 +315,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     def _requirements(self) -> tuple[Diagnostic, ...]:
         return tuple(
-            unmet_error(one, is_folder=bool(self.tree.matching(f"{one.path.rstrip('/')}/**")))
+            unmet_error(one, is_folder=bool(self.runner.tree.matching(f"{one.path.rstrip('/')}/**")))
             for one in unmet_conditions(self.resolved)
         )
 
@@ -340,11 +327,12 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             deleted=tuple(sorted(path for path in self.resolved.base if path not in tree)),
             exchanges=last.exchanges,
             attempts=attempts,
-            usage=self.calls.usage,
+            usage=self.history.usage,
             failure=failure,
             note=note,
             took_s=last.took_s,
             partial=tree is last.leftover,
+            history=self.history,
         )
 
     # ---- reporting ------------------------------------------------------------------------
@@ -389,16 +377,13 @@ class StepRequirements(Struct, frozen=True):
     offline_error: Diagnostic | None = None
 
 
-NO_REQUIREMENTS = StepRequirements()
-
-
 class StepRunner:
     """Runs one step kind. One instance serves all stages, in several threads at once."""
 
     def needs(self, step: Any, contents: ContentStore) -> StepRequirements:
         """Return what a step that has `grants` needs. Called before the first stage starts."""
         del step, contents
-        return NO_REQUIREMENTS
+        return StepRequirements()
 
     def attempt(self, attempts: AttemptLoop, step: Any, turn: AttemptInput) -> AttemptResult:
         """Run a step once.
@@ -471,7 +456,7 @@ class ProcessStepRunner(StepRunner):
             return AttemptResult(start, (), failure_of("write_scope_violation", named, retryable=False))
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if ran.verdict is not None:
-            tree |= self.reported(step, ran.verdict, attempts.contents)
+            tree |= self.reported(step, ran.verdict, attempts.runner.contents)
         return AttemptResult(tree, (), took_s=result.duration_s)
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
@@ -488,7 +473,7 @@ class ProcessStepRunner(StepRunner):
         mine = {path: entry for path, entry in left.changes().items() if path not in refused}
         tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
         if left.verdict is not None:
-            tree |= self.reported(step, left.verdict, attempts.contents)
+            tree |= self.reported(step, left.verdict, attempts.runner.contents)
         return tree
 
 

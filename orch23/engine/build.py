@@ -51,14 +51,15 @@ from orch23.model.event_data import EventLevel
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
 from orch23.model.plugins import plugin_error_of
-from orch23.model.record import Record
+from orch23.model.record import Reason, Record
 from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.turns import TURN
 
 if TYPE_CHECKING:
-    from orch23.engine.deferred_stages import DeferredStages, LaterCalls
+    from orch23.engine.deferred_stages import DeferredStages, LaterBatches
+    from orch23.engine.group_checks import GroupChecks
 
 # An input that changes while a stage is prepared makes the build decide the stage again, at most so often (ADR 4).
 _MAX_RESTARTS = 5
@@ -103,7 +104,6 @@ class _Stop(Struct, frozen=True):
 
 
 WorkOutcome: TypeAlias = StageResult | Exception | SystemExit
-Clock: TypeAlias = Callable[[], float]
 
 
 class Build(Struct, kw_only=True, dict=True):
@@ -119,11 +119,11 @@ class Build(Struct, kw_only=True, dict=True):
     cancel_steps: Callable[[], None]
     ledger: Ledger
     observer: Observer
-    clock: Clock
+    clock: Callable[[], float]
     options: BuildOptions
     cancel_calls: Callable[[], None]
     stop_waiting: Callable[[], None]
-    later: "LaterCalls | None"
+    later: "LaterBatches | None"
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=queue.SimpleQueue)
@@ -160,6 +160,14 @@ class Build(Struct, kw_only=True, dict=True):
         from orch23.engine.deferred_stages import DeferredStages  # noqa: PLC0415 - most builds have no batch
 
         return DeferredStages(later=self.later, waits=self.options.waits, clock=self.clock)
+
+    @cached_property
+    def _checks(self) -> "GroupChecks | None":
+        if not self.session.state.plan.groups:
+            return None
+        from orch23.engine.group_checks import GroupChecks  # noqa: PLC0415 - few pipelines have groups
+
+        return GroupChecks(results=self._results)
 
     @property
     def _is_looking(self) -> bool:
@@ -205,7 +213,8 @@ class Build(Struct, kw_only=True, dict=True):
             with TURN:
                 self._start_ready()
                 settled = self._results.settle(idle=not (self._running or self._awaits_lookups))
-            if settled:
+            is_over = self._is_busy or self._stopped is not None or self._over_failure_limit()
+            if settled or (self._checks is not None and not is_over and self._checks.settle()):
                 continue
             if self._is_busy:
                 # While stages are looked up, it is not known whether a model is called at all.
@@ -361,6 +370,8 @@ class Build(Struct, kw_only=True, dict=True):
     def decided(self, name: str, decided: DecidedStage) -> None:
         """Start or settle a stage by the decision on it."""
         decision, resolved = decided.decision, decided.resolved
+        if self._checks is not None and name in self._checks.refused and not isinstance(decision, Edited):
+            decision = Run((Reason("previous_failed"),))
         self._events.decided(name, decision, resolved.key)
         match decision:
             case Fresh(record=record):
@@ -413,7 +424,8 @@ class Build(Struct, kw_only=True, dict=True):
         self._events.started(name, resolved.key)
         self._results.set_status(name, StageStatus.RUNNING)
         self._running.add(name)
-        verify = decision if isinstance(decision, VerifyOnly) else None
+        refused = self._checks.take(resolved) if self._checks is not None else None
+        verify = decision if isinstance(decision, VerifyOnly) else refused
 
         def work() -> Callable[[], None]:
             try:
@@ -466,11 +478,12 @@ class Build(Struct, kw_only=True, dict=True):
         match outcome:
             case StageResult(failure=Failure() as failure):
                 # No file of a failed run replaces the bytes of a user.
-                self._results.fail(resolved, outcome if edits is None else replace(outcome, outputs={}), failure)
+                failed = outcome if edits is None else replace(outcome, outputs={})
+                (self._checks or self._results).fail(resolved, failed, failure)
             case StageResult() if edits is not None and (differing := self._differing(edits, outcome)):
                 self._results.end(name, edited_outcome(edits.only(differing), resolved.key))
             case StageResult():
-                self._results.finish(resolved, outcome)
+                (self._checks or self._results).finish(resolved, outcome)
             case InputsChangedError(paths=paths):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
@@ -482,7 +495,11 @@ class Build(Struct, kw_only=True, dict=True):
                 self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
                 end = stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code)
-                self._results.end(name, self._placed(name, end) if isinstance(outcome, ProviderError) else end)
+                if isinstance(outcome, ProviderError):
+                    from orch23.engine.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
+
+                    end = replace(end, problems=provider_errors(self.session.pipeline, name, end.problems))
+                self._results.end(name, end)
             # A limit of the run: this stage did not fail, and the build stops.
             case LimitError():
                 text = "a stop condition was reached"
@@ -500,12 +517,6 @@ class Build(Struct, kw_only=True, dict=True):
         workspace = self.session.store.workspace
         workspace.invalidate(edits.paths)
         return [path for path in edits.paths if workspace.entry(path) not in (None, done.outputs.get(path))]
-
-    def _placed(self, name: str, end: StageOutcome) -> StageOutcome:
-        """Return the outcome of a call that failed, with the location of its model."""
-        from orch23.engine.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
-
-        return replace(end, problems=provider_errors(self.session.pipeline, name, end.problems))
 
     def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
         """Decide a stage again whose inputs changed before it started, at most `_MAX_RESTARTS` times."""
@@ -537,6 +548,8 @@ class Build(Struct, kw_only=True, dict=True):
     def _result(self) -> BuildResult:
         """Close the build: end the remaining stages, write the lock file and choose the exit code."""
         state, everything = self.session.state, self.options.selection.selects_all
+        if self._checks is not None:
+            self._checks.end()
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         if self._deferred is not None:
             for name, awaiting in self._deferred.outcomes().items():

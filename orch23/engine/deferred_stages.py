@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -20,27 +20,6 @@ if TYPE_CHECKING:
 _FIRST_DELAY_S = 1.0
 _LONGEST_DELAY_S = 60.0
 _SLOWER = 1.5
-
-
-class LaterCalls(Protocol):
-    """Requests that are sent together once no stage can make progress, and whose responses come later."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no such request."""
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether some are not sent yet."""
-
-    def advance(self) -> frozenset[str]:
-        """Send the requests, and collect responses; return the fingerprints of those whose stages can go on."""
-
-    def cancel(self, delays_s: Sequence[float]) -> bool:
-        """Cancel the requests, and collect those that are done; return whether some go on after these delays."""
-
-    def report(self) -> None:
-        """Report what the run waits for; it ends."""
 
 
 class LaterBatches(Struct):
@@ -95,7 +74,7 @@ class DeferredStages(Struct, kw_only=True):
     The delay between two looks grows; it starts again when one has brought something.
     """
 
-    later: LaterCalls
+    later: LaterBatches
     waits: bool
     clock: Callable[[], float]
     _stages: dict[str, _Deferred] = field(default_factory=dict)

@@ -59,17 +59,11 @@ FormerItems: TypeAlias = Callable[[ForeachStage], Mapping[str, Stage]]
 """Return items that were built earlier for the same foreach and the same vars, by name."""
 
 
-def no_items(node: ForeachStage) -> Mapping[str, Stage]:
-    """Return that no items are known."""
-    del node
-    return {}
-
-
 def first_plan(
     pipeline: Pipeline,
     read: ReadList,
     read_yaml: YamlReader,
-    former: FormerItems = no_items,
+    former: FormerItems = lambda _: {},
     cache: CompileCache | None = None,
     is_folder: Callable[[str], bool] | None = None,
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
@@ -110,7 +104,7 @@ class Expanded(Struct, frozen=True):
 
 
 def expand_each(
-    plan: Plan, read: ReadList, read_yaml: YamlReader, former: FormerItems = no_items
+    plan: Plan, read: ReadList, read_yaml: YamlReader, former: FormerItems = lambda _: {}
 ) -> Iterator[Expanded]:
     """Expand the foreach stages with a list in a file one after the other, each in the plan of the one before it.
 
@@ -217,9 +211,11 @@ class ReadyNodes:
         self._passed: set[str] = set()
         self.replan(plan)
 
-    def replan(self, plan: Plan) -> None:
-        """Continue with another plan; nodes that were popped or released stay so."""
+    def replan(self, plan: Plan, reopened: Collection[str] = ()) -> None:
+        """Continue with another plan; nodes that were popped or released stay so, except the reopened ones."""
         self._plan = plan
+        self._taken.difference_update(reopened)
+        self._passed.difference_update(reopened)
         # Ready nodes are taken in plan order, whatever order they became ready in.
         self._position = {name: number for number, name in enumerate(plan.order)}
         self._waiting = {name: sum(up not in self._passed for up in _awaited(plan, name)) for name in plan.order}
@@ -237,7 +233,7 @@ class ReadyNodes:
             # A stage waits for each node upstream, and may have thousands.
             if not isinstance(node, ForeachStage) or name in list_producers(self._plan, node):
                 self._waiting[after] -= 1
-                if self._waiting[after] == 0:
+                if self._waiting[after] == 0 and after not in self._taken:
                     heapq.heappush(self._ready, self._position[after])
 
     def is_ready(self, name: str) -> bool:
@@ -378,6 +374,10 @@ class PlanWalk:
     def release(self, name: str) -> None:
         """Stop waiting for a node."""
         self._frontier.release(name)
+
+    def reopen(self, names: Collection[str]) -> None:
+        """Handle some nodes again."""
+        self._frontier.replan(self._decider.state.plan, names)
 
     def _pass_over(self, name: str) -> None:
         # Selected stages downstream are decided on the last result of this one.

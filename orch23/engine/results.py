@@ -40,12 +40,7 @@ class AtomicGroups(Struct):
 
     committer: Committer
     events: RunEvents
-    _waiting: dict[str, PassedStage] = field(default_factory=dict)
-
-    @property
-    def waiting(self) -> Collection[str]:
-        """The stages that passed and are not promoted."""
-        return self._waiting.keys()
+    waiting: dict[str, PassedStage] = field(default_factory=dict)
 
     def add(self, name: str, success: PassedStage, group: Collection[str]) -> Outcomes:
         """Add a passed stage and promote its group if that is complete; return the outcomes that are now known.
@@ -60,8 +55,8 @@ class AtomicGroups(Struct):
             return _refused(members, change) or self._promote(members, change)
         if success.how != "fresh":
             self.committer.withhold(name, success.record)
-        self._waiting[name] = success
-        missing = [other for other in group if other not in self._waiting]
+        self.waiting[name] = success
+        missing = [other for other in group if other not in self.waiting]
         if missing:
             self.events.withheld(name, success.outcome.key, missing)
             return {}
@@ -69,13 +64,13 @@ class AtomicGroups(Struct):
 
     def complete(self, group: Collection[str]) -> Outcomes:
         """Promote a group if all of its members are waiting; return the outcomes that are now known."""
-        if not group or any(other not in self._waiting for other in group):
+        if not group or any(other not in self.waiting for other in group):
             return {}
-        members = {other: self._waiting.pop(other) for other in group}
+        members = {other: self.waiting.pop(other) for other in group}
         change = self._change(members)
         # The other members stay in the store: the next build promotes them without running them again (ADR 13).
         if stuck := self._stuck(members, change):
-            self._waiting |= {other: one for other, one in members.items() if other not in stuck}
+            self.waiting |= {other: one for other, one in members.items() if other not in stuck}
             return stuck
         return self._promote(members, change)
 
@@ -95,7 +90,7 @@ class AtomicGroups(Struct):
     def withheld(self, ends: Outcomes, groups: Mapping[str, Collection[str]]) -> Outcomes:
         """Return the outcomes of stages of incomplete groups. A result that is in place already counts as fresh."""
         found = {}
-        for name, success in self._waiting.items():
+        for name, success in self.waiting.items():
             in_place = success.how == "fresh" and self.committer.is_in_place(name, success.record)
             not_green = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
             found[name] = success.outcome if in_place else _withheld(success.outcome, not_green)
@@ -219,6 +214,21 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     # ---- reports of the loop -------------------------------------------------------------
 
+    def reopen(self, names: set[str]) -> None:
+        """Decide some stages of a group again, and all withheld ones after them."""
+        state = self.committer.session.state
+        for name in state.plan.order:
+            success = self._groups.waiting.get(name)
+            if success is not None and (name in names or not names.isdisjoint(state.plan.upstream[name])):
+                names.add(name)
+                for path in state.target(name, self._groups.waiting.pop(name).record):
+                    state.expected.pop(path, None)
+                state.unsettle(name)
+                state.ran.discard(name)
+        for name in names:
+            self._statuses.pop(name)
+        self.walk.reopen(names)
+
     def set_status(self, name: str, status: StageStatus) -> None:
         """Set the status of a stage."""
         self._statuses[name] = checked_transition(self._statuses.get(name, StageStatus.WAITING), status, name)
@@ -275,7 +285,9 @@ class StageResults(Struct, kw_only=True, dict=True):
         record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
         if state.shared is not None:
             state.shared.share(resolved, record, done, self.events.took_s(name))
-        self._warn_of_changes(resolved)
+        if changed := self.committer.changed_inputs(resolved):
+            text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
+            self.events.warn(text, name, Warned(paths=tuple(changed)))
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
         end = StageOutcome(
             status=status,
@@ -446,8 +458,3 @@ class StageResults(Struct, kw_only=True, dict=True):
         """
         chain = self.committer.session.state.plan.chains[stage.chain.chain] if stage.chain else ()
         return len(chain) <= 1 and len(self._group(stage.name)) == 1
-
-    def _warn_of_changes(self, resolved: ResolvedStage) -> None:
-        if changed := self.committer.changed_inputs(resolved):
-            text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
-            self.events.warn(text, resolved.stage.name, Warned(paths=tuple(changed)))

@@ -34,6 +34,7 @@ from orch23.model.text import LineListener, LineSplitter, displayable_part, join
 from orch23.providers.prices import decimal_text
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
 from orch23.store.promotion import PromotionResult
+from orch23.store.run_logs import AttemptFiles
 
 MAX_LINES = 1_000
 """The most lines of one step or one response that are reported."""
@@ -149,13 +150,6 @@ def _result(record: Record | None) -> tuple[dict[str, str], tuple[str, ...]] | N
     return None if record is None else ({p: str(e) for p, e in record.outputs.items()}, record.deleted)
 
 
-class ArtifactStore(Protocol):
-    """Keeps the artifacts of a run for the user."""
-
-    def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
-        """Write one artifact of an attempt, in place of an earlier one of that name."""
-
-
 class OutputWatcher(Protocol):
     """Shows what stages do while they run. It redacts by itself, and is called from several threads."""
 
@@ -177,7 +171,7 @@ class Reporter(Struct, frozen=True, kw_only=True):
     """
 
     observer: Observer
-    artifacts: ArtifactStore
+    artifacts: AttemptFiles
     redact: Callable[[str], str] = str
     live: bool = False
     watcher: OutputWatcher | None = None
@@ -289,6 +283,8 @@ class LlmEvents(Struct, kw_only=True):
 
     def requested(self, request: Request) -> None:
         """Keep and report a request, before it is sent."""
+        # Of former responses: of those that are turns, else of the one that the prompt may show.
+        turns = [message.content for message in request.messages if message.role == "assistant"]
         self._keep("prompt.txt", f"{request.system}\n\n{request.text}" if request.system else request.text)
         data = LlmRequest(
             fingerprint=request.fingerprint(),
@@ -300,7 +296,7 @@ class LlmEvents(Struct, kw_only=True):
             mode=self.mode,
             files=(*sent_files(self.files, self.context, self.sources), *sent_media(request)),
             bytes=sent_bytes(request),
-            previous_bytes=_previous_bytes(request, self.context),
+            previous_bytes=sum(map(utf8_size, turns or [self.context.previous or ""])),
             brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,
         )
         self.report.emit(data, f"calling {request.provider} {request.model}")
@@ -346,9 +342,3 @@ def response_data(fingerprint: str, response: Response) -> LlmResponse:
         stop=response.stop,
         provenance=response.provenance,
     )
-
-
-def _previous_bytes(request: Request, context: AttemptContext) -> int:
-    """Return the size of former responses: of those that are turns, else of the one that the prompt may show."""
-    turns = [message.content for message in request.messages if message.role == "assistant"]
-    return sum(map(utf8_size, turns)) if turns else utf8_size(context.previous or "")

@@ -15,9 +15,9 @@ from orch23.engine.decisions import FactsOf, StageDecider
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.ownership import GitFiles, NoGitFiles, OtherPipelines, with_lost_records, without_impossible_records
 from orch23.engine.plan_walk import (
+    FormerItems,
     first_plan,
     missing_list,
-    no_items,
     unknown_check_error,
     unknown_executor_errors,
 )
@@ -268,7 +268,7 @@ def check_plan(
         InvalidInputError: with all errors.
 
     """
-    former = no_items if earlier is None else partial(earlier.items_of, variables=pipeline.vars)
+    former: FormerItems = (lambda _: {}) if earlier is None else partial(earlier.items_of, variables=pipeline.vars)
     read, is_folder = store.workspace.read, store.workspace.is_folder
     plan, found = first_plan(pipeline, lambda *where: read(where[-1]), tools.read_yaml, former, store.plans, is_folder)
     problems = [*_without_plan(pipeline, tools, store), *found]

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
-from orch23.engine.attempt import AttemptLoop, Models, Safeguards, Shown, StageResult, step_runner
+from orch23.engine.attempt import AttemptHistory, AttemptLoop, Models, Safeguards, Shown, StageResult, step_runner
 from orch23.engine.egress import guard_edit
 from orch23.engine.outcomes import Failure, failure_of
 from orch23.engine.plan_walk import expand_each
@@ -92,12 +92,12 @@ class Worker(Struct, frozen=True, kw_only=True):
     warned: set[Diagnostic] = field(default_factory=set)
     sandboxes: dict[str, set[str]] = field(default_factory=dict)
 
-    def work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
+    def work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
         """Return the result of `_work`, with the tiers of the sandbox that its processes ran in."""
         done, name = self._work(resolved, verify), resolved.stage.name
         return replace(done, sandboxes=frozenset(self.sandboxes.pop(name, ())))
 
-    def _work(self, resolved: ResolvedStage, verify: VerifyOnly | None) -> StageResult:
+    def _work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
         """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
 
         If the recorded result has edits of the user, or only the lock file has it, the stage fails instead.
@@ -109,20 +109,23 @@ class Worker(Struct, frozen=True, kw_only=True):
             ProviderError, LimitError, ConfigurationError: an error that stops more than this stage.
 
         """
-        if verify is not None and verify.claim and is_llm(resolved.stage.step):
+        if isinstance(verify, VerifyOnly) and verify.claim and is_llm(resolved.stage.step):
             # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
             return self._verify_claim(resolved, verify.record)
         resolved = self._checked_patterns(resolved) if resolved.unmatched else resolved
-        attempts = self._attempts(resolved)
+        attempts = self._attempts(resolved, verify.history if isinstance(verify, StageResult) else None)
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden
-        self._store_inputs(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
+        self._store_inputs(resolved, verify.record.outputs if isinstance(verify, VerifyOnly) and verify.adopted else {})
         stage = resolved.stage
         if stage.runs_pytest or stage.schema_files or getattr(stage.step, "read", ()):
             from orch23.engine.stage_warnings import stage_warnings  # noqa: PLC0415 - only for such stages
 
             self._warn(stage, stage_warnings(self.session.state.plan, [stage], self.session.store.workspace))
-        return attempts.run() if verify is None else self._verify_first(resolved, verify, attempts)
+        if isinstance(verify, StageResult) and verify.failure is not None:
+            self._store_outputs(verify.outputs)
+            return attempts.run((verify, verify.failure))
+        return self._verify_first(resolved, verify, attempts) if isinstance(verify, VerifyOnly) else attempts.run()
 
     def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:
         """Warn about patterns that match no file, and return the stage with the errors about them."""
@@ -164,8 +167,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             warning = Diagnostic("W697", message, None, "it is ignored, and the stage runs", Severity.WARNING)
             self.reporter.of_stage(resolved.stage.name).warn(warning)
             return attempts.run()
-        base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
-        return attempts.run(({**base, **recorded.outputs}, failure), recorded.outputs)
+        return attempts.run((recorded, failure))
 
     def _adopt(
         self, resolved: ResolvedStage, recorded: Record, adopted: Collection[str], attempts: AttemptLoop
@@ -273,7 +275,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         self._store_outputs(outputs)
         return self._attempts(resolved).verify_recorded(outputs, ())
 
-    def _attempts(self, resolved: ResolvedStage) -> AttemptLoop:
+    def _attempts(self, resolved: ResolvedStage, history: AttemptHistory | None = None) -> AttemptLoop:
         stage, session = resolved.stage, self.session
         tree = StageView(session.state, stage.name)
         report = self.reporter.of_stage(stage.name)
@@ -307,6 +309,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             models=self.models,
             safeguards=self.safeguards,
             report=report,
+            history=history or AttemptHistory(),
             shown=Shown(
                 self._own(previous, tree), self._hidden(resolved), self._kept(session.state.former.get(stage.name))
             ),

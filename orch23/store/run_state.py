@@ -87,10 +87,7 @@ class StageState(Struct, frozen=True, kw_only=True, rename=_NAMES):
 
 
 class RunState(Struct, frozen=True, kw_only=True):
-    """The state of a run: its stages, and the fields of seeds 000 and 001, which describe `focus`.
-
-    It is the stage with a model that was last worked on, and without models any stage; or a stage that failed.
-    """
+    """The state of a run: its stages, and the fields of seeds 000 and 001, which describe `focus`: its loop."""
 
     run_id: str = ""
     spec_file: str = ""
@@ -197,6 +194,7 @@ class RunStateFold:
                 self._focus = after if self._is_loop(event.role) else self._focus
 
     def _is_loop(self, name: str) -> bool:
+        # Without models, any stage is.
         return self._loops is None or name.partition("@")[0] in self._loops
 
     def state(self) -> RunState:

@@ -1,6 +1,7 @@
 """The template `layered_app` where something fails: how it ends, what is left, and what the next build has to ask."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +136,8 @@ def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(built: P
     outcome = built.build(PIPELINE)
     assert outcome.code == 1
     assert f"[{how}]" in outcome.err
-    assert attempts(built, "architecture") == ["verify_failed"] * 3
-    assert asked(built) == ["intent", *["architecture"] * 3]
+    assert attempts(built, "architecture") == ["verify_failed"] * 2, "the same one again ends it"
+    assert asked(built) == ["intent", *["architecture"] * 2]
     assert built.files("workspace") == before, "the new intent is withheld, since no architecture fits it"
     assert ends(built)["intent"] == "held"
 
@@ -253,12 +254,29 @@ def test_feedback_that_fails_in_one_layer_leaves_everything_as_it_was(built: Pro
 
 
 def test_an_app_that_a_persons_tests_refuse_is_a_failed_build(app: Project) -> None:
-    app.write({"specs/layered_app/todo/tests/test_more.py": "def test_a():\n    from backend.app import Gone\n"})
+    app.write({"specs/layered_app/todo/tests/test_more.py": "def test_a():\n    assert 1 == 2\n"})
     outcome = app.build(PIPELINE)
     assert outcome.code == 1
     assert "test_more.py::test_a" in outcome.err
+    assert "`--resample STAGE` requests another response" in outcome.err
     assert ends(app)["acceptance"] == "failed"
     assert set(app.files("workspace")) == {f"{APP}/README.md"}
+
+
+def test_a_layer_that_the_users_tests_name_is_reported_what_failed_and_may_fix_it(app: Project) -> None:
+    wrong = value("layers@backend_app")
+    right = deepcopy(wrong)
+    right["writes"][0]["content"] += "\n\nVERSION = 1\n"
+    answered(app, {"layers@backend_app": [json.dumps(wrong), json.dumps(right)]})
+    app.write({"specs/layered_app/todo/tests/test_more.py": "def test_a():\n    from backend.app import VERSION\n"})
+    green(app.build(PIPELINE))
+    assert [name for name in asked(app) if "layers" in name].count("layers@backend_app") == 2
+    assert len(asked(app)) == 8, "no other layer is asked again"
+    shown = app.run("show", PIPELINE, "layers@backend_app", "--prompt", "--attempt", "2").out
+    assert "specs/layered_app/todo/tests/test_more.py::test_a" in shown
+    assert "cannot import name" in shown
+    assert "VERSION" in app.read(f"{APP}/src/backend/app.py")
+    assert set(app.plan(PIPELINE).values()) == {"fresh"}
 
 
 def test_feedback_that_the_users_tests_refuse_changes_no_file_and_is_not_paid_for_twice(built: Project) -> None:

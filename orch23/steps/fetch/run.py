@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 
 from orch23.engine.attempt import (
-    NO_REQUIREMENTS,
     AttemptInput,
     AttemptLoop,
     AttemptResult,
@@ -32,7 +31,7 @@ class _FetchRunner(StepRunner):
         """Return the servers to connect to: none if the store has the file."""
         # A stored file is not fetched again, so its server needs no consent.
         if not step.url or _stored(step, contents) is not None:
-            return NO_REQUIREMENTS
+            return StepRequirements()
         return StepRequirements(step.grants, step.barred)
 
     def attempt(self, attempts: AttemptLoop, step: FetchStep, turn: AttemptInput) -> AttemptResult:
@@ -49,7 +48,7 @@ class _FetchRunner(StepRunner):
 
     def _entry(self, attempts: AttemptLoop, step: FetchStep) -> FileEntry:
         if step.file:
-            return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
+            return FileEntry(_stored(step, attempts.runner.contents) or _of_project(attempts, step))
         # Waiting for another stage's download of the file counts too.
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
@@ -57,11 +56,11 @@ class _FetchRunner(StepRunner):
             raise download_timeout_error(step.url)
         try:
             # Another stage may have fetched the file while this one waited for the lock.
-            found = _stored(step, attempts.contents)
+            found = _stored(step, attempts.runner.contents)
             if found is None:
                 _check_allowed(attempts, step)
                 path = download(step, attempts.safeguards.network, deadline - time.monotonic())
-                found = attempts.contents.put_chunks(file_chunks(path))
+                found = attempts.runner.contents.put_chunks(file_chunks(path))
                 path.unlink(missing_ok=True)
         finally:
             lock.release()

@@ -58,7 +58,7 @@ class _LLMRunner(StepRunner):
         step = declared.of_attempt(retry, turn.attempt)
         context = _context(attempts, step, turn)
         models = attempts.models
-        conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.calls.used)
+        conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.history.used)
         request, errors = models.requests.build(attempts.resolved, step, context, conversation.params)
         if request is None or errors:
             return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
@@ -119,8 +119,8 @@ def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEnt
     """Store a file. A script is executable; so is a file that was executable before without being a script."""
     data = write.content.encode("utf-8")
     before = start.get(write.path, attempts.resolved.files.get(write.path))
-    stays = before is not None and before.executable and not is_script(attempts.tree.read(write.path, before))
-    return FileEntry(attempts.contents.put(data), executable=stays or is_script(data))
+    stays = before is not None and before.executable and not is_script(attempts.runner.tree.read(write.path, before))
+    return FileEntry(attempts.runner.contents.put(data), executable=stays or is_script(data))
 
 
 def _with_fallbacks(
@@ -203,7 +203,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
 
             failure = replace(failure, cause=token_limit_cause(step.max_tokens, max_output_tokens(step)))
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))
-    if turn.failure is not None and attempts.calls.has_failed and judged.keeps:
+    if turn.failure is not None and attempts.history.has_failed and judged.keeps:
         return _changes_nothing(turn.failure, judged)
     # A result records which outputs were deleted. A deleted input could not be recorded.
     hint = "leave it out of `deletes`"
@@ -238,13 +238,13 @@ def _complete(
         sources=attempts.models.requests.sources,
         is_recorded=conversation.is_recorded,
         lines=attempts.report.response_lines(context.attempt),
-        usage=attempts.calls.usage,
+        usage=attempts.history.usage,
     )
     try:
         return conversation.complete(request, step.timeout_s, events)
     finally:
         # A call that failed may be paid for too.
-        attempts.calls.usage = events.usage
+        attempts.history.usage = events.usage
 
 
 def _context(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> AttemptContext:

@@ -432,7 +432,7 @@ class Project:
             executor_of=lambda _: self.executor,
             models=Models(
                 requests=RequestBuilder(self.secrets, self, self.pipeline.vars),
-                conversations=MemoryConversations(self.provider, self.store.exchanges, self.load),
+                conversations=cast("Any", MemoryConversations(self.provider, self.store.exchanges, self.load)),
                 validate=self.validate,
             ),
             safeguards=Safeguards(
@@ -441,7 +441,7 @@ class Project:
                 begin_attempt=self.pace,
                 network=NetworkAccess(partial=ROOT, environ={}, trust_command="orch23 trust"),
             ),
-            reporter=Reporter(observer=self, artifacts=self, redact=self.secrets.redact),
+            reporter=Reporter(observer=self, artifacts=cast("Any", self), redact=self.secrets.redact),
         )
 
     def plan(self, **more: Any) -> Mapping[str, Any]:

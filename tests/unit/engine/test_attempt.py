@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import (
+    AttemptHistory,
     AttemptInput,
     AttemptLoop,
     AttemptResult,
-    Calls,
     Models,
     Safeguards,
     StageResult,
@@ -90,7 +90,7 @@ class Bench:
         self.folders: set[str] = set()
         self.provider = FakeProvider()
         self.texts = {"p.j2": "write out{% if brief %} since {{ brief.excerpt }}{% endif %}"}
-        self.calls = Calls()
+        self.history = AttemptHistory()
         self.settled: Callable[[], object] = list
         self.problems: tuple[Diagnostic, ...] = ()
 
@@ -108,12 +108,12 @@ class Bench:
             verifier=cast("Verifier", self),
             models=Models(
                 requests=questions,
-                conversations=MemoryConversations(self.provider, self.exchanges),
+                conversations=cast("Any", MemoryConversations(self.provider, self.exchanges)),
                 validate=lambda _path, _value: (),
             ),
             safeguards=safeguards,
-            report=Reporter(observer=self, artifacts=self, redact=self.secrets.redact).of_stage("s"),
-            calls=self.calls,
+            report=Reporter(observer=self, artifacts=cast("Any", self), redact=self.secrets.redact).of_stage("s"),
+            history=self.history,
         )
 
     def run(self, **more: Any) -> StageResult:
@@ -158,6 +158,10 @@ def wrong(text: str = "no", kind: str = "verify_failed", **more: Any) -> Failure
 
 def left(text: str, **more: Any) -> AttemptResult:
     return AttemptResult({"out": entry(text)}, **more)
+
+
+def recorded(outputs: Files) -> StageResult:
+    return StageResult(outputs=outputs, deleted=(), exchanges=(), attempts=0)
 
 
 def codes(done: StageResult) -> list[str]:
@@ -311,7 +315,7 @@ def test_no_model_is_called_if_its_tests_cannot_pass() -> None:
 
 def test_no_model_is_called_if_a_recorded_result_can_never_pass() -> None:
     bench = model_bench([], retry=Retry(max=2))
-    done = bench.run(start=({}, wrong(diagnostics=(NEVER,), retryable=False)))
+    done = bench.run(start=(recorded({}), wrong(diagnostics=(NEVER,), retryable=False)))
     assert (codes(done), done.attempts) == (["E325"], 0)
     assert bench.provider.requests == []
 
@@ -327,7 +331,7 @@ def test_a_program_runs_whatever_its_tests_are() -> None:
 
 def test_a_recorded_result_that_does_not_pass_any_more_briefs_the_first_attempt_and_is_where_it_starts() -> None:
     bench = Bench(left("two"))
-    bench.run(start=({"out": entry("recorded")}, wrong("the new test is red")))
+    bench.run(start=(recorded({"out": entry("recorded")}), wrong("the new test is red")))
     (turn,) = bench.turns
     assert turn.failure is not None
     assert (turn.attempt, turn.failure.feedback.excerpt, turn.start) == (
@@ -601,7 +605,7 @@ def test_a_failure_without_tests_is_not_better_than_one_with_failing_tests() -> 
 
 def test_a_recorded_result_can_be_the_best() -> None:
     bench = Bench(left("2"), left("3"), verdicts=[ran(5), ran(4)], retry=Retry(max=1, start_from="best"))
-    bench.run(start=({"out": entry("1")}, ran(2)))
+    bench.run(start=(recorded({"out": entry("1")}), ran(2)))
     assert starts(bench) == ["1", "1"]
     assert reported(bench.turns[1]).startswith(
         "attempt 2 starts again from the recorded result (2 failed); attempt 1: 5"

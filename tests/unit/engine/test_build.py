@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.engine.build import Build
-from orch23.engine.deferred_stages import LaterCalls
+from orch23.engine.deferred_stages import LaterBatches
 from orch23.model.action import Cancelled
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsResponseError, ExitCode, ProviderError
@@ -256,7 +256,7 @@ def test_waiting_for_a_batch_does_not_count_against_the_wall_time_of_the_run() -
 
     project.pace = pace
     build = project.builder()
-    build.later = cast("LaterCalls", later)
+    build.later = cast("LaterBatches", later)
     build.options = replace(build.options, waits=True)
     build._messages = Messages(build, project)
     began = project.clock.monotonic()

@@ -68,7 +68,9 @@ class Bench:
 
     def verify(self, result: Files | None = None, tree: Files | None = None, attempt: int = 1) -> Failure | None:
         result = self.files(out="made") if result is None else result
-        report = Reporter(observer=self, artifacts=self, redact=Secrets({"T": "wunderbar-4711"}).redact).of_stage("s")
+        report = Reporter(
+            observer=self, artifacts=cast("Any", self), redact=Secrets({"T": "wunderbar-4711"}).redact
+        ).of_stage("s")
         runner = ProcessRunner(
             stage=self.resolved.stage,
             facts=FACTS,

@@ -1,0 +1,213 @@
+"""A red check of a promotion group is a failed attempt of each stage with a model whose files its output names."""
+
+import shutil
+
+import pytest
+
+from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, proposing
+from tests.project import Project
+
+pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+
+# What a model writes: a function that fails until the feedback names a test of it.
+BAD, GOOD = "def value():\\n    raise ValueError\\n", "def value():\\n    return 1\\n"
+WAY_ON = "it names no file of a model that has an attempt left; `--resample STAGE` requests another response"
+KNOWS = "{% if brief and 'tests/test_app.py::test_NAME ' in brief.failing | join(' ') %}"
+STAGES = """\
+  a: {promote: app, outputs: [src/a.py], llm: {prompt: a.md.j2, returns: text}, retry: 2}
+  b: {promote: app, outputs: [src/b.py], llm: {prompt: b.md.j2, returns: text}, retry: 2}
+  list: {promote: app, inputs: [src/*.py], outputs: [list.txt], shell: 'cat src/*.py > list.txt'}
+  acceptance:
+    promote: app
+    inputs: [src/*.py, tests/*.py]
+    pytest: {paths: [tests], pythonpath: [src], provides: [a, b]}
+"""
+TESTS = """\
+import a
+import b
+
+
+def test_a():
+    assert a.value() == 1
+
+
+def test_b():
+    assert b.value() == 1
+"""
+
+
+def answers(name: str, first: str = BAD, later: str = GOOD) -> str:
+    text = KNOWS.replace("NAME", name) + f"{{% set text = '{later}' %}}{{% else %}}{{% set text = '{first}' %}}"
+    return prompt(name + " {{ attempt }}", text + "{% endif %}{{ text }}")
+
+
+def story(project: Project, stages: str = STAGES, **files: str) -> Project:
+    project.write(
+        pipeline(
+            stages,
+            {"a.md.j2": answers("a"), "b.md.j2": answers("b", GOOD), "tests/test_app.py": TESTS, **files},
+            head="jobs: 1\n",
+        )
+    )
+    return project
+
+
+def test_a_red_check_is_a_failed_attempt_of_the_stage_that_it_names_and_of_no_other(project: Project) -> None:
+    green(story(project).build())
+    assert calls(project) == ["a 1", "b 1", "a 2"]
+    assert project.read("src/a.py").startswith("def value():\n    return 1")
+    assert "return 1" in project.read("list.txt"), "what reads the file was made again"
+    assert set(ends(project).values()) == {"built"}
+    assert set(project.plan().values()) == {"fresh"}
+
+
+def test_it_is_replayed_like_any_attempt(project: Project) -> None:
+    green(story(project).build())
+    made = project.files("src")
+    shutil.rmtree(project.root / ".orch23" / "records")
+    for path in [*made, "list.txt", "pipeline.lock"]:
+        project.delete(path)
+    green(project.build("--replay"))
+    assert project.files("src") == made
+    assert len(calls(project)) == 3
+    assert ends(project)["a"] == "built"
+
+
+@pytest.mark.parametrize("retry", [0, 1, 2])
+def test_the_attempts_are_those_of_the_stage_and_an_unchanged_failure_is_not_paid_for_again(
+    project: Project, retry: int
+) -> None:
+    stages = STAGES.replace(
+        "{prompt: a.md.j2, returns: text}, retry: 2", f"{{prompt: a.md.j2, returns: text}}, retry: {retry}"
+    )
+    story(project, stages, **{"a.md.j2": answers("a", BAD, BAD + "# {{ attempt }}\\n")})
+    first = project.build()
+    assert first.code == 1
+    expected = ["a 1", "b 1", *(f"a {n}" for n in range(2, retry + 2))]
+    assert calls(project) == expected
+    assert WAY_ON in first.err
+    assert not project.exists("src")
+    assert ends(project) == {"a": "held", "b": "held", "list": "held", "acceptance": "failed"}
+    for _ in range(2):
+        assert project.build().code == 1
+        assert calls(project) == expected
+    project.edit("tests/test_app.py", TESTS.replace("a.value()", "1"))
+    green(project.build())
+    assert calls(project) == expected
+
+
+@pytest.mark.parametrize("others_name_one", [False, True])
+def test_a_failure_that_names_no_file_of_a_stage_with_a_model_ends_the_group(
+    project: Project, *, others_name_one: bool
+) -> None:
+    other = "  other: {promote: app, inputs: [src/*.py], shell: 'exit 3'}\n"
+    tests = TESTS + "\n\ndef test_c():\n    assert 1 == 2\n"
+    if others_name_one:
+        story(project, STAGES + other)
+    else:
+        story(project, **{"a.md.j2": answers("a", GOOD), "tests/test_app.py": tests})
+    failed = project.build()
+    assert failed.code == 1
+    assert calls(project) == ["a 1", "b 1"]
+    assert WAY_ON in failed.err
+
+
+def test_two_stages_are_named_and_each_has_an_attempt(project: Project) -> None:
+    green(story(project, **{"b.md.j2": answers("b")}).build())
+    assert sorted(calls(project)) == ["a 1", "a 2", "b 1", "b 2"]
+
+
+def test_equal_bytes_again_end_the_group(project: Project) -> None:
+    stages = STAGES.replace("retry: 2", "retry: {max: 5, no_progress: 99}")
+    assert story(project, stages, **{"a.md.j2": answers("a", BAD, BAD)}).build().code == 1
+    assert calls(project) == ["a 1", "b 1", "a 2"]
+
+
+def test_tests_that_changed_after_a_green_build_are_an_attempt_too(project: Project) -> None:
+    story(project, **{"a.md.j2": answers("a", GOOD, GOOD.replace("1", "2") + "# {{ attempt }}\\n")})
+    green(project.build())
+    wants = "import a\n\n\ndef test_a():\n    assert a.value() == 2, a.__file__\n"
+    project.edit("tests/test_app.py", wants)
+    green(project.build())
+    assert calls(project) == ["a 1", "b 1", "a 1"]
+    assert "return 2" in project.read("src/a.py")
+    assert set(project.plan().values()) == {"fresh"}
+
+
+def test_a_stage_that_is_not_selected_is_left_alone(project: Project) -> None:
+    green(story(project).build("acceptance"))
+    assert calls(project) == ["a 1", "b 1", "a 2"]
+    assert not project.exists("list.txt")
+
+
+def test_a_check_that_is_a_command_names_files_as_it_sees_them(project: Project) -> None:
+    old = "pytest: {paths: [tests], pythonpath: [src], provides: [a, b]}"
+    stages = STAGES.replace(old, "cwd: src\n    shell: python ../tests/t.py").replace("tests/*.py", "tests/t.py")
+    answer = prompt("NAME {{ attempt }}", f"{{{{ '{BAD}' if not brief else '{GOOD}' }}}}")
+    files = {f"{name}.md.j2": answer.replace("NAME", name) for name in "ab"}
+    test = "import sys\nsys.path.insert(0, '.')\nimport a, b\na.value()\nb.value()\n"
+    green(story(project, stages, **files, **{"tests/t.py": test}).build())
+    assert calls(project) == ["a 1", "b 1", "a 2", "b 2"]
+
+
+EDITS = """\
+  plan: {promote: app, outputs: [plan.json], llm: {prompt: plan.md.j2, returns: json}}
+  code:
+    promote: app
+    foreach: {from: 'plan.json#/tasks', as: task, order: sequential}
+    outputs: [src/app.py]
+    llm: {prompt: code.md.j2, returns: files}
+    retry: 2
+  acceptance: {promote: app, inputs: [src/app.py, t.py], shell: 'python t.py'}
+"""
+
+
+def test_items_that_edit_one_file_are_tried_again_in_order(project: Project) -> None:
+    edit = {"src/app.py": "'# ' ~ item ~ '\\nX = ' ~ (1 if brief else 'nope') ~ '\\n'"}
+    files = {
+        "plan.md.j2": prompt("plan", '{"tasks": ["one", "two"]}'),
+        "code.md.j2": proposing("{{ item }} {{ attempt }}", edit),
+        "t.py": "import sys\nsys.path.insert(0, 'src')\nimport app\n",
+    }
+    project.write(pipeline(EDITS, files, head="jobs: 1\n"))
+    green(project.build())
+    assert project.read("src/app.py") == "# two\nX = 1\n"
+    made = calls(project)
+    assert all(made.count(f"{item} {number}") <= 1 for item in ("one", "two") for number in (1, 2, 3))
+    assert set(project.plan().values()) == {"fresh"}
+    green(project.build())
+    assert calls(project) == made
+
+
+CHAIN = """\
+  plan: {promote: app, outputs: [plan.json], llm: {prompt: plan.md.j2, returns: json}}
+  layers:
+    promote: app
+    foreach: {from: plan.json#/layers, key: name, as: layer, needs: needs}
+    outputs: ["src/${{ layer.name }}.py"]
+    llm: {prompt: layer.md.j2, returns: text}
+    verify: {inputs: ["${{ layer.uses }}"], steps: [{shell: [python, -c, pass]}]}
+    retry: {max: 2, from: baseline}
+  acceptance:
+    promote: app
+    inputs: [src/*.py, tests/*.py]
+    pytest: {paths: [tests], pythonpath: [src], provides: [a, b]}
+"""
+
+
+def test_items_that_stand_on_one_another_are_tried_again_in_order(project: Project) -> None:
+    plan = '{"layers": [{"name": "a", "needs": [], "uses": []}, {"name": "b", "needs": ["a"], "uses": ["src/a.py"]}]}'
+    b = "import a\n\n\ndef value():\n    return a.value()\n# {{ attempt }}"
+    layer = f"{{% if item.name == 'a' %}}{{{{ '{BAD}' if not brief else '{GOOD}' }}}}{{% else %}}{b}{{% endif %}}"
+    story(
+        project,
+        CHAIN,
+        **{
+            "plan.md.j2": prompt("plan", plan),
+            "tests/test_app.py": "import b\n\n\ndef test_b():\n    assert b.value() == 1\n",
+            "layer.md.j2": prompt("{{ item.name }} {{ attempt }}", layer),
+        },
+    )
+    green(project.build())
+    assert calls(project) == ["plan", "a 1", "b 1", "a 2", "b 2"]
+    assert set(project.plan().values()) == {"fresh"}
