@@ -6,7 +6,7 @@ pattern with a similar name matches files.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names, quoted_names
+from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, quoted_names
 from orch23.model.paths import match_any, static_prefix
 from orch23.model.pipeline import GlobInput, Pipeline, Stage
 from orch23.model.plan import Plan
@@ -58,10 +58,7 @@ def _problem(
         message = f"input `{pattern.text}` of stage `{stage.family}` matches no file, so the prompt would have no input"
         return Diagnostic("E822", message, place, f"did you mean `{near}`?", fix=(pattern.text, near))
     hint = f"did you mean `{near}`?" if near is not None else _hint(pattern, workspace)
-    return _warning(f"input `{pattern.text}` of stage `{stage.family}` matches no file", place, hint)
-
-
-def _warning(message: str, place: Location | None, hint: str) -> Diagnostic:
+    message = f"input `{pattern.text}` of stage `{stage.family}` matches no file"
     return Diagnostic(W_UNMATCHED, message, place, hint, Severity.WARNING)
 
 

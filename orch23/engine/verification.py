@@ -116,7 +116,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 tests = {} if ran.verdict is None else ran.verdict.tests
                 if skipped := [name for name, outcome in tests.items() if outcome == "skipped"]:
                     found = f"{len(skipped)} of {len(tests)} tests skipped: {', '.join(skipped[:3])}"
-                    self.report.emit(Warned(), found, "warning")
+                    self.report.emit(Warned(), found)
                 return None, ran.result.output.text
             case CommandsStep():
                 return self._commands(step, files)

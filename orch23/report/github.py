@@ -50,7 +50,7 @@ class GitHubScreen(Struct, kw_only=True):
                 self._command(workflow_command("group", f"{visible(self.pipeline.name)}: stages"))
             case Warned():
                 where = "" if event.role == ORCH23_ROLE else f"{event.role}: "
-                kind = "error" if event.level == "error" else "warning"
+                kind = {"error": "error", "info": "notice"}.get(event.level, "warning")
                 self._warnings.append(workflow_command(kind, visible(f"{where}{event.message}")))
             case RunFinished() if self._is_grouped:
                 self._command(workflow_command("endgroup"))

@@ -325,9 +325,9 @@ def test_a_task_whose_own_tests_were_all_skipped_says_so(template: Project) -> N
     answers = {"plan": plan(task(1, "a.py")), "code@T1": edits({"a.py": ONE})}
     outcome = answered(template, answers, tests={**PASSING, "test_b.py": own}).build(PIPELINE)
     assert outcome.code == 0
-    assert f"warning: code@T1: 1 of 2 tests skipped: {TESTS}/test_b.py::test_b\n" in outcome.err
+    assert f"note: code@T1: 1 of 2 tests skipped: {TESTS}/test_b.py::test_b\n" in outcome.err
     (warned,) = template.events_of("warning")
-    assert (warned["role"], warned["level"]) == ("code@T1", "warning")
+    assert (warned["role"], warned["level"]) == ("code@T1", "info")
 
 
 # ---- a model as the tester ------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def page_sources(console: Console, root: Path, run: str) -> PageSources:
         read=KeptFiles(root, run).read,
         changes=changes,
         redact=console.redact,
-        generated=_program(),
+        generated=(Row("Page written by", f"orch23 {__version__}, Python {platform.python_version()}"),),
         notes=notes,
         metrics=metrics,
     )
@@ -174,7 +174,3 @@ def event_redactor(console: Console) -> Callable[[Event], Event]:
     if not secrets.values:
         return lambda event: event
     return RedactingObserver(Fanout(), secrets.redact, secrets.may_contain).redacted
-
-
-def _program() -> tuple[Row, ...]:
-    return (Row("Page written by", f"orch23 {__version__}, Python {platform.python_version()}"),)
