@@ -328,12 +328,8 @@ class TextScreen(Struct, kw_only=True):
             return
         self._open()
         role = "" if event.role == ORCH23_ROLE else f"{visible(event.role)}: "
-        is_error, is_note = event.level == "error", event.level == "info"
-        word = (
-            self.style.paint("error", "error")
-            if is_error
-            else self.style.paint("note" if is_note else "warning", "notice")
-        )
+        word = "note" if event.level == "info" else "warning"
+        word = self.style.paint("error", "error") if event.level == "error" else self.style.paint(word, "notice")
         self.write(f"{word}: {role}{visible(event.message)}\n")
 
     def _open(self) -> None:
