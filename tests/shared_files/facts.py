@@ -172,7 +172,8 @@ class Facts:
         if stage.name in self.lock.retained:
             return
         former = self.lock.results.get(stage.name)
-        mine = {*stage.literal_outputs, *(former.outputs if former else filter(stage.covers, self.disk))}
+        mine = {*stage.literal_outputs, *(former.outputs if former else ())}
+        mine |= set(filter(stage.covers, self.disk)) if stage.kind == "llm" or not former else set()
         if any(p in self.disk and (not self.makers(p, self.disk[p]) or self.is_accepted(p)) for p in mine):
             for made in [lock.results[stage.name] for lock in self.past() if stage.name in lock.results]:
                 if made not in self.lock.all():
