@@ -426,14 +426,15 @@ def _place_of_steps(pipeline: Pipeline, node: Stage | ForeachStage) -> tuple[str
 def _prompt_files(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
     """Return an error for every prompt, template and schema file that cannot be read."""
     found: list[Diagnostic] = []
-    for stage in pipeline.stages:
-        for place, path in stage.author_files.items() if isinstance(stage, Stage) else ():
-            text, problem = tools.sources.text(path)
-            if text is None and problem is not None:
-                from orch23.engine.similar_paths import with_similar  # noqa: PLC0415 - only for errors
+    stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
+    files = [(("stages", one.name, *place), path) for one in stages for place, path in one.author_files.items()]
+    for place, path in (*files, *([(("run_log",), pipeline.run_log)] if pipeline.run_log else ())):
+        text, problem = tools.sources.text(path)
+        if text is None and problem is not None:
+            from orch23.engine.similar_paths import with_similar  # noqa: PLC0415 - only for errors
 
-                where = pipeline.locate_written("/".join(map(str, ("stages", stage.name, *place))))
-                found.append(replace(with_similar(problem, path, store.workspace), location=where, subject=None))
+            where = pipeline.locate_written("/".join(map(str, place)))
+            found.append(replace(with_similar(problem, path, store.workspace), location=where, subject=None))
     return list(dict.fromkeys(found))  # a file of `defaults` may serve several stages
 
 

@@ -73,3 +73,13 @@ def test_a_template_that_cannot_be_rendered_ends_the_build_before_anything_runs(
     assert (refused.code, f"error[{code}]" in refused.err) == (65, True)
     assert not project.journals()
     assert not project.exists("a.txt")
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "build"])
+def test_a_template_that_does_not_exist_is_an_error_with_its_place(project: Project, command: str) -> None:
+    project_with_log(project)
+    (project.root / TEMPLATE).unlink()
+    done = project.run(command, "pipeline.yaml")
+    assert done.code == 65, done.err
+    assert f"`{TEMPLATE}`" in done.out + done.err
+    assert "run_log" in done.out + done.err
