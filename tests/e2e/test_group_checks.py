@@ -128,8 +128,11 @@ def test_tests_that_changed_after_a_green_build_are_an_attempt_too(project: Proj
     green(project.build())
     wants = "import a\n\n\ndef test_a():\n    assert a.value() == 2, a.__file__\n"
     project.edit("tests/test_app.py", wants)
+    promised = project.run("plan", "pipeline.yaml", "--json").json()["llm_calls"]
+    assert promised == {"min": 0, "max": 6}, "of two stages with three attempts each"
     green(project.build())
     assert calls(project) == ["a 1", "b 1", "a 1"]
+    assert project.run("plan", "pipeline.yaml", "--json").json()["llm_calls"] == {"min": 0, "max": 0}
     assert "return 2" in project.read("src/a.py")
     assert set(project.plan().values()) == {"fresh"}
 

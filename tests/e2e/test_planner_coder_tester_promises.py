@@ -330,6 +330,25 @@ def test_a_task_whose_own_tests_were_all_skipped_says_so(template: Project) -> N
     assert (warned["role"], warned["level"]) == ("code@T1", "info")
 
 
+@pytest.mark.parametrize("root", [".", "./"])
+def test_tasks_may_work_on_the_whole_repository(template: Project, root: str) -> None:
+    """Its reports are not among its sources."""
+    answer = json.dumps({"edits": [{"path": "a.py", "content": ONE}]})
+    answered(template, {"plan": plan(task(1, "a.py")), "code@T1": answer}, tests=PASSING)
+    outcome = template.build(PIPELINE, "--set", f"project={root}")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(template.read(f"{RUNS}/report_T1.json"))["passed"]
+    assert f"\n{TESTS}/test_a.py\n" in template.read(f"{RUNS}/repo_summary.txt")
+    assert "up to date" in template.build(PIPELINE, "--set", f"project={root}").err
+
+
+def test_a_project_without_tests_costs_no_call(template: Project) -> None:
+    planned = template.run("plan", PIPELINE, "--set", "tests=nope")
+    assert "W669" in planned.out + planned.err
+    assert template.build(PIPELINE, "--set", "tests=nope").code == 1
+    assert calls(template) == 0
+
+
 # ---- a model as the tester ------------------------------------------------------------------------------
 
 

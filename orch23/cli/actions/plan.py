@@ -35,7 +35,8 @@ from orch23.model.llm import Request
 from orch23.model.paths import PatternSet
 from orch23.model.pipeline import NO_CACHE, Condition, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
-from orch23.plan.nodes import writes_of
+from orch23.model.record import Record
+from orch23.plan.nodes import Node, writes_of
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NO_KEY, NOT_RECORDED
 from orch23.providers.prices import Prices
@@ -91,6 +92,10 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     bases = {name: _basis(project, seen, name, statistics_of(past, name)) for name in running}
     found = {name: estimate(basis, tariff_of) for name, basis in bases.items()}
+    for name, decision in seen.decisions.items():
+        if isinstance(decision, Fresh | Restore) and _may_be_refused(seen, seen.plan.nodes[name], decision.record):
+            basis = EstimateBasis(node=seen.plan.nodes[name], decision=VerifyOnly(decision.record, ()))
+            found[name] = estimate(basis, tariff_of)
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
         from orch23.engine.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
@@ -98,6 +103,15 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
         for name, saving in expected_savings(calls, tariff_of).items():
             found[name] = found[name].with_cache(saving)
     return found
+
+
+def _may_be_refused(seen: Preview, node: Node, made: Record) -> bool:
+    """Return whether a red check of its promotion group may call the model of a stage that has a result (ADR 69)."""
+    if not isinstance(node, Stage) or not node.step.asks_model or not node.retry.max or made.accepted:
+        return False
+    others = [other for other in seen.plan.promoted_with(node.name) if other != node.name]
+    checks = [one for other in others if isinstance(one := seen.plan.nodes[other], Stage) and not one.step.asks_model]
+    return any(isinstance(seen.decisions.get(one.name), Run | VerifyOnly | Maybe) for one in checks)
 
 
 def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
