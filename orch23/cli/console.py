@@ -91,7 +91,10 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         redacted = self.redact(text)
         with self._cleared():
             self.err_written.append(redacted)
-            _write(sys.stderr, self._fitted(redacted))
+            try:
+                _write(sys.stderr, self._fitted(redacted))
+            except BrokenPipeError:  # the reader is gone: the exit code says what happened
+                redirect_to_devnull(sys.stderr)
 
     def _fitted(self, text: str) -> str:
         """Return a text for stderr whose lines are broken between words, if it is a terminal."""

@@ -27,6 +27,7 @@ def start(
     program: str = _RUN,
     closed: Sequence[int] = (),
     stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run the program in a process of its own, which has none of the closed streams."""
 
@@ -39,11 +40,22 @@ def start(
         cwd=project.root,
         env={"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY},
         stdout=stdout,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         timeout=120,
         check=False,
         preexec_fn=close,
     )
+
+
+@pytest.mark.parametrize("argv", [("build", "-x"), ("validate", "no.yaml"), ("plan",), ("build",)], ids="_".join)
+def test_errors_that_no_one_reads_have_their_exit_codes(project: Project, argv: Sequence[str]) -> None:
+    """As in `orch23 build 2>&1 | head -1`."""
+    project.write({"pipeline.yaml": PIPELINE.replace("outputs", "outputz")})
+    reading, writing = os.pipe()
+    os.close(reading)
+    gone = start(project, argv, stderr=writing)
+    os.close(writing)
+    assert gone.returncode == start(project, argv).returncode in {64, 65, 66}
 
 
 @pytest.mark.stride(3)
