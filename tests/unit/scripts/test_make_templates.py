@@ -130,7 +130,7 @@ def test_what_cannot_be_made_is_refused(source: Path, keys: dict[str, object], e
 
 
 def test_an_unknown_key_is_refused(source: Path) -> None:
-    with pytest.raises(TemplateError, match="takes examples, files, next, questions, replace, summary"):
+    with pytest.raises(TemplateError, match="takes example, examples, files, next, questions, replace, summary"):
         described(source, question={})
 
 
