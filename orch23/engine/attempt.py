@@ -35,7 +35,7 @@ from orch23.model.record import Record
 from orch23.model.step import Grant, ProcessStep, Step
 from orch23.resolve.commands import shorten_command
 from orch23.resolve.prompt_inputs import PromptInput
-from orch23.resolve.resolution import ResolvedStage
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
@@ -187,6 +187,16 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     report: StageReporter
     shown: Shown = Shown()
     history: AttemptHistory = field(default_factory=AttemptHistory)
+
+    @property
+    def contents(self) -> ContentStore:
+        """The store that a step of a plugin puts the bytes of outputs into (docs/plugins.md)."""
+        return self.runner.contents
+
+    @property
+    def tree(self) -> VisibleFiles:
+        """The project as a step of a plugin sees it."""
+        return self.runner.tree
 
     def run(self, start: tuple[Record | StageResult, Failure] | None = None) -> StageResult:
         """Run attempts until one passes.

@@ -34,7 +34,7 @@ def test_list_and_show_need_no_git(project: Project) -> None:
     ]
     shown = project.run("template", "show", "quickstart", env=nowhere)
     assert "  provider: Provider that writes the code" in shown.out
-    assert "(local, anthropic, openai, server)  default: local\n" in shown.out
+    assert "(local, anthropic, openai, server, command)  default: local\n" in shown.out
     assert "  prompts/quickstart/function.md.j2\n" in shown.out
     assert shown.out.endswith(f"next: {builtin_templates()['quickstart'].next}\n")
     assert project.run("template").code == 64

@@ -233,7 +233,7 @@ def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd:
 
 def test_tests_that_cannot_be_collected_are_sent_back(tdd: Project) -> None:
     wrong = "```python\nfrom textstats.words import no_such_name\n\n\ndef test_a():\n    assert no_such_name()\n```\n"
-    answered(tdd, "tdd_loop", {"tests@words": [wrong] * 3})
+    answered(tdd, "tdd_loop", {"tests@words": [wrong] * 2})
     assert tdd.build(PIPELINE, "tests", "-k").code == 1
-    assert "no_such_name" in shown_request(tdd, "tests@words", 3)
+    assert "no_such_name" in shown_request(tdd, "tests@words", 2)
     assert not tdd.exists(f"{PLACE}/tests/test_words.py")

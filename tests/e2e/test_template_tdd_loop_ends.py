@@ -61,7 +61,7 @@ def served(tdd: Project, *answers: str) -> OpenAIServer:
     for path in tdd.files("specs/tdd_loop/tests"):
         tdd.delete(path)
     test = "from textstats import words\n\n\ndef test_it():\n    assert words.N == 9\n"
-    tdd.write({"specs/tdd_loop/tests/test_own.py": test})
+    tdd.write({"specs/tdd_loop/tests/textstats/test_own.py": test})
     texts = [one.removeprefix("cut ") for one in answers]
     replies = [chat(t, "length" if a.startswith("cut ") else "stop") for a, t in zip(answers, texts, strict=True)]
     server = OpenAIServer(*replies)

@@ -167,13 +167,11 @@ def test_the_fields_are_those_of_the_loop_whatever_ran_after_it(tdd: Project, wa
     own = "import textstats\n\n\ndef test_it():\n    assert textstats.N == 1\n"
     for path in tdd.files("specs/tdd_loop/tests"):
         tdd.delete(path)
-    tdd.write({"specs/tdd_loop/tests/test_own.py": own})
-    for path in tdd.files(f"{PLACE}/skeleton"):
-        tdd.delete(path)
-    tdd.edit("prompts/tdd_loop/skeleton.py.j2", tdd.read("prompts/tdd_loop/skeleton.py.j2") + "# the end\n")
+    tdd.write({"specs/tdd_loop/tests/textstats/test_own.py": own})
+    tdd.edit(PIPELINE, tdd.read(PIPELINE).rstrip("\n") + "\n  after: {needs: [code], shell: 'true'}\n")
     code_answers(tdd, *(json.dumps({"src/textstats/__init__.py": f"N = {n}\n"}) for n in (2, 1)))
     green(tdd.build(PIPELINE, "--set", "write_tests=false"))
-    assert list(watched[-1]["stages"])[-1].startswith("skeleton@"), "it ran after the loop"
+    assert [*watched[-1]["stages"]][-1] == "after", "it ran after the loop"
     loop = [f"{PLACE}/src/textstats/__init__.py"]
     after = [one for one in watched if one["stages"].get("code", {}).get("status") == "built"]
     assert len(after) > 3
