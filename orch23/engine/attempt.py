@@ -190,12 +190,12 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     @property
     def contents(self) -> ContentStore:
-        """The store that a step of a plugin puts the bytes of outputs into (docs/plugins.md)."""
+        """The store that the bytes of outputs are put into."""
         return self.runner.contents
 
     @property
     def tree(self) -> VisibleFiles:
-        """The project as a step of a plugin sees it."""
+        """The project as the stage sees it."""
         return self.runner.tree
 
     def run(self, start: tuple[Record | StageResult, Failure] | None = None) -> StageResult:
@@ -325,7 +325,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     def _requirements(self) -> tuple[Diagnostic, ...]:
         return tuple(
-            unmet_error(one, is_folder=bool(self.runner.tree.matching(f"{one.path.rstrip('/')}/**")))
+            unmet_error(one, is_folder=bool(self.tree.matching(f"{one.path.rstrip('/')}/**")))
             for one in unmet_conditions(self.resolved)
         )
 
@@ -466,7 +466,7 @@ class ProcessStepRunner(StepRunner):
             return AttemptResult(start, (), failure_of("write_scope_violation", named, retryable=False))
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if ran.verdict is not None:
-            tree |= self.reported(step, ran.verdict, attempts.runner.contents)
+            tree |= self.reported(step, ran.verdict, attempts.contents)
         return AttemptResult(tree, (), took_s=result.duration_s)
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
@@ -483,7 +483,7 @@ class ProcessStepRunner(StepRunner):
         mine = {path: entry for path, entry in left.changes().items() if path not in refused}
         tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
         if left.verdict is not None:
-            tree |= self.reported(step, left.verdict, attempts.runner.contents)
+            tree |= self.reported(step, left.verdict, attempts.contents)
         return tree
 
 

@@ -48,7 +48,7 @@ class _FetchRunner(StepRunner):
 
     def _entry(self, attempts: AttemptLoop, step: FetchStep) -> FileEntry:
         if step.file:
-            return FileEntry(_stored(step, attempts.runner.contents) or _of_project(attempts, step))
+            return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
         # Waiting for another stage's download of the file counts too.
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
@@ -56,11 +56,11 @@ class _FetchRunner(StepRunner):
             raise download_timeout_error(step.url)
         try:
             # Another stage may have fetched the file while this one waited for the lock.
-            found = _stored(step, attempts.runner.contents)
+            found = _stored(step, attempts.contents)
             if found is None:
                 _check_allowed(attempts, step)
                 path = download(step, attempts.safeguards.network, deadline - time.monotonic())
-                found = attempts.runner.contents.put_chunks(file_chunks(path))
+                found = attempts.contents.put_chunks(file_chunks(path))
                 path.unlink(missing_ok=True)
         finally:
             lock.release()

@@ -119,8 +119,8 @@ def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEnt
     """Store a file. A script is executable; so is a file that was executable before without being a script."""
     data = write.content.encode("utf-8")
     before = start.get(write.path, attempts.resolved.files.get(write.path))
-    stays = before is not None and before.executable and not is_script(attempts.runner.tree.read(write.path, before))
-    return FileEntry(attempts.runner.contents.put(data), executable=stays or is_script(data))
+    stays = before is not None and before.executable and not is_script(attempts.tree.read(write.path, before))
+    return FileEntry(attempts.contents.put(data), executable=stays or is_script(data))
 
 
 def _with_fallbacks(

@@ -91,7 +91,7 @@ def oversized_outputs(
 def text_of(attempts: AttemptLoop, path: str, entry: FileEntry, errors: str = "surrogateescape") -> str:
     """Return the text of a file."""
     # A response is compared with the exact bytes of a file: bytes that are not UTF-8 become surrogates.
-    return attempts.runner.tree.read(path, entry).decode("utf-8", errors=errors)
+    return attempts.tree.read(path, entry).decode("utf-8", errors=errors)
 
 
 def _sliced(attempts: AttemptLoop, step: LLMStep) -> frozenset[str]:

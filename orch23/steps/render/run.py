@@ -11,7 +11,7 @@ class _RenderRunner(StepRunner):
         del step, turn
         # The text is part of the key, so that it was rendered when the stage was resolved.
         data = attempts.resolved.rendered or b""
-        entry = FileEntry(attempts.runner.contents.put(data), executable=is_script(data))
+        entry = FileEntry(attempts.contents.put(data), executable=is_script(data))
         return AttemptResult({attempts.resolved.stage.outputs[0]: entry})
 
 
