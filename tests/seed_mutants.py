@@ -416,7 +416,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(LAYERED, "  retry: {max: 2, from: baseline", "  retry: {max: 3, from: baseline"),
         ONE_MORE,
         M(GROUPS, "used < retry.max + bool(used)", "used <= retry.max + bool(used)"),
-        M(GROUPS, "() if {} in named else chain", "chain"),
+        M(GROUPS, "        if all(names for _, names in named):\n", "        if True:\n"),
     ),
     "S2-14": (
         M(

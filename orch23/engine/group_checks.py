@@ -1,7 +1,6 @@
 """Try stages of a promotion group again whose files a red check names, such as the tests of a whole app (ADR 69)."""
 
 import re
-from itertools import chain
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -44,24 +43,37 @@ class GroupChecks(Struct, kw_only=True):
 
     def settle(self) -> bool:
         """Decide the named stages again, and all after them, or end the checks; return whether there was a red one."""
-        state, red = self.results.committer.session.state, self._red
-        named = [self._named(resolved.stage, failure) for resolved, _, failure in red.values()]
-        for name, failure in () if {} in named else chain.from_iterable(each.items() for each in named):
-            record, retry = state.results[name], state.stage(name).retry
-            earlier = StageResult(outputs=record.outputs, deleted=record.deleted, exchanges=(), attempts=0)
-            core, done = self._made.get(name, ("", earlier))
-            if name in self._made:  # the next build replays its attempts
-                records = self.results.committer.session.store.local.records
-                records.delete({one.digest for one in records.survey() if one.record == record})
-            stops, used = done.history.stops(retry, failure), done.history.attempt
-            # A result of an earlier run is no attempt of this one, and none follows it without `retry`.
-            if not stops and used < retry.max + bool(used) and not record.accepted:
-                self.refused[name] = core, replace(done, failure=failure)
+        red = self._red
+        named = [(failure, self._named(resolved.stage, failure)) for resolved, _, failure in red.values()]
+        if all(names for _, names in named):
+            self._forget({name for _, names in named for name in names})
+            for failure, names in named:
+                for name in names:
+                    self._refuse(name, failure)
         if not self.refused:
             return self.end()
         self._red = {}
         self.results.reopen({*self.refused, *red})
         return True
+
+    def _forget(self, names: set[str]) -> None:
+        """Delete the records of what models made in this run: the next build replays their attempts."""
+        session = self.results.committer.session
+        made = [session.state.results[name] for name in names if name in self._made]
+        if made:
+            records = session.store.local.records
+            records.delete({one.digest for one in records.survey() if one.record in made})
+
+    def _refuse(self, name: str, failure: Failure) -> None:
+        """Add a failure to the attempts of a stage, and refuse its result if another attempt may follow."""
+        state = self.results.committer.session.state
+        record, retry = state.results[name], state.stage(name).retry
+        earlier = StageResult(outputs=record.outputs, deleted=record.deleted, exchanges=(), attempts=0)
+        core, done = self._made.get(name, ("", earlier))
+        stops, used = done.history.stops(retry, failure), done.history.attempt
+        # The result of an earlier run does not count as an attempt of this one, and none follows it without `retry`.
+        if not stops and used < retry.max + bool(used) and not record.accepted:
+            self.refused[name] = core, replace(done, failure=failure)
 
     def end(self) -> bool:
         """End the red checks as failed; return whether there were any."""
@@ -80,16 +92,16 @@ class GroupChecks(Struct, kw_only=True):
         group = (name for name in state.plan.promoted_with(check.name) if name in state.results)
         return [name for name in group if state.stage(name).step.asks_model]
 
-    def _named(self, check: Stage, failure: Failure) -> dict[str, Failure]:
-        """Return the failure for each stage that made a file which it names, unless that is the list of a foreach."""
+    def _named(self, check: Stage, failure: Failure) -> list[str]:
+        """Return the stages that made a file which a failure names, unless that is the list of a foreach."""
         state, text = self.results.committer.session.state, failure.feedback
         shown = (*(failure.parts or (failure.printed or "",)), text.excerpt, *text.failing, *text.diagnostics)
         words = {word.rstrip(".") for part in shown for word in _BETWEEN_WORDS.split(part)}
         lists = [one.foreach.source for one in state.plan.pipeline.stages if isinstance(one, ForeachStage)]
         made = {name: state.results[name].outputs for name in self._models(check)}
-        return {
-            name: failure
+        return [
+            name
             for name, paths in made.items()
             if not words.isdisjoint({*paths, *(relative_path(path, check.cwd) for path in paths)})
             and not any(may_overlap(path, source) for path in paths for source in lists if source)
-        }
+        ]
