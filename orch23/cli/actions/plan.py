@@ -1,6 +1,6 @@
 """Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ from orch23.model.paths import PatternSet
 from orch23.model.pipeline import NO_CACHE, Condition, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
-from orch23.plan.nodes import Node, writes_of
+from orch23.plan.nodes import writes_of
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NO_KEY, NOT_RECORDED
 from orch23.providers.prices import Prices
@@ -92,10 +92,8 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     bases = {name: _basis(project, seen, name, statistics_of(past, name)) for name in running}
     found = {name: estimate(basis, tariff_of) for name, basis in bases.items()}
-    for name, decision in seen.decisions.items():
-        if isinstance(decision, Fresh | Restore) and _may_be_refused(seen, seen.plan.nodes[name], decision.record):
-            basis = EstimateBasis(node=seen.plan.nodes[name], decision=VerifyOnly(decision.record, ()))
-            found[name] = estimate(basis, tariff_of)
+    for node, made in _refusable(seen):
+        found[node.name] = estimate(EstimateBasis(node=node, decision=VerifyOnly(made, ())), tariff_of)
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
         from orch23.engine.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
@@ -105,13 +103,15 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     return found
 
 
-def _may_be_refused(seen: Preview, node: Node, made: Record) -> bool:
-    """Return whether a red check of its promotion group may call the model of a stage that has a result (ADR 69)."""
-    if not isinstance(node, Stage) or not node.step.asks_model or not node.retry.max or made.accepted:
-        return False
-    others = [other for other in seen.plan.promoted_with(node.name) if other != node.name]
-    checks = [one for other in others if isinstance(one := seen.plan.nodes[other], Stage) and not one.step.asks_model]
-    return any(isinstance(seen.decisions.get(one.name), Run | VerifyOnly | Maybe) for one in checks)
+def _refusable(seen: Preview) -> Iterator[tuple[Stage, Record]]:
+    """Yield the stages whose models may be called again if a check of their group refuses the result (ADR 69)."""
+    nodes = [(node, seen.decisions.get(name)) for name, node in seen.plan.nodes.items() if isinstance(node, Stage)]
+    checks = (node for node, one in nodes if isinstance(one, Run | VerifyOnly | Maybe) and not node.step.asks_model)
+    groups = {seen.plan.group_of(check.name) for check in checks} - {None}
+    for node, decision in nodes if groups else ():
+        may_try = node.step.asks_model and node.retry.max and seen.plan.group_of(node.name) in groups
+        if may_try and isinstance(decision, Fresh | Restore) and not decision.record.accepted:
+            yield node, decision.record
 
 
 def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
