@@ -183,7 +183,7 @@ class _Decoder:
         elif wire_type in (_FIXED64, _FIXED32):
             stop = at + (8 if wire_type == _FIXED64 else 4)
         else:
-            refuse(f"its bytes are no message: one of them stands for a value of the unknown type {wire_type}")
+            refuse(f"its bytes cannot be decoded as a message: a value has the unknown type {wire_type}")
         if stop > end:
             refuse("the message is truncated")
         return value, start, stop
@@ -205,7 +205,7 @@ class _Decoder:
 
     def _value(self, field: _Field, wire_type: int, value: int, start: int, end: int) -> object:
         if wire_type != field.wire_type:
-            refuse(f"its bytes are no message: {field.name} has a value of the type {wire_type}")
+            refuse(f"its bytes cannot be decoded as a message: {field.name} has a value of the type {wire_type}")
         if wire_type == _VARINT:
             return _number(field, value)
         if field.kind is bytes:

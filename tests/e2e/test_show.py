@@ -368,8 +368,8 @@ def test_a_run_that_ran_no_command_says_so(project: Project) -> None:
     assert project.build().code == 0
     assert project.build().code == 0
     idle, built, *_ = (one["run"] for one in project.run("runs", "--json").json()["runs"])
-    told = f"the run {idle} ran no command; the last one that did is {built}: `orch23 log {built} --commands`\n"
-    assert project.run("log", "--commands").out == told
+    expected = f"the run {idle} ran no command; the last one that did is {built}: `orch23 log {built} --commands`\n"
+    assert project.run("log", "--commands").out == expected
     assert project.run("log", built, "--commands").out.endswith("  $ touch o\n")
 
 

@@ -102,12 +102,12 @@ def test_a_program_that_may_call_a_model_any_number_of_times_has_no_price_but_no
     assert "any number of times" in Prices().unknown_error("command", "m").message
 
 
-@pytest.mark.parametrize(("pricing", "told"), [("unbounded", "any number of times"), ("unknown", "is not known")])
+@pytest.mark.parametrize(("pricing", "expected"), [("unbounded", "any number of times"), ("unknown", "is not known")])
 def test_the_error_of_an_unknown_price_depends_on_the_pricing_of_a_provider(
-    monkeypatch: pytest.MonkeyPatch, pricing: str, told: str
+    monkeypatch: pytest.MonkeyPatch, pricing: str, expected: str
 ) -> None:
     vendor(monkeypatch, pricing)
-    assert told in Prices().unknown_error("command", "m").message
+    assert expected in Prices().unknown_error("command", "m").message
 
 
 def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
