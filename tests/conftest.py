@@ -28,13 +28,24 @@ settings.register_profile("thorough", _ANY_MACHINE, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+FEATURES = Path(__file__).parent.parent / "orch23" / "features"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of a feature whose folder is not there."""
+    is_of_feature = collection_path.parent == Path(__file__).parent / "features" and collection_path.is_dir()
+    return True if is_of_feature and not (FEATURES / collection_path.name / "__init__.py").is_file() else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the cases of a test that is marked `stride(n)` take every n-th; `make thorough` takes all."""
-    if os.environ.get("HYPOTHESIS_PROFILE") == "thorough":
-        return
+    """Leave out what needs a feature that is not there, and of the cases of a test with `stride(n)` all but every n-th.
+
+    `make thorough` takes all cases.
+    """
+    is_thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
     seen: Counter[str] = Counter()
-    left_out = []
-    for item in items:
+    left_out = [item for item in items if not all(map(_has, item.iter_markers("needs")))]
+    for item in items if not is_thorough else ():
         mark = item.get_closest_marker("stride")
         if mark is not None:
             name = item.nodeid.partition("[")[0]
@@ -44,6 +55,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _has(mark: pytest.Mark) -> bool:
+    return all((FEATURES / feature / "__init__.py").is_file() for feature in mark.args)
 
 
 def pytest_collection_finish() -> None:

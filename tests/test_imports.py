@@ -144,7 +144,7 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.execute.remote.dask_scheduler": set(),  # certificates
         "orch23.execute.remote.dask_submission": set(),  # exceptions of its library
         "orch23.execute.remote.dask_worker": set(),  # on a worker
-        "orch23.cli.file_events": set(),  # watchfiles, whose package has an interface for asyncio
+        "orch23.features.watch.file_events": set(),  # watchfiles, whose package has an interface for asyncio
         "orch23.model.plugins": set(),  # it loads what a registry, a class of orch23 or a plugin names
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child
         # it looks at what is on its way to a socket that a step has open

@@ -19,7 +19,7 @@ Declaration: TypeAlias = Callable[[], None]
 
 
 def declare_command(name: str, place: str, group: click.Group | None = None) -> Callable[[Declaration], click.Command]:
-    """Make a command of its declaration and its action, `MODULE.FUNCTION` of `cli/actions`.
+    """Make a command of its declaration and the place of its action, as in `load_action`.
 
     The action gets the console and all parameters by name. Those of `PipelineArguments` come together, as `args`. It
     returns an exit code, or None for success.

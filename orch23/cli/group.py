@@ -13,6 +13,7 @@ from orch23.cli.console import ColorChoice, Console, working_directory
 from orch23.cli.declaration import NoSuchCommandError, option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
+from orch23.model.features import COMMANDS, is_installed, load_feature
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 
 PROGRAM_NAME = "orch23"
@@ -23,7 +24,7 @@ _DECLARED_IN = {
     "setup": "trust init template model worker doctor help",
 }
 _MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names.split()}
-# The commands, most used first. Each is `NAME_command` of a module in `commands`.
+# The commands, most used first. Each is `NAME_command` of a module in `commands`, if it is not of a feature.
 COMMAND_NAMES = tuple(_MODULES)
 
 
@@ -39,15 +40,23 @@ class LazyGroup(click.Group):
     """A group that imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands."""
+        """Return the names of the commands, without those of features that are not installed."""
         del ctx
-        return list(COMMAND_NAMES)
+        return [name for name in COMMAND_NAMES if name not in COMMANDS or is_installed(COMMANDS[name])]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name; None if there is no such command."""
+        """Return a command by its name; None if there is no such command.
+
+        Raises:
+            ConfigurationError: it is of a feature that is not a part of this installation.
+
+        """
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
-            module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
-            self.commands[cmd_name] = getattr(module, f"{cmd_name}_command")
+            if cmd_name in COMMANDS:
+                self.commands[cmd_name] = load_feature(COMMANDS[cmd_name])
+            else:
+                module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
+                self.commands[cmd_name] = getattr(module, f"{cmd_name}_command")
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(

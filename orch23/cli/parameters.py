@@ -99,13 +99,17 @@ def run_action(action: Callable[..., Any], console: Console, parameters: Mapping
 
 
 def load_action(place: str) -> Callable[..., Any]:
-    """Return a function that runs an action, `MODULE.FUNCTION` of `cli/actions`.
+    """Return a function that runs an action, `MODULE.FUNCTION` of `cli/actions`, or of a feature.
 
     The module is imported by the first call: `--help` needs none.
     """
     module, _, name = place.partition(".")
 
     def act(*arguments: Any, **named: Any) -> Any:
+        if ":" in place:
+            from orch23.model.features import load_feature  # noqa: PLC0415 - no build needs it
+
+            return load_feature(place)(*arguments, **named)
         return getattr(import_module(f"orch23.cli.actions.{module}"), name)(*arguments, **named)
 
     return act

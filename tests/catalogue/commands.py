@@ -5,7 +5,9 @@ import subprocess
 import sys
 from unittest.mock import patch
 
+from orch23.cli.group import orch23 as program
 from orch23.execute.credential_helper import credential_helper
+from orch23.model import features
 from orch23.model.digest import digest_bytes
 from orch23.model.shared_cache import cache_settings
 from orch23.signing.entries import SignedEntry, signature_fault
@@ -203,6 +205,14 @@ def another_provider_for_once(project: Project) -> set[str]:
     code = {"code": {"outputs": ["app.py"], "llm": {"returns": "code"}}}
     project.write(scripted(code, {"code": ["x = 1\n"]}))
     return shown(project.run("plan", "--provider", "local", "--model", "smollm2"))
+
+
+@TRIGGERS.of("E668")
+def feature_that_was_removed(project: Project) -> set[str]:
+    """Run a command of a feature whose folder is not there."""
+    removed = {"watch": "removed.command:watch_command"}
+    with patch.dict(program.commands, clear=True), patch.dict(features.COMMANDS, removed):
+        return shown(project.write(ONE).run("watch"))
 
 
 @TRIGGERS.of("E667")

@@ -178,6 +178,7 @@ stages:
     assert (project.root / "said.txt").read_text() == "first line\nsecond line with a half word\n"
 
 
+@pytest.mark.needs("watch")
 def test_each_build_of_watch_is_painted_and_removed(waiting: Project) -> None:
     run = on_a_terminal(waiting.root, "watch", "-j1", NO_COLOR="1")
     go = waiting.root / "go"
@@ -203,6 +204,7 @@ def test_each_build_of_watch_is_painted_and_removed(waiting: Project) -> None:
     assert shown(run.seen).endswith("press Ctrl-C to stop\n^C")
 
 
+@pytest.mark.needs("watch")
 def test_ctrl_c_in_a_build_of_watch_leaves_no_frame(waiting: Project) -> None:
     run = on_a_terminal(waiting.root, "watch", "-j1", NO_COLOR="1")
     run.read_until(lambda seen: "| hello" in seen)

@@ -417,6 +417,7 @@ def test_ctrl_c_ends_the_wait_for_a_collector(story: Project) -> None:
     assert story.read("c.txt") == "1\n"
 
 
+@pytest.mark.needs("watch")
 def test_each_build_of_watch_is_a_trace(story: Project, collector: Collector) -> None:
     with started(story, "watch", ORCH23_BUILD_OTEL="1", **collector.environ) as watch:
         collector.wait_for("build story", 1)

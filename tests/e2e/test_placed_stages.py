@@ -12,7 +12,6 @@ import pytest
 
 from orch23.execute.remote import dask_engine
 from orch23.execute.remote.executor import RemoteExecutor
-from tests.e2e.test_watch import Watching
 from tests.project import Outcome, Project
 from tests.unit.execute.remote.clusters import Cluster, dask_cluster
 from tests.unit.execute.remote.engines import QUICK
@@ -201,6 +200,7 @@ def test_a_resource_that_no_worker_has_ends_the_build_and_costs_no_attempt(
     assert build(project, cluster.address).code == 0
 
 
+@pytest.mark.needs("watch")
 @pytest.mark.parametrize(
     ("head", "option"),
     [("executor: dask\n", None), ("", ("--executor", "dask")), ("pools: {gpu: {executor: dask}}\n", ())],
@@ -213,6 +213,8 @@ def test_watch_builds_on_a_cluster_again_and_again(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from tests.features.watch.test_watch import Watching  # noqa: PLC0415 - of a feature
+
     cache = str(tmp_path / "cache")
     options = ("--scheduler", cluster.address, "--cache", cache, *(option or ()))
     if option is None:

@@ -69,24 +69,6 @@ def build_command() -> None:
     """
 
 
-@declare_command("watch", "watch.watch_project")
-@pipeline_argument
-@option("--llm", is_flag=True, help="Call models; without it, stages that would call one wait.")
-@option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Run at most N stages in parallel.")
-@option("-k", "--keep-going", is_flag=True, help="Continue with other stages after a failure.")
-@variable_options
-@model_options
-@cache_options
-@budget_option
-@unsandboxed_option
-@executor_options
-def watch_command() -> None:
-    """Build what an edit reaches when it is saved, until Ctrl-C.
-
-    Recorded responses are used. Models are called only with --llm; all builds together spend at most --budget.
-    """
-
-
 @declare_command("plan", "plan.show_plan")
 @stages_argument
 @selection_options

@@ -16,6 +16,7 @@ from orch23.cli.console import Console
 from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME
 from orch23.cli.group import orch23 as program
 from orch23.cli.parameters import PipelineArguments, load_action
+from orch23.model import features
 
 CLI = Path(orch23.__file__).parent / "cli"
 LIGHT = {
@@ -46,7 +47,8 @@ def modules_in(folder: str) -> set[str]:
 def started_by(command: click.Command, names: set[str]) -> tuple[Callable[..., Any], set[str]]:
     """Return the action that a command starts, and the names of what it passes besides the console."""
     assert command.callback is not None
-    with patch("orch23.cli.parameters.import_module", Recorder), click.Context(command, obj=Console()):
+    loading = [patch(f"orch23.{module}.import_module", Recorder) for module in ("cli.parameters", "model.features")]
+    with loading[0], loading[1], click.Context(command, obj=Console()):
         function, given = command.callback(**dict.fromkeys(names))
     return function, given
 
@@ -80,19 +82,22 @@ def test_an_action_takes_the_console_and_exactly_what_its_command_declares(path:
 
 def test_each_command_has_a_declaration_and_each_action_a_command() -> None:
     found = {}
-    for module in modules_in("commands"):
-        for name, one in vars(import_module(f"orch23.cli.commands.{module}")).items():
+    of_features = {f"orch23.features.{place.partition(':')[0]}" for place in features.COMMANDS.values()}
+    for module in sorted({f"orch23.cli.commands.{one}" for one in modules_in("commands")} | of_features):
+        for name, one in vars(import_module(module)).items():
             if name.endswith("_command") and isinstance(one, click.Command):
                 found[one.name] = name
     assert found == {name: f"{name}_command" for name in COMMAND_NAMES}
     actions = {started_by(one, {str(param.name) for param in one.params})[0] for one in COMMANDS.values()}
     assert len(actions) == len(COMMANDS)
-    assert {one.__module__.rpartition(".")[2] for one in actions} == modules_in("actions") - {"completing"}
+    of_core = {one.__module__.rpartition(".")[2] for one in actions if one.__module__.startswith("orch23.cli.actions.")}
+    assert of_core == modules_in("actions") - {"completing"}
 
 
 @pytest.mark.parametrize("name", COMMAND_NAMES)
 def test_a_declaration_imports_only_light_modules_and_does_nothing(name: str) -> None:
-    (text,) = (text for path in CLI.glob("commands/*.py") if f"def {name}_command(" in (text := path.read_text()))
+    paths = [*CLI.glob("commands/*.py"), *CLI.parent.glob("features/*/*.py")]
+    (text,) = (text for path in paths if f"def {name}_command(" in (text := path.read_text()))
     tree = ast.parse(text)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     named = {one.names[0].name if isinstance(one, ast.Import) else one.module for one in imports}

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from orch23.cli.build_series import BuildSeries, SeriesBuild
 from orch23.cli.console import Console
-from orch23.cli.file_events import FolderEvents
 from orch23.cli.opening import parse_budget, settings_of
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.shared_budget import SharedBudget
 from orch23.cli.stop_signals import StopSignals
-from orch23.cli.watched_files import Change, FileTree, WatchedFiles, path_in
+from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.watched_files import Change, FileTree, WatchedFiles, path_in
 from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import LOCK_FILE

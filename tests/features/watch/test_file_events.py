@@ -4,8 +4,8 @@ import threading
 import time
 from pathlib import Path
 
-from orch23.cli.actions.watch import _changed_text
-from orch23.cli.file_events import FolderEvents
+from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.watching import _changed_text
 
 
 class Broken:

@@ -1,0 +1,65 @@
+"""Each feature can be taken out of the installation: the core builds, and says what is missing."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orch23.model.features import COMMANDS
+
+ROOT = Path(__file__).parent.parent
+FEATURES = sorted(path.parent.name for path in (ROOT / "orch23" / "features").glob("*/__init__.py"))
+PIPELINE = "version: 1\nstages:\n  a: {outputs: [a.txt], sandbox: off, shell: echo a > a.txt}\n"
+
+
+def without(feature: str, tmp_path: Path) -> Path:
+    """Copy the program without a feature, and return the folder that it is in."""
+    program = tmp_path / "program"
+    program.mkdir()
+    left_out = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "orch23", program / "orch23", ignore=left_out)
+    (program / "orch23_checks").symlink_to(ROOT / "orch23_checks")
+    (program / "docs").symlink_to(ROOT / "docs")
+    shutil.rmtree(program / "orch23" / "features" / feature)
+    return program
+
+
+def test_every_folder_of_features_has_one_file_that_makes_it_a_package() -> None:
+    folders = sorted(
+        path.name for path in (ROOT / "orch23" / "features").iterdir() if path.is_dir() and path.name != "__pycache__"
+    )
+    assert folders == FEATURES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", FEATURES)
+def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str, tmp_path: Path) -> None:
+    program, project = without(feature, tmp_path), tmp_path / "project"
+    project.mkdir()
+    (project / "pipeline.yaml").write_text(PIPELINE)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", "import orch23.entry as e; e.run()", *words],
+            cwd=project,
+            env={**os.environ, "PYTHONPATH": str(program), "ORCH23_ALLOW_UNSANDBOXED": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    built = run("build")
+    assert (built.returncode, (project / "a.txt").read_text()) == (0, "a\n"), built.stderr
+    shown = run("--help")
+    assert shown.returncode == 0, shown.stderr
+    listed = {line.split()[0] for line in shown.stdout.partition("Commands:")[2].splitlines() if line.strip()}
+    for command, place in COMMANDS.items():
+        is_gone = place.startswith(f"{feature}.")
+        assert (command in listed) is not is_gone
+        if is_gone:
+            asked = run(command)
+            assert (asked.returncode, f"the feature `{feature}`" in asked.stderr) == (78, True), asked.stderr
+            assert "error[E668]" in asked.stderr
