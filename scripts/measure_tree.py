@@ -2,7 +2,7 @@
 
 Lines are those of the files, with comments and blank lines; statements are counted in the syntax tree, docstrings not.
 A class is public if neither its name nor its module begins with an underscore. An arrow is an import, of a module by a
-module, that runs upwards in the layers of the tree's pyproject.toml, or from a step kind into the engine and back.
+module, that runs upwards in the layers of the tree's pyproject.toml.
 """
 
 import ast
@@ -45,36 +45,27 @@ def imports_of(source: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{one.name}" for one in node.names)
 
 
-def layers_of(tree: Path) -> dict[str, int]:
-    """Return the layer of each package, the lowest first, from the first contract of a tree."""
+def layers_of(tree: Path) -> dict[str, float]:
+    """Return the layer of each package from the first contract of a tree, the lowest first."""
     contracts = tomllib.loads((tree / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(one["layers"] for one in contracts if one.get("containers") == ["orch23"])
-    return {
-        package.strip(" ()"): height for height, layer in enumerate(reversed(layers)) for package in layer.split("|")
+    found = {
+        package.strip(): float(height) for height, layer in enumerate(reversed(layers)) for package in layer.split("|")
     }
+    # A tree in which `steps` had no layer: what a step is imports only values.
+    return {"steps": found["model"] + 0.5, **found}
 
 
-def height_of(module: str, layers: dict[str, int]) -> int | None:
-    """Return the layer of a module; for one of a step kind that of the package it may see at most."""
-    parts = module.split(".")
-    if len(parts) < 2:
-        return None
-    if parts[1] == "steps":
-        above = {"run": "engine", "show": "report", "shown": "report"}
-        return layers[above[parts[-1]]] if parts[-1] in above else layers["model"]
-    return layers.get(parts[1])
-
-
-def upward_arrows(sources: dict[str, ast.Module], layers: dict[str, int]) -> list[str]:
+def upward_arrows(sources: dict[str, ast.Module], layers: dict[str, float]) -> list[str]:
     """Return the imports between packages that run upwards."""
-    found = []
+    found = set()
     for module, source in sources.items():
-        for name in sorted(set(imports_of(source))):
+        for name in imports_of(source):
             target = name if name in sources else name.rpartition(".")[0]
-            here, there = height_of(module, layers), height_of(target, layers)
+            here, there = (layers.get(one.partition(".")[2].partition(".")[0]) for one in (module, target))
             if target in sources and here is not None and there is not None and there > here:
-                found.append(f"{module} -> {target}")
-    return found
+                found.add(f"{module} -> {target}")
+    return sorted(found)
 
 
 def measured(tree: Path) -> tuple[dict[str, int], list[str]]:

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from orch23.model.digest import Digest, FileEntry
 from orch23.reapi import messages
-from orch23.reapi.wire import Message, decode, fields_of
+from orch23.reapi.wire import Proto, decode, fields_of
 
 PROTO = Path(__file__).parent / "reapi.proto"
 _MESSAGE = re.compile(r"message (\w+) \{(.*?)\}", re.DOTALL)
@@ -48,17 +48,17 @@ def oracle_of(name: str) -> Any:
 
 
 @cache
-def kinds() -> dict[str, type[Message]]:
+def kinds() -> dict[str, type[Proto]]:
     """Return the classes of our messages by name."""
     found = vars(messages).values()
     return {
         kind.__name__: kind
         for kind in found
-        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
+        if isinstance(kind, type) and issubclass(kind, Proto) and kind is not Proto
     }
 
 
-def as_oracle(message: Message) -> Any:
+def as_oracle(message: Proto) -> Any:
     """Return the message of the protobuf library with the values of one of ours."""
     values = {field.name: getattr(message, field.name) for field in fields_of(type(message))}
     return oracle_of(type(message).__name__)(
@@ -67,7 +67,7 @@ def as_oracle(message: Message) -> Any:
 
 
 def _converted(value: Any) -> Any:
-    if isinstance(value, Message):
+    if isinstance(value, Proto):
         return as_oracle(value)
     return list(map(_converted, value)) if isinstance(value, tuple) else value
 

@@ -5,7 +5,7 @@ from tests.mutants import Mutant
 
 M = Mutant
 
-ASKING = "orch23/steps/llm/run.py"
+ASKING = "orch23/runners/llm.py"
 ATTEMPT = "orch23/engine/attempt.py"
 COMMANDS = "orch23_checks/acceptance_commands.py"
 CONTENTS = "orch23/decide/proposal_files.py"
@@ -31,7 +31,7 @@ PROPOSAL = "orch23/decide/proposal.py"
 READINESS = "orch23/engine/preflight.py"
 RECORDED = "orch23/providers/recordings.py"
 RESPONSES = "orch23/providers/openai_responses.py"
-RENDERING = "orch23/steps/render/run.py"
+RENDERING = "orch23/runners/render.py"
 RUNNING = "orch23/engine/process_runner.py"
 STAGES = "orch23/resolve/stages.py"
 STATE = "orch23/store/run_state.py"
@@ -486,7 +486,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-23": (
         M(
-            "orch23/steps/llm/shown.py",
+            "orch23/runners/llm_shown.py",
             "    return (*declared, *own)\n",
             "    return own\n",
         ),

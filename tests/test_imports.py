@@ -162,8 +162,8 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.report.view.app": set(),  # it answers the server, and asks nothing
         "orch23.report.view.server": {"create_server"},  # a listener on loopback, for the browser of `orch23 view`
         # to the servers that a pipeline names and the user allows
-        "orch23.steps.fetch.connections": {"socket", "getaddrinfo", "create_connection", "SOCK_STREAM"},
-        "orch23.steps.fetch.download": set(),  # it reads what the servers send over these connections
+        "orch23.runners.fetch_connections": {"socket", "getaddrinfo", "create_connection", "SOCK_STREAM"},
+        "orch23.runners.fetch_download": set(),  # it reads what the servers send over these connections
     }, "none of the others connects to anybody"
 
 

@@ -9,14 +9,14 @@ from orch23.cache.bounds import MAX_ENTRY_BYTES
 from orch23.cache.client_certificate import tls_fault
 from orch23.model.errors import CacheFault
 from orch23.model.text import one_line
-from orch23.reapi.wire import DecodeError, Message, decode, encode
+from orch23.reapi.wire import DecodeError, Proto, decode, encode
 
 if TYPE_CHECKING:
     import grpc
 
     from orch23.cache.client_certificate import CertificateFiles
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=Proto)
 
 CALL_S = 10.0
 """The deadline of a call without its blobs."""
@@ -90,7 +90,7 @@ class GrpcCalls:
         self._made: grpc.Channel | None = None
         self._is_closed = False
 
-    def unary(self, method: str, request: Message, reply: type[M], headers: Mapping[str, str], limit_s: float) -> M:
+    def unary(self, method: str, request: Proto, reply: type[M], headers: Mapping[str, str], limit_s: float) -> M:
         """Return the reply to a request.
 
         Raises:
@@ -99,13 +99,13 @@ class GrpcCalls:
         """
         return _decoded(method, reply, self.unary_bytes(method, request, headers, limit_s))
 
-    def unary_bytes(self, method: str, request: Message, headers: Mapping[str, str], limit_s: float) -> bytes:
+    def unary_bytes(self, method: str, request: Proto, headers: Mapping[str, str], limit_s: float) -> bytes:
         """Return the bytes of the reply to a request; raises as `unary`."""
         call = self._channel().unary_unary(method)
         return bytes(_guarded(method, lambda: call(encode(request), timeout=limit_s, metadata=_metadata(headers))))
 
     def read(
-        self, method: str, request: Message, reply: type[M], headers: Mapping[str, str], limit_s: float
+        self, method: str, request: Proto, reply: type[M], headers: Mapping[str, str], limit_s: float
     ) -> Generator[M, None, None]:
         """Yield the replies to a request; raises as `unary`. The call ends when the iterator is closed."""
         replies, cancel = self.open_stream(method, request, reply, headers, limit_s)
@@ -116,7 +116,7 @@ class GrpcCalls:
             cancel()
 
     def open_stream(
-        self, method: str, request: Message, reply: type[M], headers: Mapping[str, str], limit_s: float
+        self, method: str, request: Proto, reply: type[M], headers: Mapping[str, str], limit_s: float
     ) -> tuple[Iterator[M], Callable[[], object]]:
         """Return the replies to a request, and what ends the call, also from another thread; both raise as `unary`."""
         start = self._channel().unary_stream(method)
@@ -125,7 +125,7 @@ class GrpcCalls:
         return map(partial(_decoded, method, reply), replies), call.cancel
 
     def write(
-        self, method: str, requests: Iterable[Message], reply: type[M], headers: Mapping[str, str], limit_s: float
+        self, method: str, requests: Iterable[Proto], reply: type[M], headers: Mapping[str, str], limit_s: float
     ) -> M:
         """Return the reply to some requests. The library iterates over them in another thread.
 
@@ -198,7 +198,7 @@ class Instance:
         """Return the beginning of the names of its resources."""
         return f"{self.name}/" if self.name else ""
 
-    def unary(self, method: str, request: Message, reply: type[M], size_bytes: int = 0) -> M:
+    def unary(self, method: str, request: Proto, reply: type[M], size_bytes: int = 0) -> M:
         """Return the reply to a request with some bytes of blobs.
 
         Raises:

@@ -287,7 +287,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         from orch23.cli.shared_cache import granted_settings  # noqa: PLC0415 - as above
         from orch23.execute.server_login import engine_opener  # noqa: PLC0415 - as above
         from orch23.model.shared_cache import CacheOptions  # noqa: PLC0415 - as above
-        from orch23.store.running_actions import RunningActions  # noqa: PLC0415 - as above
+        from orch23.store.running_actions import ActionFiles  # noqa: PLC0415 - as above
 
         pipeline, request, environ = self.project.pipeline, self.request, self.project.settings.environ
         settings, _ = granted_settings(pipeline.cache, environ, CacheOptions(url=request.cache), self.consent)
@@ -304,7 +304,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 open_cache=engine_opener(self.project.settings.root, environ, settings.stranger),
                 scheduler=request.scheduler,
                 cache=cache,
-                running=RunningActions(self.project.store.folder / "running-actions", store_key=self.project.store.key),
+                running=ActionFiles(self.project.store.folder / "running-actions", store_key=self.project.store.key),
                 warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
             )
 

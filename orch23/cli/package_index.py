@@ -18,8 +18,8 @@ from orch23.model.parsing import parse_json
 from orch23.model.server_url import url_origin
 from orch23.providers.codes import INSTALL_FAILED
 from orch23.providers.local_model import FetchWheel, KnownModel
-from orch23.steps.fetch.connections import FetchError
-from orch23.steps.fetch.download import download, read_page
+from orch23.runners.fetch_connections import FetchError
+from orch23.runners.fetch_download import download, read_page
 from orch23.steps.fetch.language import fetch_url_fault
 from orch23.steps.fetch.spec import FetchStep
 

@@ -62,7 +62,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     is_shared: bool = False
 
 
-class StageFacts(Struct, frozen=True, kw_only=True):
+class DecisionFacts(Struct, frozen=True, kw_only=True):
     """All facts for a decision.
 
     `current` are the records of the current key, that of the lock file first, then the newest. `same_core` is a record
@@ -99,7 +99,7 @@ class StageFacts(Struct, frozen=True, kw_only=True):
         return self.forced or not self.cacheable
 
 
-def decide(known: StageFacts) -> Decision:
+def decide(known: DecisionFacts) -> Decision:
     """Return the decision. While upstream stages may still write, it holds whatever they write."""
     if not known.edited:
         return _unedited(known)
@@ -112,7 +112,7 @@ def decide(known: StageFacts) -> Decision:
     return edited
 
 
-def _unedited(known: StageFacts) -> Decision:
+def _unedited(known: DecisionFacts) -> Decision:
     if known.forced:
         return Run((Reason("forced"),))
     if not known.cacheable:
@@ -127,7 +127,7 @@ def _unedited(known: StageFacts) -> Decision:
     return Run(_why(known))
 
 
-def _edited(known: StageFacts) -> Decision:
+def _edited(known: DecisionFacts) -> Decision:
     """Return the decision on a stage with outputs that the user edited: to leave it, or to verify committed edits."""
     # A build never overwrites a user edit. A committed one is verified and recorded as accepted (ADR 19).
     existed = tuple(path for path in known.edited if path in known.existed)
@@ -139,7 +139,7 @@ def _edited(known: StageFacts) -> Decision:
     return VerifyOnly(replace(found, outputs={**found.outputs, **edits}), reasons, adopted=known.edited)
 
 
-def _record_of_the_rest(known: StageFacts) -> Record | None:
+def _record_of_the_rest(known: DecisionFacts) -> Record | None:
     """Return the current record that all files match except the edited ones."""
     if known.ignores_records or known.pending_upstream:
         return None
@@ -150,7 +150,7 @@ def _record_of_the_rest(known: StageFacts) -> Record | None:
     return None
 
 
-def _by_records(known: StageFacts) -> Decision | None:
+def _by_records(known: DecisionFacts) -> Decision | None:
     """Return what the records of the current key allow, or one that differs only in verification."""
     available = [candidate for candidate in known.current if candidate.is_available]
     for candidate in available:
@@ -166,7 +166,7 @@ def _by_records(known: StageFacts) -> Decision | None:
     return None
 
 
-def _restore_reasons(best: Candidate, known: StageFacts) -> tuple[Reason, ...]:
+def _restore_reasons(best: Candidate, known: DecisionFacts) -> tuple[Reason, ...]:
     """Return what changed since the last result, if an earlier one is restored; else how its files differ on disk."""
     changed = change_reasons(known.previous.manifest, known.manifest) if known.previous is not None else ()
     if best.is_shared:
@@ -223,7 +223,7 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
     return Reason(_BY_ASPECT.get(prefix, by_kind), subject or prefix, old, new)
 
 
-def _why(known: StageFacts) -> tuple[Reason, ...]:
+def _why(known: DecisionFacts) -> tuple[Reason, ...]:
     """Return every reason to run: what changed since the last record, what is missing, what failed."""
     if known.previous is None:
         return (Reason("previous_failed" if known.failed_before else "first_run"),)
@@ -233,7 +233,7 @@ def _why(known: StageFacts) -> tuple[Reason, ...]:
     return tuple(reasons or _disk_reasons(known.previous.outputs, known)) or (Reason("output_missing"),)
 
 
-def _disk_reasons(target: Target, known: StageFacts) -> Iterator[Reason]:
+def _disk_reasons(target: Target, known: DecisionFacts) -> Iterator[Reason]:
     for path in mismatched_paths(target, known.disk, known.foreign):
         there, wanted = known.disk.get(path), target[path]
         code: ReasonCode = "output_missing" if there is None else "output_edited"

@@ -33,7 +33,7 @@ from orch23.model.plugins import load_object_as
 from orch23.model.ports import ContentStore
 from orch23.model.record import Record
 from orch23.model.step import Grant, ProcessStep, Step
-from orch23.resolve.commands import shorten_command
+from orch23.model.text import shorten_command
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 

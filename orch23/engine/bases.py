@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from orch23.engine.project_state import ProjectState
-from orch23.engine.stage_view import ObsoleteFiles, StageView
+from orch23.engine.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.llm import Exchange, Proposal
@@ -100,7 +100,7 @@ class Bases(Struct, frozen=True):
     def _next_base(self, stage: Stage, path: str, *, is_new: bool, repeats: bool) -> FileEntry | None:
         """Return the file on disk if the next run starts from it; None if the base so far stays."""
         state = self.state
-        if not StageView(state, stage.name).sees_chain(path) or ObsoleteFiles(state).is_obsolete(path):
+        if not StageTree(state, stage.name).sees_chain(path) or ObsoleteFiles(state).is_obsolete(path):
             return None
         there, start = state.store.workspace.entry(path), state.start_version(stage.name, path)
         # Never to the original or the result of an earlier item: these are older than its input (ADR 19, rule 5).

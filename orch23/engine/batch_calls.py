@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.batch_submission import QueuedCall, Submission, grouped, server_of
+from orch23.engine.batch_submission import BatchSubmission, QueuedCall, grouped, server_of
 from orch23.engine.run_events import response_data
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError
@@ -253,7 +253,7 @@ class BatchCalls(Struct, kw_only=True):
                 waiting.append(group)
         return frozenset(queued.keys() & self._failed.keys())
 
-    def _submission(self, group: Mapping[str, QueuedCall]) -> Submission | None:
+    def _submission(self, group: Mapping[str, QueuedCall]) -> BatchSubmission | None:
         """Return the submission of a batch; None if its server cannot be called."""
         first = next(iter(group.values()))
         created_s = self.now()
@@ -278,9 +278,9 @@ class BatchCalls(Struct, kw_only=True):
             emit=self.setting.notice,
             wall=self.wall,
         )
-        return Submission(batch=batch, queued=group, batches=batches, wait=wait)
+        return BatchSubmission(batch=batch, queued=group, batches=batches, wait=wait)
 
-    def _send(self, one: Submission) -> bool:
+    def _send(self, one: BatchSubmission) -> bool:
         """Submit a batch, when its rate limit allows it; return False if it has to be tried again.
 
         A wait and a refusal for the rate or load are no tries, as for an ordinary request.
@@ -308,7 +308,7 @@ class BatchCalls(Struct, kw_only=True):
         self.limiter.leave(permit)
         return True
 
-    def _begin(self, one: Submission) -> bool:
+    def _begin(self, one: BatchSubmission) -> bool:
         """Store a batch before it leaves: after a crash, it is searched for. Return False if the run has ended."""
         one.batch = replace(one.batch, created_s=self.now())
         self.files.write(one.batch)
@@ -331,7 +331,7 @@ class BatchCalls(Struct, kw_only=True):
         one.sent += 1
         return is_wanted
 
-    def _after(self, fault: TransportError, one: Submission) -> bool:
+    def _after(self, fault: TransportError, one: BatchSubmission) -> bool:
         """Handle an error of submitting a batch; return False if it has to be tried again."""
         try:
             if fault.is_refusal:
@@ -349,7 +349,7 @@ class BatchCalls(Struct, kw_only=True):
             return True
         return False
 
-    def _try_again(self, one: Submission, fault: TransportError) -> None:
+    def _try_again(self, one: BatchSubmission, fault: TransportError) -> None:
         """Wait after an error that may pass, and queue the requests of a batch again.
 
         Raises:
@@ -366,7 +366,7 @@ class BatchCalls(Struct, kw_only=True):
         self.sleep(delay_s)
         self.limiter.wait_again(one.wait.permit)
 
-    def _may_be_submitted(self, one: Submission, said: Diagnostic) -> bool:
+    def _may_be_submitted(self, one: BatchSubmission, said: Diagnostic) -> bool:
         """Search for a batch whose submission failed with this error; return False if the vendor does not have it."""
         unknown = _unsent(said, is_sure=False)
         text = f"{unknown.message}; {unknown.hint}"
@@ -386,7 +386,7 @@ class BatchCalls(Struct, kw_only=True):
         # Another batch of the same size may be this one.
         return True
 
-    def _take_back(self, one: Submission) -> None:
+    def _take_back(self, one: BatchSubmission) -> None:
         """Queue the requests of a batch again: the vendor does not have it."""
         self.files.remove(one.batch)
         with self._lock:

@@ -29,7 +29,7 @@ class QueuedCall(Struct, frozen=True):
     request: Request
 
 
-class Submission(Struct, kw_only=True):
+class BatchSubmission(Struct, kw_only=True):
     """A batch that is being submitted. `sent` counts the requests for it, `faults` the errors that may pass."""
 
     batch: PendingBatch

@@ -15,7 +15,7 @@ from orch23.engine.outcomes import StageOutcome
 from orch23.engine.ownership import is_proven
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import LAST_LOCK, Session
-from orch23.engine.stage_view import ObsoleteFiles, StageView
+from orch23.engine.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
@@ -168,7 +168,7 @@ class Committer(Struct, dict=True):
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that changed while the stage ran."""
-        view = StageView(self.session.state, resolved.stage.name)
+        view = StageTree(self.session.state, resolved.stage.name)
         given = {**resolved.files, **resolved.verify_files}
         return tuple(
             path for path, entry in given.items() if view.input_of(path) != entry and path not in resolved.base
@@ -335,7 +335,7 @@ class Committer(Struct, dict=True):
     def _may_replace(self, path: str, there: FileEntry | None, stages: Iterable[str]) -> bool:
         """Return whether results of these stages may replace a file."""
         state = self.session.state
-        if there is None or any(StageView(state, name).has_started_from(path, there) for name in stages):
+        if there is None or any(StageTree(state, name).has_started_from(path, there) for name in stages):
             return True
         if self.session.decider.overwrite_edited:
             return True

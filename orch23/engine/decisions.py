@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.freshness import Candidate, StageFacts, decide
+from orch23.decide.freshness import Candidate, DecisionFacts, decide
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.merged_records import accepted_elsewhere, recall
 from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
-from orch23.engine.stage_view import StageView
+from orch23.engine.stage_view import StageTree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json, is_script
 from orch23.model.errors import MissingBytesError
@@ -193,7 +193,7 @@ class StageDecider(Struct):
         is_again = isinstance(decision, Run) and known.current and not (known.ignores_records or known.pending_upstream)
         return self._owned(resolved, decision, known.current[0].record if is_again else None)
 
-    def _may_start_over(self, known: StageFacts, resolved: ResolvedStage) -> bool:
+    def _may_start_over(self, known: DecisionFacts, resolved: ResolvedStage) -> bool:
         """Return whether no record counts on the base in force, so that the stage may have another base."""
         if known.pending_upstream or (not known.ignores_records and (known.current or known.same_core)):
             return False
@@ -220,9 +220,9 @@ class StageDecider(Struct):
     def _has_outputs(self, record: Record) -> bool:
         return all(self.state.has_bytes(path, entry) for path, entry in record.outputs.items())
 
-    def _without_started(self, known: StageFacts) -> StageFacts:
+    def _without_started(self, known: DecisionFacts) -> DecisionFacts:
         """Return the facts without the edits that the stage starts from: a run keeps these."""
-        view = StageView(self.state, known.stage)
+        view = StageTree(self.state, known.stage)
         if not known.edited or (known.current and not known.ignores_records and not known.pending_upstream):
             return known
         there = {path: self.state.store.workspace.entry(path) for path in known.edited}
@@ -306,7 +306,7 @@ class StageDecider(Struct):
         earlier = plan.earlier_items(name) if found.difference(upstream) else ()
         return tuple(filter(found.__contains__, dict.fromkeys((*upstream, *earlier))))
 
-    def _known(self, resolved: ResolvedStage, *, need_intermediate: bool) -> StageFacts:
+    def _known(self, resolved: ResolvedStage, *, need_intermediate: bool) -> DecisionFacts:
         name, state = resolved.stage.name, self.state
         waiting = self.waiting_on(name)
         locked = state.lock.records.get(name)
@@ -323,7 +323,7 @@ class StageDecider(Struct):
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
         # Only a dry run has unsettled stages: a build waits for them and needs no other records.
         others = (*relatives, *state.locked.of_identity(resolved.identity)) if waiting else ()
-        return StageFacts(
+        return DecisionFacts(
             stage=name,
             manifest=resolved.manifest,
             current=candidates,
@@ -509,7 +509,7 @@ class _NotedSources(Struct, frozen=True):
         return self.sources.text(path)
 
 
-class _LossyTree(StageView, frozen=True):
+class _LossyTree(StageTree, frozen=True):
     """A stage's tree in which lost bytes read as empty and are remembered: an error of that stage alone."""
 
     lost: set[str] = field(default_factory=set)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from orch23.checks.registry import available_checks
 from orch23.engine.decisions import DecidedStage, StageDecider
-from orch23.engine.stage_view import StageView
+from orch23.engine.stage_view import StageTree
 from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
@@ -434,7 +434,7 @@ def fault_of(error: Exception | SystemExit) -> ConfigurationError | None:
 def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | None":
     """Return the items of a foreach by its current list; None if the bytes of the list are lost."""
     state, source = decider.state.tracked(node.name), node.foreach.source or ""
-    entry = StageView(state, node.name).version(source)
+    entry = StageTree(state, node.name).version(source)
     if entry is None:
         return missing_list(state.plan, node, state.store.workspace.is_folder)
     try:

@@ -31,7 +31,8 @@ from orch23.model.plugins import load_object
 from orch23.model.ports import ContentStore, Executor
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
-from orch23.resolve.commands import command_ran, display_command, shorten_command
+from orch23.model.text import shorten_command
+from orch23.resolve.commands import command_ran, display_command
 from orch23.resolve.resolution import VisibleFiles
 from orch23.resolve.writable_paths import writable_paths
 

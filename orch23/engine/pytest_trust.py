@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from orch23.engine.outcomes import relative_path
 from orch23.engine.project_state import ProjectState
-from orch23.engine.stage_view import StageView
+from orch23.engine.stage_view import StageTree
 from orch23.execute.interpreters import has_installed_module
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -64,7 +64,7 @@ class TestTrust(Struct, frozen=True):
         )
         from orch23.engine.supplied_modules import SuppliedModules  # noqa: PLC0415 - likewise
 
-        view = StageView(self.state, self.resolved.stage.name)
+        view = StageTree(self.state, self.resolved.stage.name)
         folders = _declared_folders(step, self.resolved.stage) | import_folders(files)
         known = importable_modules(files.keys() - makers.keys(), folders)
         # The imports of what a model made count if it is a test: another stage may have to pass it.
@@ -106,7 +106,7 @@ class TestTrust(Struct, frozen=True):
             return name if ownership.is_known(path, entry) and not ownership.is_accepted(path, entry) else None
         if path in one.base and self.state.known_originals.get(path) == entry:
             return None
-        return StageView(self.state, name).maker(path)
+        return StageTree(self.state, name).maker(path)
 
 
 def _shadowing_errors(

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from orch23.engine.decisions import StageDecider
 from orch23.engine.estimate import CHARACTERS_PER_TOKEN
-from orch23.engine.stage_view import StageView
+from orch23.engine.stage_view import StageTree
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.pipeline import Stage
@@ -110,7 +110,7 @@ def _note(stage: Stage, found: VolatileLine, shared: _Shared, each: str) -> Iter
 def _given(decider: StageDecider, stage: Stage) -> Sequence[PromptInput]:
     state = decider.state
     # Without facts about the machine, on which the inputs do not depend: no tool is looked up and no plugin is called.
-    tree, variables = StageView(state, stage.name), state.plan.pipeline.vars
+    tree, variables = StageTree(state, stage.name), state.plan.pipeline.vars
     found = resolve_stage(stage, tree, Facts(), decider.sources, variables=variables, read_yaml=decider.read_yaml)
     return [one for one in found.given if not one.base]
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from msgspec.structs import replace
 
 from orch23.engine.decisions import StageDecider
-from orch23.engine.stage_view import StageView
+from orch23.engine.stage_view import StageTree
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.pipeline import Pipeline, SliceInput, Stage, definition_paths, family_of
@@ -139,7 +139,7 @@ def resolved_stages(decider: StageDecider, is_needed: Callable[[Stage], bool]) -
     for node in state.plan.nodes.values():
         if isinstance(node, Stage) and is_needed(node):
             # Without facts about the machine: no tool is looked up and no plugin is called.
-            tree, variables = StageView(state, node.name), state.plan.pipeline.vars
+            tree, variables = StageTree(state, node.name), state.plan.pipeline.vars
             # Files that cannot be read are reported by the stage when it is built.
             with contextlib.suppress(Orch23Error, MissingBytesError):
                 yield resolve_stage(

@@ -107,7 +107,7 @@ class ObsoleteFiles(Struct, frozen=True):
         }
 
 
-class StageView(Struct, frozen=True):
+class StageTree(Struct, frozen=True):
     """The files of a project as one stage sees them: the `Tree` port of `resolve`."""
 
     state: ProjectState

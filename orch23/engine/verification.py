@@ -26,7 +26,8 @@ from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
 from orch23.model.plugins import Registry
 from orch23.model.step import ProcessStep, VerifyStep, describe_step
-from orch23.resolve.commands import command_steps, shorten_command
+from orch23.model.text import shorten_command
+from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
 
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]

@@ -18,7 +18,7 @@ from orch23.engine.process_runner import Files, ProcessRunner
 from orch23.engine.pytest_trust import TestTrust
 from orch23.engine.run_events import Reporter
 from orch23.engine.session import Session, missing_input_errors
-from orch23.engine.stage_view import ObsoleteFiles, StageView
+from orch23.engine.stage_view import ObsoleteFiles, StageTree
 from orch23.engine.verification import Verifier
 from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic, Severity
@@ -236,12 +236,12 @@ class Worker(Struct, frozen=True, kw_only=True):
             self.session.store.contents.put(data)
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
         inputs = {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}
-        view = StageView(self.session.state, resolved.stage.name)
+        view = StageTree(self.session.state, resolved.stage.name)
         changed = tuple(path for path, entry in inputs.items() if not self._store_input(view, path, entry))
         if changed:
             raise InputsChangedError(changed)
 
-    def _store_input(self, view: StageView, path: str, entry: FileEntry) -> bool:
+    def _store_input(self, view: StageTree, path: str, entry: FileEntry) -> bool:
         """Copy an input into the store; return False if it changed since the stage was resolved."""
         store, place = self.session.store, entry.link or path
         if store.contents.has(entry.digest):
@@ -277,7 +277,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _attempts(self, resolved: ResolvedStage, history: AttemptHistory | None = None) -> AttemptLoop:
         stage, session = resolved.stage, self.session
-        tree = StageView(session.state, stage.name)
+        tree = StageTree(session.state, stage.name)
         report = self.reporter.of_stage(stage.name)
         runner = ProcessRunner(
             stage=stage,
@@ -364,7 +364,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _readable(self, files: Files) -> dict[str, FileEntry]:
         return {path: entry for path, entry in files.items() if self.session.state.has_bytes(path, entry)}
 
-    def _own(self, previous: Record | None, tree: StageView) -> tuple[PromptInput, ...]:
+    def _own(self, previous: Record | None, tree: StageTree) -> tuple[PromptInput, ...]:
         """Return the stage's last accepted result, for prompts that show it."""
         if previous is None:
             return ()
@@ -381,7 +381,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""
         state, stage = self.session.state, resolved.stage
-        view, obsolete = StageView(state, stage.name), ObsoleteFiles(state)
+        view, obsolete = StageTree(state, stage.name), ObsoleteFiles(state)
         # The stage may replace the outputs of its own last result without seeing them.
         former = state.former.get(stage.name)
         mine = set(former.outputs) if former else set()
@@ -445,14 +445,14 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _known(self, maker: str, path: str, files: Files) -> bytes | None:
         """Return the bytes at a path once a stage has made these files; None if there are none or they are lost."""
-        entry = files.get(path) or StageView(self.session.state, maker).version(path)
+        entry = files.get(path) or StageTree(self.session.state, maker).version(path)
         try:
             return None if entry is None else self.session.state.read(path, entry)
         except MissingBytesError:
             return None
 
 
-def _text_of(tree: StageView, path: str, entry: FileEntry) -> str:
+def _text_of(tree: StageTree, path: str, entry: FileEntry) -> str:
     return tree.read(path, entry).decode("utf-8", errors="replace")
 
 

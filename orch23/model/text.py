@@ -108,6 +108,17 @@ def one_line(text: str) -> str:
     return shown if len(shown) <= MAX_REASON else f"{shown[:MAX_REASON]}{_DOTS}"
 
 
+# Of a long command, what is shown: all of it, or its beginning and its end.
+_MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
+
+
+def shorten_command(command: str) -> str:
+    """Return a command for messages: of a long command only the beginning and the end."""
+    if len(command) <= _MOST_SHOWN:
+        return command
+    return f"{command[:_HEAD]}... {len(command) - _HEAD - _TAIL:,} characters ...{command[-_TAIL:]}"
+
+
 def displayable_part(line: str, redact: Callable[[str], str], *, cut: bool) -> tuple[str, bool]:
     """Return the characters of a line that are shown, and whether there are more; with `cut` the line was cut before.
 

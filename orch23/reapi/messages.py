@@ -6,7 +6,7 @@ Fields that orch23 does not use are left out. A message ends with `Proto` if ano
 from typing import Annotated, Final
 
 from orch23.model.digest import Digest
-from orch23.reapi.wire import INT32, Message, refuse
+from orch23.reapi.wire import INT32, Proto, refuse
 
 SHA256: Final = 1
 """DigestFunction: SHA-256."""
@@ -17,7 +17,7 @@ _HEX: Final = frozenset("0123456789abcdef")
 _HEX_DIGITS: Final = 64
 
 
-class DigestProto(Message, frozen=True, kw_only=True):
+class DigestProto(Proto, frozen=True, kw_only=True):
     """Identifies a blob."""
 
     hash: Annotated[str, 1] = ""
@@ -45,27 +45,27 @@ EMPTY_BLOB: Final = Digest("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495
 """The digest of no bytes, and of an empty Directory."""
 
 
-class Duration(Message, frozen=True, kw_only=True):
+class Duration(Proto, frozen=True, kw_only=True):
     """A time in seconds and nanoseconds."""
 
     seconds: Annotated[int, 1] = 0
     nanos: Annotated[int, 2, INT32] = 0
 
 
-class Property(Message, frozen=True, kw_only=True):
+class Property(Proto, frozen=True, kw_only=True):
     """A property that a worker must have, or an environment variable: both have these fields."""
 
     name: Annotated[str, 1] = ""
     value: Annotated[str, 2] = ""
 
 
-class Platform(Message, frozen=True, kw_only=True):
+class Platform(Proto, frozen=True, kw_only=True):
     """What a worker must have; sorted by name."""
 
     properties: Annotated[tuple[Property, ...], 1] = ()
 
 
-class Command(Message, frozen=True, kw_only=True):
+class Command(Proto, frozen=True, kw_only=True):
     """Arguments and environment of a process. Output paths are relative to the working directory, and sorted."""
 
     arguments: Annotated[tuple[str, ...], 1] = ()
@@ -75,7 +75,7 @@ class Command(Message, frozen=True, kw_only=True):
     output_paths: Annotated[tuple[str, ...], 7] = ()
 
 
-class FileNode(Message, frozen=True, kw_only=True):
+class FileNode(Proto, frozen=True, kw_only=True):
     """A file in a directory."""
 
     name: Annotated[str, 1] = ""
@@ -83,21 +83,21 @@ class FileNode(Message, frozen=True, kw_only=True):
     is_executable: Annotated[bool, 4] = False
 
 
-class DirectoryNode(Message, frozen=True, kw_only=True):
+class DirectoryNode(Proto, frozen=True, kw_only=True):
     """A directory in a directory: the digest of its Directory."""
 
     name: Annotated[str, 1] = ""
     digest: Annotated[DigestProto | None, 2] = None
 
 
-class SymlinkNode(Message, frozen=True, kw_only=True):
+class SymlinkNode(Proto, frozen=True, kw_only=True):
     """A symbolic link in a directory. The target is relative to this directory."""
 
     name: Annotated[str, 1] = ""
     target: Annotated[str, 2] = ""
 
 
-class Directory(Message, frozen=True, kw_only=True):
+class Directory(Proto, frozen=True, kw_only=True):
     """A directory; each of the lists is sorted by name."""
 
     files: Annotated[tuple[FileNode, ...], 1] = ()
@@ -105,14 +105,14 @@ class Directory(Message, frozen=True, kw_only=True):
     symlinks: Annotated[tuple[SymlinkNode, ...], 3] = ()
 
 
-class Tree(Message, frozen=True, kw_only=True):
+class Tree(Proto, frozen=True, kw_only=True):
     """A directory with all directories in it, as the value of an output directory."""
 
     root: Annotated[Directory | None, 1] = None
     children: Annotated[tuple[Directory, ...], 2] = ()
 
 
-class ActionProto(Message, frozen=True, kw_only=True):
+class ActionProto(Proto, frozen=True, kw_only=True):
     """A command with its input tree. Its digest is the key of its result."""
 
     command_digest: Annotated[DigestProto | None, 1] = None
@@ -123,7 +123,7 @@ class ActionProto(Message, frozen=True, kw_only=True):
     platform: Annotated[Platform | None, 10] = None
 
 
-class OutputFile(Message, frozen=True, kw_only=True):
+class OutputFile(Proto, frozen=True, kw_only=True):
     """A file of a result. `contents` may have its bytes."""
 
     path: Annotated[str, 1] = ""
@@ -132,27 +132,27 @@ class OutputFile(Message, frozen=True, kw_only=True):
     contents: Annotated[bytes, 5] = b""
 
 
-class OutputDirectory(Message, frozen=True, kw_only=True):
+class OutputDirectory(Proto, frozen=True, kw_only=True):
     """A directory of a result: the digest of a Tree."""
 
     path: Annotated[str, 1] = ""
     tree_digest: Annotated[DigestProto | None, 3] = None
 
 
-class OutputSymlink(Message, frozen=True, kw_only=True):
+class OutputSymlink(Proto, frozen=True, kw_only=True):
     """A symbolic link of a result."""
 
     path: Annotated[str, 1] = ""
     target: Annotated[str, 2] = ""
 
 
-class ExecutedActionMetadata(Message, frozen=True, kw_only=True):
+class ExecutedActionMetadata(Proto, frozen=True, kw_only=True):
     """Which worker ran an action."""
 
     worker: Annotated[str, 1] = ""
 
 
-class ActionResultProto(Message, frozen=True, kw_only=True):
+class ActionResultProto(Proto, frozen=True, kw_only=True):
     """The result of an action."""
 
     output_files: Annotated[tuple[OutputFile, ...], 2] = ()
@@ -166,14 +166,14 @@ class ActionResultProto(Message, frozen=True, kw_only=True):
     output_symlinks: Annotated[tuple[OutputSymlink, ...], 12] = ()
 
 
-class AnyProto(Message, frozen=True, kw_only=True):
+class AnyProto(Proto, frozen=True, kw_only=True):
     """google.protobuf.Any: a message with the URL of its type."""
 
     type_url: Annotated[str, 1] = ""
     value: Annotated[bytes, 2] = b""
 
 
-class RpcStatus(Message, frozen=True, kw_only=True):
+class RpcStatus(Proto, frozen=True, kw_only=True):
     """google.rpc.Status: the result of a call or of one part of it; code 0 is success."""
 
     code: Annotated[int, 1, INT32] = 0
@@ -181,33 +181,33 @@ class RpcStatus(Message, frozen=True, kw_only=True):
     details: Annotated[tuple[AnyProto, ...], 3] = ()
 
 
-class PreconditionViolation(Message, frozen=True, kw_only=True):
+class PreconditionViolation(Proto, frozen=True, kw_only=True):
     """google.rpc.PreconditionFailure.Violation: of the type MISSING, with a blob as its subject."""
 
     type: Annotated[str, 1] = ""
     subject: Annotated[str, 2] = ""
 
 
-class PreconditionFailure(Message, frozen=True, kw_only=True):
+class PreconditionFailure(Proto, frozen=True, kw_only=True):
     """google.rpc.PreconditionFailure: the detail of a status with the code FAILED_PRECONDITION."""
 
     violations: Annotated[tuple[PreconditionViolation, ...], 1] = ()
 
 
-class FindMissingBlobsRequest(Message, frozen=True, kw_only=True):
+class FindMissingBlobsRequest(Proto, frozen=True, kw_only=True):
     """Asks which blobs are missing."""
 
     instance_name: Annotated[str, 1] = ""
     blob_digests: Annotated[tuple[DigestProto, ...], 2] = ()
 
 
-class FindMissingBlobsResponse(Message, frozen=True, kw_only=True):
+class FindMissingBlobsResponse(Proto, frozen=True, kw_only=True):
     """The blobs that are missing."""
 
     missing_blob_digests: Annotated[tuple[DigestProto, ...], 2] = ()
 
 
-class BlobUpdate(Message, frozen=True, kw_only=True):
+class BlobUpdate(Proto, frozen=True, kw_only=True):
     """BatchUpdateBlobsRequest.Request: a blob to store."""
 
     digest: Annotated[DigestProto | None, 1] = None
@@ -215,27 +215,27 @@ class BlobUpdate(Message, frozen=True, kw_only=True):
     compressor: Annotated[int, 3, INT32] = 0
 
 
-class BatchUpdateBlobsRequest(Message, frozen=True, kw_only=True):
+class BatchUpdateBlobsRequest(Proto, frozen=True, kw_only=True):
     """Stores small blobs."""
 
     instance_name: Annotated[str, 1] = ""
     requests: Annotated[tuple[BlobUpdate, ...], 2] = ()
 
 
-class BlobUpdated(Message, frozen=True, kw_only=True):
+class BlobUpdated(Proto, frozen=True, kw_only=True):
     """BatchUpdateBlobsResponse.Response: whether a blob was stored."""
 
     digest: Annotated[DigestProto | None, 1] = None
     status: Annotated[RpcStatus | None, 2] = None
 
 
-class BatchUpdateBlobsResponse(Message, frozen=True, kw_only=True):
+class BatchUpdateBlobsResponse(Proto, frozen=True, kw_only=True):
     """Which small blobs were stored."""
 
     responses: Annotated[tuple[BlobUpdated, ...], 1] = ()
 
 
-class BatchReadBlobsRequest(Message, frozen=True, kw_only=True):
+class BatchReadBlobsRequest(Proto, frozen=True, kw_only=True):
     """Asks for small blobs."""
 
     instance_name: Annotated[str, 1] = ""
@@ -243,7 +243,7 @@ class BatchReadBlobsRequest(Message, frozen=True, kw_only=True):
     acceptable_compressors: Annotated[tuple[int, ...], 3, INT32] = ()
 
 
-class BlobRead(Message, frozen=True, kw_only=True):
+class BlobRead(Proto, frozen=True, kw_only=True):
     """BatchReadBlobsResponse.Response: a blob, or why it was not read."""
 
     digest: Annotated[DigestProto | None, 1] = None
@@ -252,20 +252,20 @@ class BlobRead(Message, frozen=True, kw_only=True):
     compressor: Annotated[int, 4, INT32] = 0
 
 
-class BatchReadBlobsResponse(Message, frozen=True, kw_only=True):
+class BatchReadBlobsResponse(Proto, frozen=True, kw_only=True):
     """Small blobs."""
 
     responses: Annotated[tuple[BlobRead, ...], 1] = ()
 
 
-class GetActionResultRequest(Message, frozen=True, kw_only=True):
+class GetActionResultRequest(Proto, frozen=True, kw_only=True):
     """Asks for the result of an action."""
 
     instance_name: Annotated[str, 1] = ""
     action_digest: Annotated[DigestProto | None, 2] = None
 
 
-class UpdateActionResultRequest(Message, frozen=True, kw_only=True):
+class UpdateActionResultRequest(Proto, frozen=True, kw_only=True):
     """Stores the result of an action."""
 
     instance_name: Annotated[str, 1] = ""
@@ -273,19 +273,19 @@ class UpdateActionResultRequest(Message, frozen=True, kw_only=True):
     action_result: Annotated[ActionResultProto | None, 3] = None
 
 
-class GetCapabilitiesRequest(Message, frozen=True, kw_only=True):
+class GetCapabilitiesRequest(Proto, frozen=True, kw_only=True):
     """Asks what a server can do."""
 
     instance_name: Annotated[str, 1] = ""
 
 
-class ActionCacheUpdateCapabilities(Message, frozen=True, kw_only=True):
+class ActionCacheUpdateCapabilities(Proto, frozen=True, kw_only=True):
     """Whether the caller may store results."""
 
     update_enabled: Annotated[bool, 1] = False
 
 
-class CacheCapabilities(Message, frozen=True, kw_only=True):
+class CacheCapabilities(Proto, frozen=True, kw_only=True):
     """What a cache can do. With a maximum of 0, only the limit of gRPC applies."""
 
     digest_functions: Annotated[tuple[int, ...], 1, INT32] = ()
@@ -295,20 +295,20 @@ class CacheCapabilities(Message, frozen=True, kw_only=True):
     supported_batch_update_compressors: Annotated[tuple[int, ...], 7, INT32] = ()
 
 
-class ExecutionCapabilities(Message, frozen=True, kw_only=True):
+class ExecutionCapabilities(Proto, frozen=True, kw_only=True):
     """Whether a server runs actions."""
 
     exec_enabled: Annotated[bool, 2] = False
 
 
-class ServerCapabilities(Message, frozen=True, kw_only=True):
+class ServerCapabilities(Proto, frozen=True, kw_only=True):
     """What a server can do."""
 
     cache_capabilities: Annotated[CacheCapabilities | None, 1] = None
     execution_capabilities: Annotated[ExecutionCapabilities | None, 2] = None
 
 
-class ExecuteRequest(Message, frozen=True, kw_only=True):
+class ExecuteRequest(Proto, frozen=True, kw_only=True):
     """Asks for the execution of an action. The replies are Operations."""
 
     instance_name: Annotated[str, 1] = ""
@@ -317,27 +317,27 @@ class ExecuteRequest(Message, frozen=True, kw_only=True):
     digest_function: Annotated[int, 9, INT32] = 0
 
 
-class OperationRequest(Message, frozen=True, kw_only=True):
+class OperationRequest(Proto, frozen=True, kw_only=True):
     """WaitExecutionRequest and CancelOperationRequest: asks for the further states of an operation, or for its end."""
 
     name: Annotated[str, 1] = ""
 
 
-class ExecuteResponse(Message, frozen=True, kw_only=True):
+class ExecuteResponse(Proto, frozen=True, kw_only=True):
     """The result of an execution, or why there is none."""
 
     result: Annotated[ActionResultProto | None, 1] = None
     status: Annotated[RpcStatus | None, 3] = None
 
 
-class ExecuteOperationMetadata(Message, frozen=True, kw_only=True):
+class ExecuteOperationMetadata(Proto, frozen=True, kw_only=True):
     """The metadata of an Operation. The names are those of streams for ByteStream.Read, or empty."""
 
     stdout_stream_name: Annotated[str, 3] = ""
     stderr_stream_name: Annotated[str, 4] = ""
 
 
-class Operation(Message, frozen=True, kw_only=True):
+class Operation(Proto, frozen=True, kw_only=True):
     """google.longrunning: the state of an execution. When it is done, it has an error, or an ExecuteResponse."""
 
     name: Annotated[str, 1] = ""
@@ -347,20 +347,20 @@ class Operation(Message, frozen=True, kw_only=True):
     response: Annotated[AnyProto | None, 5] = None
 
 
-class ReadRequest(Message, frozen=True, kw_only=True):
+class ReadRequest(Proto, frozen=True, kw_only=True):
     """Asks for the bytes of a resource, from an offset."""
 
     resource_name: Annotated[str, 1] = ""
     read_offset: Annotated[int, 2] = 0
 
 
-class ReadResponse(Message, frozen=True, kw_only=True):
+class ReadResponse(Proto, frozen=True, kw_only=True):
     """A part of a resource."""
 
     data: Annotated[bytes, 10] = b""
 
 
-class WriteRequest(Message, frozen=True, kw_only=True):
+class WriteRequest(Proto, frozen=True, kw_only=True):
     """A part of a resource to write. The first has the name."""
 
     resource_name: Annotated[str, 1] = ""
@@ -369,13 +369,13 @@ class WriteRequest(Message, frozen=True, kw_only=True):
     data: Annotated[bytes, 10] = b""
 
 
-class QueryWriteStatusRequest(Message, frozen=True, kw_only=True):
+class QueryWriteStatusRequest(Proto, frozen=True, kw_only=True):
     """Asks how far a write has come."""
 
     resource_name: Annotated[str, 1] = ""
 
 
-class WriteStatus(Message, frozen=True, kw_only=True):
+class WriteStatus(Proto, frozen=True, kw_only=True):
     """WriteResponse and QueryWriteStatusResponse: how far a write has come. The first has only the size."""
 
     committed_size: Annotated[int, 1] = 0

@@ -34,11 +34,11 @@ def refuse(text: str) -> NoReturn:
     raise DecodeError(text)
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Proto(Struct, frozen=True, kw_only=True):
     """A message. A subclass has a default for each field."""
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=Proto)
 
 
 class _Field(NamedTuple):
@@ -54,7 +54,7 @@ class _Field(NamedTuple):
 
 
 @cache
-def fields_of(kind: type[Message]) -> tuple[_Field, ...]:
+def fields_of(kind: type[Proto]) -> tuple[_Field, ...]:
     """Return the fields of a kind of message, by number."""
     found = []
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
@@ -67,7 +67,7 @@ def fields_of(kind: type[Message]) -> tuple[_Field, ...]:
     return tuple(sorted(found, key=lambda field: field.number))
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Proto) -> bytes:
     """Return the canonical bytes of a message.
 
     Raises:
@@ -234,5 +234,5 @@ def _number(field: _Field, value: int) -> int | bool:
 
 
 @cache
-def _by_number(kind: type[Message]) -> dict[int, _Field]:
+def _by_number(kind: type[Proto]) -> dict[int, _Field]:
     return {field.number: field for field in fields_of(kind)}

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 _CLEAR_BELOW = "\r\x1b[J"
 
 
-class Row(Struct, frozen=True):
+class TerminalLine(Struct, frozen=True):
     """A line of a terminal: its text, with colors, and its width in columns."""
 
     text: str
@@ -25,10 +25,10 @@ class TerminalArea(Struct, kw_only=True):
 
     write: Callable[[str], None]
     size: Callable[[], terminal_size]
-    _rows: Sequence[Row] = ()
+    _rows: Sequence[TerminalLine] = ()
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def show(self, rows: Sequence[Row]) -> None:
+    def show(self, rows: Sequence[TerminalLine]) -> None:
         """Paint rows in place of those before."""
         with self._lock:
             self.write(self._erasing() + "\n".join(row.text for row in rows))

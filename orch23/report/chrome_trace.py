@@ -35,7 +35,7 @@ _PROCESS: Final = 1
 _MICROSECONDS: Final = 1_000_000
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class TraceSpan(Struct, frozen=True, kw_only=True):
     """Something that takes time. `since` is a time of the clock, in seconds; `facts` are shown when it is selected."""
 
     name: str
@@ -55,7 +55,7 @@ class ChromeTrace(Struct, kw_only=True):
     clock: Callable[[], float]
     _began: float = 0.0
     _rows: dict[str, int] = field(default_factory=dict)
-    _open: dict[str, list[Span]] = field(default_factory=dict)
+    _open: dict[str, list[TraceSpan]] = field(default_factory=dict)
     _events: list[dict[str, Any]] = field(default_factory=list)
     _about: dict[str, Any] = field(default_factory=dict)
     _most_rows: int = 0
@@ -97,10 +97,10 @@ class ChromeTrace(Struct, kw_only=True):
         match data:
             case AttemptStarted(attempt=attempt):
                 self._close(stage, now, down_to=1)
-                self._push(stage, Span(name=f"attempt {attempt}", category="attempt", since=now))
+                self._push(stage, TraceSpan(name=f"attempt {attempt}", category="attempt", since=now))
             case LlmRequest(model=model, recorded=recorded, provider=provider):
                 facts = {"provider": provider, "model": model, "recorded": recorded}
-                self._push(stage, Span(name=f"call {model}", category="call", since=now, facts=facts))
+                self._push(stage, TraceSpan(name=f"call {model}", category="call", since=now, facts=facts))
             case RateLimitWait(limit=limit):
                 self._note(stage, {"waited for": limit})
             case LlmResponse():
@@ -115,7 +115,7 @@ class ChromeTrace(Struct, kw_only=True):
         row = next(number for number in range(1, len(taken) + 2) if number not in taken)
         self._rows[stage] = row
         self._most_rows = max(self._most_rows, row)
-        self._open[stage] = [Span(name=stage, category="stage", since=now)]
+        self._open[stage] = [TraceSpan(name=stage, category="stage", since=now)]
         self._count("stages running", len(self._open), now)
 
     def _end(self, stage: str, now: float) -> None:
@@ -124,7 +124,7 @@ class ChromeTrace(Struct, kw_only=True):
             del self._open[stage], self._rows[stage]
             self._count("stages running", len(self._open), now)
 
-    def _push(self, stage: str, span: Span) -> None:
+    def _push(self, stage: str, span: TraceSpan) -> None:
         if stage in self._open:
             self._open[stage].append(span)
 
@@ -140,7 +140,7 @@ class ChromeTrace(Struct, kw_only=True):
         tokens = {"input tokens": data.input_tokens, "output tokens": data.output_tokens}
         spans[-1].facts.update(tokens | {"cost (USD)": data.cost, "stop": data.stop})
         self._close(stage, now, down_to=len(spans) - 1)
-        self._push(stage, Span(name="check the response", category="check", since=now))
+        self._push(stage, TraceSpan(name="check the response", category="check", since=now))
 
     def _close(self, stage: str, now: float, *, down_to: int) -> None:
         """Write the innermost spans of a stage, until `down_to` are left open."""

@@ -7,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from orch23.model.text import format_duration, format_money
-from orch23.report.area import Row
+from orch23.report.area import TerminalLine
 from orch23.report.diagnostics import visible
 from orch23.report.fitting import fit_lines
 from orch23.report.marks import ASCII, Style, Tone
@@ -41,7 +41,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str] = str
     left_s: float | None = None
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TerminalLine]:
         """Return the rows, each of them shorter than the terminal is wide."""
         stages = [*self.running.stages.values()]
         totals = self._totals()
@@ -58,20 +58,20 @@ class Frame(Struct, frozen=True, kw_only=True):
             rows.append(self._row(f"   and {len(stages) - len(shown):,} more", "quiet"))
         return [*rows, *totals]
 
-    def _stage(self, stage: RunningStage, name: str) -> Row:
+    def _stage(self, stage: RunningStage, name: str) -> TerminalLine:
         mark = f" {self.style.marks.run} "
         attempt = f"attempt {stage.attempt} of {stage.attempts}, " if stage.attempt > 1 else ""
         kind, time = self.running.kind_of(stage.name), format_duration(max(0.0, self.now - stage.since))
         doing = f"{attempt}{visible(self.redact(typed_command(stage.doing)))}"
         rest = self._row(f"{name}  {kind:<{_KIND_WIDTH}} {time:>7}   {doing}", "plain", before=len(mark))
-        return Row(f"{self.style.paint(mark, 'notice')}{rest.text}", len(mark) + rest.columns)
+        return TerminalLine(f"{self.style.paint(mark, 'notice')}{rest.text}", len(mark) + rest.columns)
 
-    def _output(self, line: str) -> Row:
+    def _output(self, line: str) -> TerminalLine:
         # Programs print colors and cursor movements: only the characters are shown.
         plain = Text.from_ansi(self.redact(line).expandtabs(_TAB)).plain
         return self._row(f"   | {visible(plain)}", "quiet")
 
-    def _totals(self) -> list[Row]:
+    def _totals(self) -> list[TerminalLine]:
         run = self.running
         done = sum(name in run.done for name in run.names)
         counts = [f"{done:,} of {pluralize(len(run.names), 'stage')} done"]
@@ -96,10 +96,10 @@ class Frame(Struct, frozen=True, kw_only=True):
             ]
         return [", ".join(facts)] if facts else []
 
-    def _row(self, text: str, tone: Tone, *, before: int = 0) -> Row:
+    def _row(self, text: str, tone: Tone, *, before: int = 0) -> TerminalLine:
         # Some terminals go to the next line with the last column.
         cut = self._cut(text, max(1, self.columns - 1 - before), pad=False)
-        return Row(self.style.paint(cut, tone), cell_len(cut))
+        return TerminalLine(self.style.paint(cut, tone), cell_len(cut))
 
     def _cut(self, text: str, width: int, *, pad: bool = True) -> str:
         if self.style.marks is ASCII:

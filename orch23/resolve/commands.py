@@ -18,6 +18,7 @@ from orch23.model.paths import is_glob, match_any
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import CommandsStep, SliceInput, Stage
 from orch23.model.shell_signs import shell_signs
+from orch23.model.text import shorten_command
 
 if TYPE_CHECKING:
     from orch23.resolve.document import CommandsDocument
@@ -31,7 +32,6 @@ SHELL_COMMAND = ("bash", "-euo", "pipefail", "-c")
 # Words that neither a shell nor YAML reads as anything else; at the end or in a comment, `&&` would not join commands.
 _PLAIN = lazy_pattern(r"[\w./][\w./+-]*(?:[ \t]+-*[\w./+=][\w./+=-]*)*")
 _OPEN = lazy_pattern(r"(?s).*(?:#|[;&|\\]\s*$)")
-_MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
 REPORTER_MODULE = "orch23_reporter"
 EMPTY_PYTEST_CONFIG = "orch23.ini"
 
@@ -61,13 +61,6 @@ def command_ran(command: str, exit_code: int | None, took_s: float) -> CommandRa
     typed = typed_command(command)
     text = typed if len(typed) <= MAX_COMMAND_LENGTH else shorten_command(typed)
     return CommandRan(command=text, exit_code=exit_code, duration_s=round(took_s, 3))
-
-
-def shorten_command(command: str) -> str:
-    """Return a command for messages: of a long command only the beginning and the end."""
-    if len(command) <= _MOST_SHOWN:
-        return command
-    return f"{command[:_HEAD]}... {len(command) - _HEAD - _TAIL:,} characters ...{command[-_TAIL:]}"
 
 
 def missing_programs(stage: Stage, is_input: Callable[[str], bool]) -> Iterator[tuple[int, str, str]]:

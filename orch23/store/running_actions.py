@@ -27,7 +27,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
     noted_s: float
 
 
-class RunningActions:
+class ActionFiles:
     """The files of submitted actions in a folder of the store. Safe for calls from several threads; never raises.
 
     They need not survive a power cut, so they are not synced.

@@ -121,7 +121,7 @@ def test_the_library_is_imported_while_the_first_stage_runs_and_the_call_reports
     write(project, "http://127.0.0.1:9", first=f"cat {gate}; {QUICK}")
     code, out = ended(start(project, _RUN, "build", path=path))
     assert project.read("first.txt") == "1\n"
-    assert {"jinja2", "genai_prices", "orch23.steps.llm.run"} <= set(mark.read_text().split())
+    assert {"jinja2", "genai_prices", "orch23.runners.llm"} <= set(mark.read_text().split())
     # Now `first` is fresh, so only the call imports.
     alone, printed = ended(start(project, _RUN, "build", path=path))
     assert "RuntimeError: it is broken" in out

@@ -94,7 +94,7 @@ def earlier(monkeypatch: pytest.MonkeyPatch) -> Callable[[Project], None]:
 
     def build(project: Project) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("orch23.steps.llm.run.is_script", lambda _: False)
+            patch.setattr("orch23.runners.llm.is_script", lambda _: False)
             project.build()
 
     return build

@@ -14,7 +14,7 @@ from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.pipeline import DEFAULT_SCRATCH, Stage
 from orch23.resolve.writable_paths import writable_paths
-from orch23.steps.pytest.run import pytest_command
+from orch23.runners.pytest import pytest_command
 from orch23.steps.pytest.spec import PytestStep
 from tests.doubles import memory
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.decide.freshness import Candidate, StageFacts, decide
+from orch23.decide.freshness import Candidate, DecisionFacts, decide
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.plan import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record, core_of, key_of
@@ -36,7 +36,7 @@ class Stage:
     cacheable: bool
     failed_before: bool
 
-    def known(self, made: str | None) -> StageFacts:
+    def known(self, made: str | None) -> DecisionFacts:
         """Return what a build knows once upstream wrote `made`; None where it wrote nothing (an optional input)."""
         manifest = manifest_of(made, self.source, self.command, self.verify)
         candidates = [
@@ -48,7 +48,7 @@ class Stage:
         same_core = next(
             (c for c in candidates if core_of(c.record.manifest) == core_of(manifest) and c.is_available), None
         )
-        return StageFacts(
+        return DecisionFacts(
             stage="s",
             manifest=manifest,
             current=current,
@@ -64,7 +64,7 @@ class Stage:
     def holds(self, record: Record) -> bool:
         return self.disk is not None and dict(record.outputs) == {"out": entry(self.disk)}
 
-    def foreseen(self, last: str | None) -> StageFacts:
+    def foreseen(self, last: str | None) -> DecisionFacts:
         """Return what a plan knows: upstream is unsettled, and stands with what it last wrote."""
         return replace(self.known(last), pending_upstream=("up",), uncertain=("made",), possible=self.records)
 

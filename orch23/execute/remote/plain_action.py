@@ -11,7 +11,7 @@ from orch23.execute.process import DEFAULT_OUTPUT
 from orch23.execute.remote.engine import EngineFault
 from orch23.execute.remote.reapi_address import ReapiAddress
 from orch23.execute.remote.reapi_result import Finished
-from orch23.execute.remote.single_action import Request, properties_of, request_of
+from orch23.execute.remote.single_action import Messages, properties_of, request_of
 from orch23.execute.sandbox_tree import (
     SANDBOX_EPOCH,
     file_name_problem,
@@ -53,7 +53,7 @@ def plain_fault(action: Action, address: ReapiAddress) -> Diagnostic | None:
     return Diagnostic("E488", f"workers without orch23 cannot run this step: {why}", hint=hint)
 
 
-def plain_action(action: Action, address: ReapiAddress) -> Request:
+def plain_action(action: Action, address: ReapiAddress) -> Messages:
     """Return the messages with which a server runs the command of an action.
 
     Raises:

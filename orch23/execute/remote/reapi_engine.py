@@ -40,9 +40,9 @@ from orch23.reapi.messages import (
     digest_of,
     digest_proto,
 )
-from orch23.reapi.wire import Message
+from orch23.reapi.wire import Proto
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=Proto)
 
 _API = "/build.bazel.remote.execution.v2"
 _CAPABILITIES = f"{_API}.Capabilities/GetCapabilities"
@@ -283,7 +283,7 @@ class ReapiEngine:
             failures += 1
         if execution.name:
             with suppress(AbsentError, CacheFault):
-                self._unary(_CANCEL, OperationRequest(name=execution.name), Message)
+                self._unary(_CANCEL, OperationRequest(name=execution.name), Proto)
         return None
 
     def _name(self, execution: Execution, name: str) -> None:
@@ -306,7 +306,7 @@ class ReapiEngine:
 
     def _operations(self, execution: Execution) -> Iterator[Operation]:
         """Execute the action; or, if that was begun already, wait for it."""
-        request: Message = OperationRequest(name=execution.name)
+        request: Proto = OperationRequest(name=execution.name)
         method = _WAIT
         if not execution.name:
             method = _EXECUTE
@@ -378,5 +378,5 @@ class ReapiEngine:
             return b"".join(verified(guarded_chunks, digest))
         return None
 
-    def _unary(self, method: str, request: Message, reply: type[M]) -> M:
+    def _unary(self, method: str, request: Proto, reply: type[M]) -> M:
         return self._server.calls.unary(method, request, reply, self._server.headers(), CALL_S)

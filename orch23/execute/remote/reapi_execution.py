@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from orch23.execute.remote.reapi_streams import OutputStreams
-from orch23.execute.remote.single_action import Request
+from orch23.execute.remote.single_action import Messages
 from orch23.model.action import Action
 from orch23.model.digest import Digest
 
@@ -12,7 +12,7 @@ from orch23.model.digest import Digest
 class Execution:
     """An execution. Its methods may be called from several threads."""
 
-    def __init__(self, digest: Digest, action: Action, request: Request, streams: OutputStreams, name: str) -> None:
+    def __init__(self, digest: Digest, action: Action, request: Messages, streams: OutputStreams, name: str) -> None:
         """Set the digest of the action for workers, the messages for the server, and what reads its streams.
 
         If an earlier build had it executed, `name` is the name of that execution.

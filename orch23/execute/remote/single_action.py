@@ -33,7 +33,7 @@ _GRACE_S = 300.0
 """The time for staging inputs and storing outputs. orch23 itself enforces the timeout of the action."""
 
 
-class Request(Struct, frozen=True):
+class Messages(Struct, frozen=True):
     """The digest of an action message, the bytes of all messages that it names, and the files that it needs."""
 
     action: Digest
@@ -41,7 +41,7 @@ class Request(Struct, frozen=True):
     files: frozenset[Digest]
 
 
-def single_action(digest: Digest, action: Action, address: ReapiAddress) -> Request:
+def single_action(digest: Digest, action: Action, address: ReapiAddress) -> Messages:
     """Return the messages with which a server runs `orch23 worker --once`.
 
     Raises:
@@ -66,7 +66,7 @@ def single_action(digest: Digest, action: Action, address: ReapiAddress) -> Requ
 
 def request_of(
     command: Command, root: MerkleTree, files: frozenset[Digest], timeout_s: float, address: ReapiAddress
-) -> Request:
+) -> Messages:
     """Return the messages of an action with a command. Its result is not cached: orch23 decides what is fresh."""
     platform = Platform(properties=properties_of(address.properties)) if address.properties else None
     data = encode(
@@ -87,7 +87,7 @@ def request_of(
         )
     )
     digest = digest_bytes(message)
-    return Request(digest, {**root.blobs, digest_bytes(data): data, digest: message}, files)
+    return Messages(digest, {**root.blobs, digest_bytes(data): data, digest: message}, files)
 
 
 def _duration_of(seconds: float) -> Duration:

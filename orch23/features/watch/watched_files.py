@@ -26,14 +26,14 @@ class Change(Struct, frozen=True):
     snapshot: StaleSnapshot | None = None
 
 
-class FileTree(Struct, frozen=True):
+class WatchedTree(Struct, frozen=True):
     """All files of a project, for a pipeline that cannot be loaded: what would repair it is not known."""
 
     root: Path
     states: dict[str, tuple[int, int, int]]
 
     @classmethod
-    def of(cls, root: Path, since_ns: int) -> "FileTree":
+    def of(cls, root: Path, since_ns: int) -> "WatchedTree":
         """Return the files at `root` now. One that changed since a time in ns counts as changed."""
         late = since_ns - _CLOCK_NS
         states = {path: (0, 0, 0) if state[0] >= late else state for path, state in _files(root)}
@@ -54,7 +54,7 @@ class WatchedFiles(Struct):
 
     root: Path
     argv: tuple[str, ...]
-    read: StatSnapshot | FileTree | None = None
+    read: StatSnapshot | WatchedTree | None = None
     _is_confirmed: bool = False
     _last: StaleSnapshot | None = None
     _places: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class WatchedFiles(Struct):
 
     def _since_read(self) -> tuple[str, ...] | None:
         """Return what has changed since the last build read it, if that left no snapshot; None if it is not known."""
-        if isinstance(self.read, FileTree):
+        if isinstance(self.read, WatchedTree):
             return self.read.changed()
         return None if self.read is None else self._compared(self.read)
 
@@ -105,14 +105,14 @@ class WatchedFiles(Struct):
     @property
     def count(self) -> int | None:
         """How many files are watched that the build uses; None if it is not known which, so that all files are."""
-        if isinstance(self.read, FileTree):
+        if isinstance(self.read, WatchedTree):
             return None
         known = self._known
         return 0 if known is None else sum(not (path.startswith("/") or _is_own(path)) for path in known.paths)
 
     def folders(self) -> frozenset[str]:
         """Return the folders to watch: of files that were read or missed, those that were listed, and all above."""
-        if isinstance(self.read, FileTree):
+        if isinstance(self.read, WatchedTree):
             below = {path.rpartition("/")[0] for path in self.read.states}
         elif (known := self._known) is not None:
             below = {path.rpartition("/")[0] for path in (*known.paths, *known.absent)}

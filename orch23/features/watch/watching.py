@@ -17,7 +17,7 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.shared_budget import SharedBudget
 from orch23.cli.stop_signals import StopSignals
 from orch23.features.watch.file_events import FolderEvents
-from orch23.features.watch.watched_files import Change, FileTree, WatchedFiles, path_in
+from orch23.features.watch.watched_files import Change, WatchedFiles, WatchedTree, path_in
 from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import LOCK_FILE
@@ -167,7 +167,7 @@ class Watch(Struct, kw_only=True):
         began_ns = time.time_ns()
         self._ended = ended = self.builds.build(change.snapshot)
         self.files.forget()
-        self.files.read = ended.read if ended.has_started else FileTree.of(self.root, began_ns)
+        self.files.read = ended.read if ended.has_started else WatchedTree.of(self.root, began_ns)
         self._repeats = self._repeats + 1 if ended.is_outdated else 0
         if (more := self._repeats - _MAX_AGAIN) > 0:
             self._pause(min(_LONGEST_PAUSE_S, 2.0 ** (more - 1)))
@@ -177,7 +177,7 @@ class Watch(Struct, kw_only=True):
         self.console.write_err(
             f"note: files change during each build; the next one starts in {longest_s:.0f} s, or at the next change\n"
         )
-        files, until = FileTree.of(self.root, _NEVER_NS), time.monotonic() + longest_s
+        files, until = WatchedTree.of(self.root, _NEVER_NS), time.monotonic() + longest_s
         while not self.stop.is_set() and (left_s := until - time.monotonic()) > 0:
             self.events.pause(min(left_s, _LOOK_S))
             if files.changed():  # by the user, so the builds may not have changed them either

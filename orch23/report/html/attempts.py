@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from orch23.model.event import LlmResponse
-from orch23.model.text import format_duration, format_money
+from orch23.model.text import format_duration, format_money, shorten_command
 from orch23.report.html.changes import text_difference
 from orch23.report.html.page import AttemptView, Badge, Row
 from orch23.report.html.run_facts import AttemptFacts, CallFacts, StageFacts
 from orch23.report.html.texts import LongText, ShownText, TextReader
 from orch23.report.values import parse_amount, pluralize
-from orch23.resolve.commands import shorten_command, typed_command
+from orch23.resolve.commands import typed_command
 
 _DIGITS = 16
 _MAX_FAILING = 50

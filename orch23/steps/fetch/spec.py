@@ -28,7 +28,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
 
     kind: ClassVar[str] = "fetch"
     language: ClassVar[str] = "orch23.steps.fetch.language:FETCH_LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.fetch.run:FETCH_RUNNER"
+    run: ClassVar[str] = "orch23.runners.fetch:FETCH_RUNNER"
     show: ClassVar[str] = "orch23.steps.fetch.show:show_fetch"
 
     sha256: str

@@ -35,7 +35,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
 
     kind: ClassVar[str] = "llm"
     language: ClassVar[str] = "orch23.steps.llm.language:LLM_LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.llm.run:LLM_RUNNER"
+    run: ClassVar[str] = "orch23.runners.llm:LLM_RUNNER"
     show: ClassVar[str] = "orch23.steps.llm.show:show_llm"
     author_keys: ClassVar[tuple[str, ...]] = ("prompt", "system", "schema")
     asks_model: ClassVar[bool] = True

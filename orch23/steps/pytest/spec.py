@@ -18,7 +18,7 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
 
     kind: ClassVar[str] = "pytest"
     language: ClassVar[str] = "orch23.steps.pytest.language:PYTEST_LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.pytest.run:PYTEST_RUNNER"
+    run: ClassVar[str] = "orch23.runners.pytest:PYTEST_RUNNER"
     show: ClassVar[str] = "orch23.steps.pytest.show:show_pytest"
     output_keys: ClassVar[tuple[str, ...]] = ("report",)
     judges: ClassVar[bool] = True

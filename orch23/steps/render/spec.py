@@ -18,7 +18,7 @@ class RenderStep(Step, Struct, frozen=True, omit_defaults=True, tag="render"):
 
     kind: ClassVar[str] = "render"
     language: ClassVar[str] = "orch23.steps.render.language:RENDER_LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.render.run:RENDER_RUNNER"
+    run: ClassVar[str] = "orch23.runners.render:RENDER_RUNNER"
     show: ClassVar[str] = "orch23.steps.render.show:show_render"
     author_keys: ClassVar[tuple[str, ...]] = ("template",)
     renders: ClassVar[str] = "template"

@@ -1,6 +1,6 @@
 """Describe a shell step in one line."""
 
-from orch23.resolve.commands import shorten_command
+from orch23.model.text import shorten_command
 from orch23.steps.shell.spec import ShellStep
 
 _MAX_LENGTH = 60

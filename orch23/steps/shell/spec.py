@@ -15,7 +15,7 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
 
     kind: ClassVar[str] = "shell"
     language: ClassVar[str] = "orch23.steps.shell.language:SHELL_LANGUAGE"
-    run: ClassVar[str] = "orch23.steps.shell.run:SHELL_RUNNER"
+    run: ClassVar[str] = "orch23.runners.shell:SHELL_RUNNER"
     show: ClassVar[str] = "orch23.steps.shell.show:show_shell"
     is_cheap: ClassVar[bool] = True
 

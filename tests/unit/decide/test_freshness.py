@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.decide.freshness import Candidate, StageFacts, change_reasons, decide, mismatched_paths
+from orch23.decide.freshness import Candidate, DecisionFacts, change_reasons, decide, mismatched_paths
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.plan import Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Reason, Record, key_of
@@ -22,7 +22,7 @@ def candidate(one, *, target=None, is_available=True, claim=False):
 
 
 def known(**facts):
-    return StageFacts(**{"stage": "s", "manifest": MANIFEST, **facts})
+    return DecisionFacts(**{"stage": "s", "manifest": MANIFEST, **facts})
 
 
 def codes(decision):

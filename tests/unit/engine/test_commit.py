@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer, WorkspaceChange
 from orch23.engine.session import Session
-from orch23.engine.stage_view import StageView
+from orch23.engine.stage_view import StageTree
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, WriteScope
@@ -55,7 +55,7 @@ def test_a_record_is_durable_after_all_of_its_bytes_and_before_the_workspace_cha
     bench = Bench(stage("a"), stage("b", "a"))
     bench.record("a", a="made")
     assert bench.log == ["synced", "recorded"]
-    assert StageView(bench.session.state, "b").version("a") == entry("made"), "other stages see it"
+    assert StageTree(bench.session.state, "b").version("a") == entry("made"), "other stages see it"
     assert bench.disk.files == {}
 
 
@@ -64,7 +64,7 @@ def test_a_cheap_result_is_seen_and_counted_with_and_lasts_once_it_is_made_to() 
     record = bench.committer.keep_for_later(bench.resolved("a"), bench.done(a="made"))
     assert (bench.log, bench.store.records.all) == ([], [record])
     state = bench.session.state
-    assert (StageView(state, "b").version("a"), state.on_disk("a")) == (entry("made"), entry("made"))
+    assert (StageTree(state, "b").version("a"), state.on_disk("a")) == (entry("made"), entry("made"))
     bench.committer.session.store.sync()
     assert bench.log == ["synced"]
     bench.promote("a", record)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.engine.project_state import ProjectState
-from orch23.engine.stage_view import ObsoleteFiles, StageView
+from orch23.engine.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, digest_bytes, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, Foreach, ForeachStage, Item, PathInput, Pipeline, Stage, WriteScope
@@ -92,14 +92,14 @@ def test_a_path_that_was_read_before_is_noted_for_each_stage_that_reads_it(state
 def test_a_view_notes_each_path_that_it_reads_although_another_stage_makes_it(state):
     here = state(FIRST, LAST)
     here.settle("first", record("first", m="1"))
-    assert StageView(here.tracked("last"), "last").entry("m") == entry("1")
+    assert StageTree(here.tracked("last"), "last").entry("m") == entry("1")
     assert here.reads == {"last": {"m"}}
 
 
 def test_a_read_of_another_thread_is_noted_for_no_stage(state):
     here = state(FIRST, LAST, files={"m": "1", "n": "2"})
     deciding = here.tracked("last")
-    thread = Thread(target=lambda: (here.original("n"), here.store.workspace.entry("n"), StageView(here, "first")))
+    thread = Thread(target=lambda: (here.original("n"), here.store.workspace.entry("n"), StageTree(here, "first")))
     thread.start()
     thread.join()
     deciding.store.workspace.entry("m")
@@ -111,7 +111,7 @@ def test_a_tracked_state_is_the_same_state(state):
     here = state(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
     deciding = here.tracked("last")
     here.settle("c@x", record("c@x", w__p="1"))
-    assert StageView(deciding, "last").version("w/p") == entry("1")
+    assert StageTree(deciding, "last").version("w/p") == entry("1")
     assert deciding.former is here.former
     assert deciding.declared is here.declared
 
@@ -123,19 +123,19 @@ def test_an_item_sees_the_newest_version_by_an_earlier_one_the_stage_above_versi
     here = state(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
     here.settle("c@x", record("c@x", w__p="1"))
     here.settle("c@y", record("c@y", w__p="2"))
-    assert StageView(here, "first").version("w/p") == entry("0")
-    assert StageView(here, "c@x").version("w/p") == entry("0")
-    assert StageView(here, "c@y").version("w/p") == entry("1")
-    assert StageView(here, "c@z").version("w/p") == entry("2")
-    assert StageView(here, "last").version("w/p") == entry("2")
+    assert StageTree(here, "first").version("w/p") == entry("0")
+    assert StageTree(here, "c@x").version("w/p") == entry("0")
+    assert StageTree(here, "c@y").version("w/p") == entry("1")
+    assert StageTree(here, "c@z").version("w/p") == entry("2")
+    assert StageTree(here, "last").version("w/p") == entry("2")
 
 
 def test_the_base_of_an_item_is_of_its_own_outputs(state):
     here = state(X, Y, Z, files={"w/p": "0", "w/q": "9"})
     here.settle("c@x", record("c@x", w__p="1"))
-    assert StageView(here, "c@x").versions() == {"w/p": entry("0")}
-    assert StageView(here, "c@y").versions() == {"w/p": entry("1")}
-    assert StageView(here, "c@z").versions() == {"w/q": entry("9")}
+    assert StageTree(here, "c@x").versions() == {"w/p": entry("0")}
+    assert StageTree(here, "c@y").versions() == {"w/p": entry("1")}
+    assert StageTree(here, "c@z").versions() == {"w/q": entry("9")}
 
 
 def test_an_item_promotes_only_the_paths_of_which_no_later_item_makes_a_version(state):
@@ -161,16 +161,16 @@ def test_a_path_that_the_last_result_owned_goes_back_to_its_newest_remaining_ver
 
 def test_a_stage_does_not_see_its_own_outputs(state):
     here = state(stage("s", (), ("d/",)), files={"d/old": "x"})
-    assert StageView(here, "s").version("d/old") is None
-    assert StageView(here, "s").matching("d/**") == ()
+    assert StageTree(here, "s").version("d/old") is None
+    assert StageTree(here, "s").matching("d/**") == ()
 
 
 def test_what_a_stage_made_is_seen_as_its_record_says_and_not_as_the_disk(state):
     here = state(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"o": "edited"})
     here.settle("a", record("a", o="made"))
-    assert StageView(here, "b").version("o") == entry("made")
+    assert StageTree(here, "b").version("o") == entry("made")
     here.unsettle("a")
-    assert StageView(here, "b").version("o") == entry("edited")
+    assert StageTree(here, "b").version("o") == entry("edited")
 
 
 # ---- version 0 ----------------------------------------------------------------------------------
@@ -204,16 +204,16 @@ def test_bytes_of_a_version_0_outlive_the_store_beside_the_transcripts(state):
 def test_a_file_of_an_ended_stage_is_obsolete_as_long_as_its_bytes_are_those_of_the_record(state):
     here = state(LAST, lock=(record("gone", o="made"),), files={"o": "made"})
     assert ObsoleteFiles(here).replacements() == {"o": None}
-    assert StageView(here, "last").version("o") is None
-    assert StageView(here, "last").matching("*") == ()
-    assert StageView(here, "s").listed("*") == ()
+    assert StageTree(here, "last").version("o") is None
+    assert StageTree(here, "last").matching("*") == ()
+    assert StageTree(here, "s").listed("*") == ()
 
 
 def test_other_bytes_at_the_path_of_an_ended_stage_are_the_users(state):
     here = state(LAST, lock=(record("gone", o="made"),), files={"o": "mine"})
     assert ObsoleteFiles(here).replacements() == {}
-    assert StageView(here, "last").version("o") == entry("mine")
-    assert StageView(here, "s").listed("*") == ("o",)
+    assert StageTree(here, "last").version("o") == entry("mine")
+    assert StageTree(here, "s").listed("*") == ("o",)
 
 
 def test_a_file_that_existed_before_is_released_when_its_stage_ends(state):
@@ -221,8 +221,8 @@ def test_a_file_that_existed_before_is_released_when_its_stage_ends(state):
     here = state(LAST, lock=(gone,), files={"o": "made"})
     assert ObsoleteFiles(here).replacements() == {}
     assert ObsoleteFiles(here).released() == {"o": "gone"}
-    assert StageView(here, "last").version("o") == entry("made")
-    assert StageView(here, "s").listed("*") == ("o",)
+    assert StageTree(here, "last").version("o") == entry("made")
+    assert StageTree(here, "s").listed("*") == ("o",)
 
 
 def test_a_file_that_a_user_had_accepted_is_released_when_its_stage_ends(state):
@@ -235,7 +235,7 @@ def test_a_file_that_a_user_had_accepted_is_released_when_its_stage_ends(state):
 def test_a_file_that_a_stage_reads_by_name_is_released_when_its_stage_ends(state):
     here = state(stage("reader", ("o",), ("p",)), lock=(record("gone", o="made"),), files={"o": "made"})
     assert ObsoleteFiles(here).replacements() == {}
-    assert StageView(here, "reader").version("o") == entry("made")
+    assert StageTree(here, "reader").version("o") == entry("made")
 
 
 def test_a_committed_file_is_released_whatever_bytes_are_committed(state):
@@ -305,17 +305,17 @@ def test_a_file_that_a_foreach_may_still_make_is_not_obsolete(state):
 
 def test_a_listing_leaves_out_what_this_pipeline_made_also_where_the_lock_is_lost(state):
     here = state(stage("s", (), ("o/",)), kept=(record("s", o__a="made"),), files={"o/a": "made", "o/mine": "x"})
-    assert StageView(here, "s").listed("o/*") == ("o/mine",)
+    assert StageTree(here, "s").listed("o/*") == ("o/mine",)
 
 
 def test_a_listing_leaves_out_a_literal_output_whatever_is_there(state):
-    assert StageView(state(stage("s", (), ("o",)), files={"o": "anything"}), "s").listed("*") == ()
+    assert StageTree(state(stage("s", (), ("o",)), files={"o": "anything"}), "s").listed("*") == ()
 
 
 def test_a_listing_shows_a_path_that_had_a_version_0(state):
     locked = (record("c@x", originals={"w/p": entry("0")}, w__p="1"), record("c@y", originals={"w/q": None}, w__q="1"))
     here = state(X, Y, lock=locked, files={"w/p": "1", "w/q": "1"})
-    assert StageView(here, "s").listed("w/*") == ("w/p",)
+    assert StageTree(here, "s").listed("w/*") == ("w/p",)
 
 
 # ---- the rest -----------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def test_files_that_a_dry_run_expects_are_on_its_disk(state):
 def test_the_tree_of_a_stage_is_its_view(state):
     here = state(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"x": "1"})
     here.settle("a", record("a", o="made"))
-    tree = StageView(here, "b")
+    tree = StageTree(here, "b")
     assert tree.entry("o") == entry("made")
     assert tree.matching("*") == ("o", "x")
     assert tree.listed("*") == ("x",)

@@ -8,7 +8,8 @@ import pytest
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, ActionOutcome, Completed, EngineUnavailable
-from orch23.resolve.commands import SHELL_COMMAND, shorten_command
+from orch23.model.text import shorten_command
+from orch23.resolve.commands import SHELL_COMMAND
 from tests.doubles import memory
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import need

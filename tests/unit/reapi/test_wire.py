@@ -20,16 +20,16 @@ from orch23.reapi.messages import (
     ReadResponse,
     SymlinkNode,
 )
-from orch23.reapi.wire import DecodeError, Message, decode, encode, fields_of
+from orch23.reapi.wire import DecodeError, Proto, decode, encode, fields_of
 from tests.reapi_oracle import PROTO, as_oracle, file_of_text, kinds, oracle_of
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 NUMBERS = {bits: st.integers(-(1 << bits - 1), (1 << bits - 1) - 1) | st.integers(0, 3) for bits in (32, 64)}
 
 
-def values_of(kind: type[Message]) -> st.SearchStrategy[Any]:
+def values_of(kind: type[Proto]) -> st.SearchStrategy[Any]:
     def one(field: Any) -> st.SearchStrategy[Any]:
-        if issubclass(field.kind, Message):
+        if issubclass(field.kind, Proto):
             inner = values_of(field.kind)
             return tuples(inner) if field.is_repeated else st.none() | inner
         by_kind = {str: TEXTS, bytes: st.binary(max_size=8), bool: st.booleans(), int: NUMBERS[field.bits]}
@@ -46,17 +46,17 @@ MESSAGES = st.sampled_from(sorted(kinds())).flatmap(lambda name: values_of(kinds
 
 
 @given(MESSAGES)
-def test_a_message_has_the_bytes_that_protobuf_writes(value: Message) -> None:
+def test_a_message_has_the_bytes_that_protobuf_writes(value: Proto) -> None:
     assert encode(value) == as_oracle(value).SerializeToString(deterministic=True)
 
 
 @given(MESSAGES)
-def test_what_protobuf_wrote_is_the_same_message(value: Message) -> None:
+def test_what_protobuf_wrote_is_the_same_message(value: Proto) -> None:
     assert decode(type(value), as_oracle(value).SerializeToString()) == value
 
 
 @given(MESSAGES, st.data())
-def test_bytes_that_are_read_mean_to_protobuf_what_they_mean_to_us(value: Message, data: st.DataObject) -> None:
+def test_bytes_that_are_read_mean_to_protobuf_what_they_mean_to_us(value: Proto, data: st.DataObject) -> None:
     changed = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):
         if changed:
@@ -71,7 +71,7 @@ def test_any_bytes_mean_to_protobuf_what_they_mean_to_us(name: str, data: bytes)
     check_reading(kinds()[name], data)
 
 
-def check_reading(kind: type[Message], data: bytes) -> None:
+def check_reading(kind: type[Proto], data: bytes) -> None:
     """We may refuse more than protobuf, but read nothing else than it."""
     try:
         value = decode(kind, data)
@@ -95,9 +95,9 @@ def test_the_oracle_has_the_same_messages_and_fields() -> None:
 
 
 def test_no_message_contains_itself_so_the_depth_is_limited() -> None:
-    def depth(kind: type[Message], above: tuple[type[Message], ...] = ()) -> int:
+    def depth(kind: type[Proto], above: tuple[type[Proto], ...] = ()) -> int:
         assert kind not in above
-        inner = [field.kind for field in fields_of(kind) if issubclass(field.kind, Message)]
+        inner = [field.kind for field in fields_of(kind) if issubclass(field.kind, Proto)]
         return 1 + max((depth(one, (*above, kind)) for one in inner), default=0)
 
     assert max(map(depth, kinds().values())) == 4
@@ -226,7 +226,7 @@ def test_unknown_fields_are_skipped_and_the_last_known_one_is_read() -> None:
     ],
 )
 def test_a_message_of_too_many_values_is_refused(
-    kind: type[Message], data: bytes, monkeypatch: pytest.MonkeyPatch
+    kind: type[Proto], data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wire, "MAX_FIELDS", 100)
     with pytest.raises(DecodeError, match="more than 100 values"):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from orch23.report.area import Row, TerminalArea
+from orch23.report.area import TerminalArea, TerminalLine
 
 
 class Terminal:
@@ -47,8 +47,8 @@ def area_of(terminal: Terminal) -> TerminalArea:
     return TerminalArea(write=terminal.write, size=terminal.size)
 
 
-def rows(*texts: str) -> list[Row]:
-    return [Row(text, len(text)) for text in texts]
+def rows(*texts: str) -> list[TerminalLine]:
+    return [TerminalLine(text, len(text)) for text in texts]
 
 
 def test_rows_replace_those_before() -> None:

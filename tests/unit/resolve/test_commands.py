@@ -1,9 +1,9 @@
 """The argv of steps."""
 
 from orch23.resolve.commands import display_command
-from orch23.steps.pytest.run import pytest_command
+from orch23.runners.pytest import pytest_command
+from orch23.runners.shell import shell_command
 from orch23.steps.pytest.spec import PytestStep
-from orch23.steps.shell.run import shell_command
 from orch23.steps.shell.spec import ShellStep
 
 

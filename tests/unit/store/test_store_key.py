@@ -14,7 +14,7 @@ from orch23.store.index import IndexFaultError, StoreIndex
 from orch23.store.json_text import add_checksum, checked_line
 from orch23.store.pending_batches import BatchServer, PendingBatch, PendingBatches
 from orch23.store.records import Records
-from orch23.store.running_actions import RunningActions
+from orch23.store.running_actions import ActionFiles
 from orch23.store.store_key import TRUSTED, StoreKey, mac_of
 
 KEY = "ab" * 32
@@ -170,10 +170,10 @@ def test_a_batch_of_another_key_is_set_aside(store: Path) -> None:
 
 def test_a_running_action_of_another_key_is_forgotten(store: Path) -> None:
     action = digest_bytes(b"action")
-    RunningActions(store / "running").note("engine", action, "place")
-    assert RunningActions(store / "running", store_key=key_of_store(store)).take("engine", action) == ""
-    RunningActions(store / "running", store_key=key_of_store(store)).note("engine", action, "place")
-    assert RunningActions(store / "running", store_key=key_of_store(store)).take("engine", action) == "place"
+    ActionFiles(store / "running").note("engine", action, "place")
+    assert ActionFiles(store / "running", store_key=key_of_store(store)).take("engine", action) == ""
+    ActionFiles(store / "running", store_key=key_of_store(store)).note("engine", action, "place")
+    assert ActionFiles(store / "running", store_key=key_of_store(store)).take("engine", action) == "place"
 
 
 # ---- stores of earlier versions ---------------------------------------------------------------------

@@ -15,7 +15,7 @@ from orch23.execute.remote.dask_worker import ActionSlots
 from orch23.execute.remote.engine import Work
 from orch23.model.action import Action, Completed
 from orch23.model.digest import digest_bytes
-from orch23.store.running_actions import RunningActions
+from orch23.store.running_actions import ActionFiles
 from tests.unit.execute.remote.engines import remote_rig
 from tests.unit.execute.remote.test_conformance import processes_with, wait_until
 
@@ -126,8 +126,8 @@ def test_an_action_that_is_not_found_is_submitted(cluster: Any, tmp_path: Path, 
     worker = cluster.workers[0].address if is_there else "tcp://127.0.0.1:1"
     action = Action(argv=("bash", "-c", "echo x > x"), inputs={}, sandbox=False)
     digest, place = digest_bytes(action.to_bytes()), Place(worker, "no-such-key").to_text()
-    RunningActions(tmp_path / "running").note(cluster.scheduler_address, digest, place)
-    engine = DaskEngine(cluster.scheduler_address, RunningActions(tmp_path / "running"))
+    ActionFiles(tmp_path / "running").note(cluster.scheduler_address, digest, place)
+    engine = DaskEngine(cluster.scheduler_address, ActionFiles(tmp_path / "running"))
     with remote_rig(tmp_path, engine) as rig:
         outcome = rig.executor.run(action)
         assert isinstance(outcome, Completed), outcome

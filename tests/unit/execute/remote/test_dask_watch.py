@@ -12,7 +12,7 @@ from orch23.execute.remote.dask_engine import DaskEngine
 from orch23.execute.remote.dask_submission import FoundSubmission, Place
 from orch23.execute.remote.dask_watch import FROZEN_S, WorkerWatch
 from orch23.model.action import Action, Completed
-from orch23.store.running_actions import RunningActions
+from orch23.store.running_actions import ActionFiles
 from tests.unit.execute.remote.clusters import Cluster, dask_cluster
 from tests.unit.execute.remote.engines import Rig, remote_rig
 from tests.unit.execute.remote.test_conformance import processes_with, wait_until
@@ -127,7 +127,7 @@ def test_an_action_of_a_killed_build_on_a_frozen_worker_is_submitted_again(tmp_p
     text = f"if mkdir {tmp_path}/first; then sleep {seconds}; echo first > x; else echo second > x; fi"
     action = Action(argv=("bash", "-c", text), inputs={}, sandbox=False)
     with dask_cluster(workers, options=("--allow-unsandboxed",)) as cluster:
-        with remote_rig(tmp_path / "killed", DaskEngine(cluster.address, RunningActions(running))) as killed:
+        with remote_rig(tmp_path / "killed", DaskEngine(cluster.address, ActionFiles(running))) as killed:
             threading.Thread(target=lambda: killed.executor.run(action), daemon=True).start()
             wait_until(lambda: [*running.glob("*.json")])
             # As the kill of its process: the connection ends, and nothing is cancelled.
@@ -136,7 +136,7 @@ def test_an_action_of_a_killed_build_on_a_frozen_worker_is_submitted_again(tmp_p
             killed.engine._client().close()
         for path, data in kept.items():
             path.write_bytes(data)
-        engine = DaskEngine(cluster.address, RunningActions(running), watch=WorkerWatch(3.0))
+        engine = DaskEngine(cluster.address, ActionFiles(running), watch=WorkerWatch(3.0))
         with remote_rig(tmp_path / "next", engine) as rig:
             rig.executor._cache_url = str(tmp_path / "next" / "cache")
             freeze_and_replace(rig, cluster, action, workers, seconds)

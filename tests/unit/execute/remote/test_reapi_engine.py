@@ -19,7 +19,7 @@ from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ConfigurationError
 from orch23.model.ports import Surroundings
 from orch23.store.content_store import DiskContentStore
-from orch23.store.running_actions import RunningActions
+from orch23.store.running_actions import ActionFiles
 from tests.reapi_oracle import oracle_of
 from tests.reapi_workers import ExecutionServer, ServerProcess, scheduler_of, serving_executions
 from tests.unit.execute.remote.engines import QUICK, Rig, reapi_rig
@@ -105,9 +105,9 @@ def test_an_execution_of_an_earlier_build_that_has_no_result_is_replaced(
     scheduler, folder = scheduler_of(server), tmp_path / "running"
     if name == "operations/cancelled":
         server.runs[name] = server.ended_run(name, 1)
-    with reapi_rig(tmp_path, scheduler, running=RunningActions(folder)) as rig:
+    with reapi_rig(tmp_path, scheduler, running=ActionFiles(folder)) as rig:
         action = copying(rig)
-        RunningActions(folder).note(reapi_address(scheduler).identity, digest_bytes(action.to_bytes()), name)
+        ActionFiles(folder).note(reapi_address(scheduler).identity, digest_bytes(action.to_bytes()), name)
         assert output(rig, rig.executor.run(action)) == b"some bytes"
         assert executions(server) == ["WaitExecution", "Execute"]
         assert rig.executor.submissions == 1

@@ -25,7 +25,7 @@ from orch23.providers.codes import TIMED_OUT
 from orch23.providers.media import media_errors
 from orch23.providers.registry import max_output_tokens, media_limits_of
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext
-from orch23.steps.llm.shown import binary_inputs, given_inputs, oversized_outputs, shown_slices, text_of
+from orch23.runners.llm_shown import binary_inputs, given_inputs, oversized_outputs, shown_slices, text_of
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:

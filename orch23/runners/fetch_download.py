@@ -18,7 +18,7 @@ from orch23 import __version__
 from orch23.engine.egress import NetworkAccess
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import is_loopback, url_origin
-from orch23.steps.fetch.connections import (
+from orch23.runners.fetch_connections import (
     DownloadWatch,
     FetchError,
     ServerAddress,
