@@ -42,8 +42,8 @@ from orch23.model.errors import (
     ExitCode,
     LimitError,
     MissingBytesError,
+    Orch23Error,
     ProviderError,
-    SafetyError,
     custom_exit_code,
 )
 from orch23.model.event import Event, Observer, StageAwaiting, StagesAdded, Warned
@@ -493,18 +493,19 @@ class Build(Struct, kw_only=True, dict=True):
                 self._results.end(name, held_outcome(resolved.key))
             case CancelledBuildError():
                 self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
-            case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
+            # A limit of the run: this stage did not fail, and the build stops.
+            case LimitError() if not isinstance(outcome, StageLimitError):
+                text = "a stop condition was reached"
+                self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text=text, key=resolved.key))
+                self._stop_at_limit(outcome.diagnostics)
+            # Also a missing consent that only the results before this stage showed: the run ends with its exit code.
+            case Orch23Error():
                 end = stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code)
                 if isinstance(outcome, ProviderError):
                     from orch23.engine.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
 
                     end = replace(end, problems=provider_errors(self.session.pipeline, name, end.problems))
                 self._results.end(name, end)
-            # A limit of the run: this stage did not fail, and the build stops.
-            case LimitError():
-                text = "a stop condition was reached"
-                self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text=text, key=resolved.key))
-                self._stop_at_limit(outcome.diagnostics)
             case Exception() | SystemExit():
                 fault = plugin_error_of(outcome)
                 # A defect of orch23 must end the build with its traceback, and not look like a failed stage.

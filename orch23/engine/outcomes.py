@@ -306,6 +306,7 @@ _STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
 # The exit code of a run with several failures is the first of these that a stage has.
 _MOST_SERIOUS_FIRST = (
     ExitCode.SAFETY,
+    ExitCode.CONSENT,
     ExitCode.CORRUPT,
     ExitCode.PROVIDER,
     ExitCode.CONFIG,

@@ -191,9 +191,16 @@ def test_a_program_that_the_build_itself_makes_is_asked_about_when_it_is_there(c
     clone.replace("pipeline.yaml", "  first: {outputs: [f.txt], shell: echo f > f.txt}", make)
     clone.replace("pipeline.yaml", "  ask: {outputs", "  ask: {inputs: [ask.py], outputs")
     allow(clone)
+    last = "  last: {needs: [ask], outputs: [l.txt], shell: echo > l.txt}\n"
+    clone.edit("pipeline.yaml", clone.read("pipeline.yaml") + last)
     stopped = clone.build()
     refused(stopped)
     assert clone.exists("ask.py"), "what came before is done"
+    (ended,) = clone.events_of("run_finished")
+    assert (ended["data"]["status"], ended["data"]["exit_code"]) == ("failed", 77)
+    ends = {one["role"]: one["data"]["status"] for one in clone.events_of("stage_finished")}
+    assert ends == {"first": "built", "ask": "failed", "last": "blocked"}
+    assert clone.run("runs", "--json").json()["runs"][0]["status"] == "failed"
     allow(clone)
     green(clone.build())
     assert clone.read("a.txt") == "4\n"
