@@ -33,7 +33,8 @@ _LEFT_OUT = ("__pycache__", ".pytest_cache", "*.pyc", "*.lock", ".DS_Store")
 # anything but text, and no way up the folders.
 _NO_TEXT = "(?!(?i:true|false|yes|no|on|off|null|y|n)\\\\Z)"
 _WORD = "[A-Za-z0-9._/+@-]"
-_TEXT = f"\\\\A{_NO_TEXT}(?!.*(?:[.][.]|//))[A-Za-z]{_WORD}*(?::{_WORD}+)*\\\\Z"
+_TEXT = f"\\\\A{_NO_TEXT}(?!.*(?:[.][.]|//))(?:[.]/)?[A-Za-z]{_WORD}*(?::{_WORD}+)*\\\\Z"
+_PROJECT = f"\\\\A[.]/?\\\\Z|{_TEXT}"  # the root of the pipeline, too
 _NAME = f"\\\\A{_NO_TEXT}[A-Za-z][A-Za-z0-9._-]{{0,63}}\\\\Z"
 _URL = "\\\\Ahttps?://[][A-Za-z0-9._:-]+(/[A-Za-z0-9._/-]*)?\\\\Z"
 # The choice of `provider` that is rendered as `openai` with a `base_url`.
@@ -235,8 +236,9 @@ def _question(name: str, reported: Mapping[str, Any]) -> dict[str, Any]:
     if name == "provider" and "choices" in question:
         question["choices"] = _found_first(question["choices"])
     if question["type"] == "str" and "choices" not in question and "validator" not in question:
-        pattern = _NAME if name == "name" else _TEXT
+        pattern = {"name": _NAME, "project": _PROJECT}.get(name, _TEXT)
         what = "a letter, then letters, digits and . _ -" if name == "name" else "a plain word: no spaces, no quotes"
+        what = "a directory inside of the root, or `.`: no spaces, no quotes" if name == "project" else what
         question["validator"] = f"[% if not ({name} | regex_search('{pattern}')) %]must be {what}[% endif %]"
     return question
 

@@ -273,10 +273,21 @@ def test_a_command_that_responds_has_to_be_named(project: Project) -> None:
     assert init(project, "blank", "--data", "command=ask.py").code == 64
 
 
-def test_work_orders_may_stand_in_the_repository_itself(project: Project) -> None:
-    init(project, "work_orders", "--data", "project=root")
-    assert "  project: .\n" in project.read("pipelines/work_orders.yaml")
-    assert project.run("plan", "pipelines/work_orders.yaml").code == 0
+@pytest.mark.parametrize(
+    ("name", "answer", "place"),
+    [
+        ("work_orders", ".", "."),
+        ("work_orders", "root", "."),  # an answer of earlier versions
+        ("work_orders", "./src", "./src"),
+        ("planner_coder_tester", ".", "."),
+        ("planner_coder_tester", "./src", "./src"),
+    ],
+)
+def test_a_template_may_work_on_the_repository_itself(project: Project, name: str, answer: str, place: str) -> None:
+    assert init(project, name, "--data", f"project={answer}").code == 0
+    shown = project.run("vars", f"pipelines/{name}.yaml", "--json").json()
+    assert shown["vars"]["project"]["value"] == place
+    assert project.run("plan", f"pipelines/{name}.yaml").code == 0
 
 
 EXAMPLES = [(one.name, number) for one in descriptions(HERE) for number in range(len(one.examples))]

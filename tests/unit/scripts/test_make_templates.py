@@ -177,10 +177,11 @@ def test_an_edit_of_a_pipeline_that_was_not_made_into_a_template_is_seen(source:
 
 # ---- the guard of free answers -----------------------------------------------------------------------
 
-_WORDS = {"claude-opus-4-8", "qwen2.5:7b", "org/model@2", "Meta-Llama_3", "a", "gpt-5.2", "x" * 64}
+_WORDS = {"claude-opus-4-8", "qwen2.5:7b", "org/model@2", "Meta-Llama_3", "a", "gpt-5.2", "x" * 64, "./tools/ask.py"}
 _OTHERS = {
     *("a\nstages: {}", "a: b", "a:", "a # b", "'a'", '"a"', "[[ name ]]", "{a}", "*a", "&a", "!a", "- a", "-a", "a b"),
     *("a\t", "", "true", "No", "null", "~", "1e3", "12", "../../etc", "a/../b", "a//b", "a\x1b[31m", "é", "a\n", "a,b"),
+    *(".", "./", "..", "./../a", ".//a", ".a", "./.a", ".5", "./a/../b"),
 }
 
 
@@ -201,6 +202,16 @@ def test_what_yaml_could_read_otherwise_is_no_answer(source: Path, value: str) -
 @pytest.mark.parametrize("value", sorted(_WORDS))
 def test_a_plain_word_is_an_answer(source: Path, value: str) -> None:
     assert guard("model", source).search(value)
+
+
+@pytest.mark.parametrize("value", [".", "./", "src", "src/", "./src", "./src/a"])
+def test_a_project_may_be_the_directory_of_the_pipelines_root(source: Path, value: str) -> None:
+    assert guard("project", source).search(value)
+
+
+@pytest.mark.parametrize("value", [*sorted(_OTHERS - {".", "./"}), ".:a", "./\n", ".\n"])
+def test_a_project_outside_of_the_root_is_no_answer(source: Path, value: str) -> None:
+    assert not guard("project", source).search(value)
 
 
 def test_a_name_is_one_that_a_pipeline_may_have(source: Path) -> None:
