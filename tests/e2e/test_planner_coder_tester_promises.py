@@ -25,6 +25,7 @@ from tests.e2e.planner_coder_tester import (
     task,
 )
 from tests.project import Project
+from tests.repository import Repository
 
 pytestmark = pytest.mark.slow  # whole builds with pytest in them
 
@@ -347,6 +348,43 @@ def test_a_project_without_tests_costs_no_call(template: Project) -> None:
     assert "W669" in planned.out + planned.err
     assert template.build(PIPELINE, "--set", "tests=nope").code == 1
     assert calls(template) == 0
+
+
+def test_a_changed_test_that_recorded_code_fails_costs_one_call_and_then_halts(template: Project) -> None:
+    answered(template, {"plan": plan(task(1, "a.py")), "code@T1": edits({"a.py": ONE})}, tests=PASSING)
+    assert template.build(PIPELINE).code == 0
+    template.replace(f"{TESTS}/test_a.py", "== 1", "== 2")
+    for asked in (1, 0):
+        assert template.build(PIPELINE).code == 1
+        assert calls(template) == asked
+    assert "assert one() == 2" in template.run("show", PIPELINE, "code@T1", "--prompt").out, "as the page says"
+
+
+@pytest.mark.parametrize("value", ["lllm", "Render", "NONE", "true", ""])
+def test_an_unknown_tester_is_refused_and_removes_no_report(built: Project, value: str) -> None:
+    before = built.files("workspace")
+    for command in ("plan", "build", "validate"):
+        refused = built.run(command, PIPELINE, "--set", f"tester={value}")
+        assert (refused.code, "error[E840]" in refused.err) == (65, True), refused.err
+        assert "tester" in refused.err
+    assert built.files("workspace") == before
+
+
+def test_without_a_tester_the_reports_that_were_committed_stay(built: Project) -> None:
+    off = ("--set", "tester=none")
+    repository = Repository(built.root)
+    repository.git("init", "-q")
+    repository.git("add", f"{RUNS}/report_T1.json")
+    repository.git("commit", "-qm", "one")
+    before = built.read(f"{RUNS}/report_T1.json")
+    planned = built.run("plan", PIPELINE, *off).out
+    assert f"would remove {RUNS}/report_T2.json {RUNS}/test_results.json" in planned
+    assert f"would release {RUNS}/report_T1.json" in planned
+    assert built.build(PIPELINE, *off).code == 0
+    assert built.read(f"{RUNS}/report_T1.json") == before
+    assert not built.exists(f"{RUNS}/report_T2.json")
+    assert built.build(PIPELINE).code == 0
+    assert built.exists(f"{RUNS}/report_T2.json")
 
 
 # ---- a model as the tester ------------------------------------------------------------------------------
