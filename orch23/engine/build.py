@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer
 from orch23.engine.decisions import DecidedStage
-from orch23.engine.dry_run import walk_through
+from orch23.engine.dry_run import files_at_stake, walk_through
 from orch23.engine.ledger import Ledger, StageLimitError, wall_time_error
 from orch23.engine.outcomes import (
     BuildResult,
@@ -221,8 +221,8 @@ class Build(Struct, kw_only=True, dict=True):
                 if self._running or self._is_looking:
                     self._prepare_calls()
                 waits_s = min(until - self.clock(), self._results.may_wait_s, self._pools.recheck_s)
-            elif (delay_s := self._delay_s()) is None:
-                break
+            elif self._stopped or self._deferred is None or (delay_s := self._deferred.delay_s()) is None:
+                break  # there is no further look at the batches
             else:
                 # The time of waiting does not count against `max_wall`.
                 until += delay_s
@@ -246,10 +246,6 @@ class Build(Struct, kw_only=True, dict=True):
             with TURN:
                 self._take(message)
         return self._result()
-
-    def _delay_s(self) -> float | None:
-        """Return how long to wait until the next look at the batches; None if the build ends."""
-        return None if self._stopped is not None or self._deferred is None else self._deferred.delay_s()
 
     def _go_on(self, looked: _Looked) -> None:
         """Start the stages again whose requests have results."""
@@ -342,6 +338,9 @@ class Build(Struct, kw_only=True, dict=True):
         names = tuple(stage.name for stage in items if stage.name not in unaffected)
         added = StagesAdded(items=names, at_rest={"fresh": len(unaffected)} if unaffected else UNSET)
         self._events.emit(added, f"{node.name} has {len(items)} items", node.name)
+        if files := files_at_stake(self.session.state, node, items):
+            way = f"stop this build and run `orch23 release {self.session.pipeline.file} {node.name}`"
+            self._events.warn(f"its new list replaces or removes {', '.join(files)}; to keep them, {way}", node.name)
         self._skip()
         self._results.extended()
 

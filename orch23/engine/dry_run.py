@@ -165,7 +165,15 @@ class DryRun(Struct, dict=True):
         for name in (*items, node.name):
             self._predict(name)
         waiting = tuple(up for up in upstream if up in state.unsettled)
-        self._note(node.name, Blocked(stuck) if stuck else Expand(waiting, len(items)))
+        self._note(node.name, Blocked(stuck) if stuck else Expand(waiting, len(items), files_at_stake(state, node)))
+
+
+def files_at_stake(state: ProjectState, node: ForeachStage, items: tuple[Stage, ...] = ()) -> tuple[str, ...]:
+    """Return the files of the last items of a chain that are not, or in another form, among its new items."""
+    values = {one.name: one.item and one.item.value for one in items}
+    last = [record for name, record in state.former.items() if family_of(name) == node.name and node.foreach.sequential]
+    gone = [one for one in last if one.stage not in values or values[one.stage] != one.manifest.get("item")]
+    return tuple(sorted({path for record in gone for path in record.outputs}))
 
 
 class _PreviewRun(DryRun):

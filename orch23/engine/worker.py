@@ -321,9 +321,10 @@ class Worker(Struct, frozen=True, kw_only=True):
         The tests fail before they run if a model supplies it, and without it, so no model needs to be called.
         """
         state, plan = self.session.state, self.session.state.plan
+        selected = plan.nodes if self.selection.selects_all else self.selection.nodes(plan)
         for one in (name, *plan.downstream.get(name, ())):
             stage = plan.nodes.get(one)
-            if isinstance(stage, Stage) and stage.runs_pytest and self._is_selected(one):
+            if isinstance(stage, Stage) and stage.runs_pytest and one in selected:
                 # Thousands of items may have one stage that tests them.
                 if one not in self.tested:
                     from orch23.engine.supplied_modules import planned_errors  # noqa: PLC0415 - only for such stages
@@ -332,9 +333,6 @@ class Worker(Struct, frozen=True, kw_only=True):
                         where = find_interpreter(stage.python, state.store.root, self.safeguards.network.environ)
                         self.tested[one] = tuple(planned_errors(state, stage, where))
                 yield from self.tested.get(one, ())
-
-    def _is_selected(self, name: str) -> bool:
-        return self.selection.selects_all or name in self.selection.nodes(self.session.state.plan)
 
     def _project_facts(self, stage: Stage) -> "ProjectFacts":
         """Return the facts that may explain a failure."""

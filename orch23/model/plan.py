@@ -203,10 +203,14 @@ class Maybe(Struct, frozen=True):
 
 
 class Expand(Struct, frozen=True):
-    """A foreach whose items are unknown until its producer has run; in the last build it had `last_count`."""
+    """A foreach whose items are unknown until its producer has run; in the last build it had `last_count`.
+
+    `at_stake` are the files of a chain that a new list may replace or remove.
+    """
 
     waiting_on: tuple[str, ...]
     last_count: int
+    at_stake: tuple[str, ...] = ()
     label: ClassVar[Literal["expand"]] = "expand"
 
 

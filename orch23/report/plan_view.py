@@ -340,7 +340,7 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
             return (REASON_TEXTS["upstream_maybe"].format(_list(waiting)), *end_texts(decision))
         case Expand(waiting_on=waiting, last_count=last):
             known = f"; {last} items last time" if last else ""
-            return (f"its items are known after {_list(waiting)} has run{known}",)
+            return (f"its items are known after {_list(waiting)} has run{known}", *end_texts(decision))
         case Blocked(by=by):
             return (f"blocked by {_list(by)}",) if by else ()
         case Edited(descriptions=clauses):
@@ -356,6 +356,8 @@ def end_texts(decision: Decision) -> tuple[str, ...]:
     match decision:
         case Run(edits=Edited(descriptions=clauses)) | Maybe(edits=Edited(descriptions=clauses)):
             return tuple(f"may end as edited ({visible(clause)})" for clause in clauses)
+        case Expand(at_stake=files) if files:
+            return (f"may replace or remove {first_names(files)}: `orch23 release` of this stage keeps them",)
         case _:
             return ()
 

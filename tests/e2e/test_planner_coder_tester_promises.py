@@ -16,6 +16,7 @@ from tests.e2e.planner_coder_tester import (
     PIPELINE,
     RUNS,
     SRC,
+    STOP,
     TESTS,
     answered,
     calls,
@@ -215,6 +216,70 @@ def test_a_released_plan_stays_beside_the_next_one(built: Project) -> None:
         assert built.build(PIPELINE, "--set", "plan_id=plan_0002").code == 0
     assert built.read(f"{RUNS}/plan_0001.json") == first
     assert json.loads(built.read(f"{RUNS}/plan_0002.json"))["plan_id"] == "plan_0002"
+
+
+NEXT = {"test_b.py": "import a\n\n\ndef test_two():\n    assert not hasattr(a, 'two') or a.two() == 2\n"}
+
+
+def first_goal(project: Project) -> dict[str, bytes]:
+    """Build a plan of two tasks, and prepare the answers for another goal, whose task extends a file of the first."""
+    first = {"plan": plan(task(1, "a.py"), task(2, "more.py")), "code@T1": edits({"a.py": ONE})}
+    answered(project, {**first, "code@T2": edits({"more.py": ONE})}, tests=PASSING)
+    assert project.build(PIPELINE).code == 0
+    built = project.files(SRC)
+    project.edit(GOAL, "# Goal\n\nAdd `two`.\n")
+    project.write({f"{TESTS}/{name}": text for name, text in NEXT.items()})
+    return built
+
+
+AT_STAKE = f"may replace or remove {SRC}/a.py {SRC}/more.py: `orch23 release` of this stage keeps them"
+
+
+def test_a_next_goal_extends_what_was_built_once_it_is_released(template: Project) -> None:
+    """As the page describes it."""
+    built = first_goal(template)
+    first_plan = template.read(f"{RUNS}/plan_0001.json")
+    assert template.run("release", PIPELINE, "plan", "code").code == 0
+    template.replace(PIPELINE, "plan_id: plan_0001", "plan_id: plan_0002")
+    two = ONE + "\n\ndef two():\n    return 2\n"
+    answered(template, {"plan": plan(task(1, "a.py"), plan_id="plan_0002"), "code@T1": edits({"a.py": two})})
+    planned = template.run("plan", PIPELINE).out
+    assert "may replace" not in planned
+    assert "would remove" not in planned
+    outcome = template.build(PIPELINE)
+    assert outcome.code == 0, outcome.err
+    assert "its new list replaces" not in outcome.err
+    assert template.files(SRC) == {**built, f"{SRC}/a.py": two.encode()}
+    assert template.read(f"{RUNS}/repo_summary.txt").splitlines()[:2] == ["a.py", "more.py"]
+    asked = template.run("show", PIPELINE, "code@T1", "--prompt").out
+    assert _input(asked, "coder")["context_files"] == [{"path": f"{SRC}/a.py", "content": ONE}]
+    assert template.read(f"{RUNS}/plan_0001.json") == first_plan
+    assert "up to date" in template.build(PIPELINE).err
+    assert template.run("clean", PIPELINE).code == 0
+    assert template.files(SRC) == built
+
+
+@pytest.mark.parametrize("plan_id", ["plan_0001", "plan_0002"])
+def test_what_a_next_goal_would_replace_is_named_before_it_happens(template: Project, plan_id: str) -> None:
+    first_goal(template)
+    answered(template, {"plan": plan(task(1, "a.py", title="two"), plan_id=plan_id), "code@T1": STOP})
+    planned = template.run("plan", PIPELINE, "--set", f"plan_id={plan_id}")
+    assert AT_STAKE in planned.out
+    assert AT_STAKE in str(template.run("plan", "--json", PIPELINE, "--set", f"plan_id={plan_id}").json())
+    outcome = template.build(PIPELINE, "--set", f"plan_id={plan_id}")
+    assert outcome.code == 1
+    way = f"to keep them, stop this build and run `orch23 release {PIPELINE} code`"
+    assert f"warning: code: its new list replaces or removes {SRC}/a.py, {SRC}/more.py; {way}\n" in outcome.err
+    names = [one["type"] for one in template.events() if one["role"] in ("code", "code@T1")]
+    assert names.index("warning") < names.index("stage_started"), "before a task has run"
+
+
+def test_a_list_that_stays_the_same_replaces_nothing(template: Project) -> None:
+    first_goal(template)
+    outcome = template.build(PIPELINE)
+    assert outcome.code == 0, outcome.err
+    assert "its new list" not in outcome.err
+    assert AT_STAKE not in template.run("plan", PIPELINE).out
 
 
 def test_edits_in_another_order_are_taken_and_reported_by_path(template: Project) -> None:
