@@ -240,7 +240,7 @@ def test_a_next_goal_extends_what_was_built_once_it_is_released(template: Projec
     built = first_goal(template)
     first_plan = template.read(f"{RUNS}/plan_0001.json")
     assert template.run("release", PIPELINE, "plan", "code").code == 0
-    template.replace(PIPELINE, "plan_id: plan_0001", "plan_id: plan_0002")
+    template.replace(PIPELINE, "plan_id: plan_0001 ", "plan_id: plan_0002 ")
     two = ONE + "\n\ndef two():\n    return 2\n"
     answered(template, {"plan": plan(task(1, "a.py"), plan_id="plan_0002"), "code@T1": edits({"a.py": two})})
     planned = template.run("plan", PIPELINE).out
