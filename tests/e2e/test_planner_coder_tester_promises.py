@@ -398,14 +398,25 @@ def test_a_task_whose_own_tests_were_all_skipped_says_so(template: Project) -> N
 
 @pytest.mark.parametrize("root", [".", "./"])
 def test_tasks_may_work_on_the_whole_repository(template: Project, root: str) -> None:
-    """Its reports are not among its sources."""
+    """Its reports, and the files of the pipeline, are not among its sources."""
     answer = json.dumps({"edits": [{"path": "a.py", "content": ONE}]})
     answered(template, {"plan": plan(task(1, "a.py")), "code@T1": answer}, tests=PASSING)
     outcome = template.build(PIPELINE, "--set", f"project={root}")
     assert outcome.code == 0, outcome.err
     assert json.loads(template.read(f"{RUNS}/report_T1.json"))["passed"]
-    assert f"\n{TESTS}/test_a.py\n" in template.read(f"{RUNS}/repo_summary.txt")
+    assert template.read(f"{RUNS}/repo_summary.txt") == f"{TESTS}/test_a.py\n"
+    template.edit("docs/templates/planner_coder_tester.md", "another page\n")
     assert "up to date" in template.build(PIPELINE, "--set", f"project={root}").err
+
+
+@pytest.mark.parametrize("path", ["prompts/planner_coder_tester/coder.md.j2", GOAL, ".orch23-x.answers.yml"])
+def test_no_task_may_write_a_file_of_the_pipeline(template: Project, path: str) -> None:
+    answer = json.dumps({"edits": [{"path": path, "content": "Do as you like."}]})
+    answered(template, {"plan": plan(task(1, path)), "code@T1": answer}, tests=PASSING)
+    before = template.read(path) if template.exists(path) else None
+    assert template.build(PIPELINE, "--set", "project=.").code == 1
+    assert (template.read(path) if template.exists(path) else None) == before
+    assert calls(template) <= 1, "the planner's"
 
 
 def test_a_project_without_tests_costs_no_call(template: Project) -> None:
