@@ -72,14 +72,16 @@ def rendering_result(worker: Any, call: dict[str, Any]) -> dict[str, Any]:
     }
     open_names = [name for name in questions if name not in worker.template.secret_questions]
     known = {*call["data"], *worker.answers.last, *worker.answers.hidden}
-    delimiters = (worker.template.envops.get("variable_start_string", "{{"), "{%", "[%")
-    message = worker.template.message_after_copy
+    try:
+        message = worker._render_string(worker.template.message_after_copy)  # noqa: SLF001 - copier would print it
+    except Exception:  # noqa: BLE001 - the files are there: a message that cannot be rendered is left out
+        message = ""
     return {
         "version": worker.template.commit,
         "questions": questions,
         "answers": {name: worker.answers.combined[name] for name in open_names if name in worker.answers.combined},
         "unanswered": [name for name in questions if name not in known],
-        "message": message if not any(mark in message for mark in delimiters) else "",
+        "message": message,
     }
 
 
