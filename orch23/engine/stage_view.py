@@ -81,9 +81,6 @@ class ObsoleteFiles(Struct, frozen=True):
 
     def replacements(self) -> dict[str, FileEntry | None]:
         """Return every obsolete file with what replaces it: the base of a newer result, or None."""
-        # A foreach that is not expanded yet may still make any of these files.
-        if self.state.plan.unexpanded:
-            return {}
         return {path: self.replacement_of(path) for path in sorted(self.state.locked.paths()) if self.is_obsolete(path)}
 
     def replacement_of(self, path: str) -> FileEntry | None:

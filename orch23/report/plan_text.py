@@ -284,8 +284,12 @@ def _shared(view: PlanView) -> list[str]:
 
 
 def _dead(view: PlanView) -> list[str]:
-    files = "it" if len(view.dead) == 1 else "them"
-    return [f" would remove {first_names(view.dead)}: no stage makes {files} any more"] if view.dead else []
+    sure, maybe = (
+        (view.dead, "would", "no stage makes {} any more"),
+        (view.uncertain, "may", "if no stage makes {} again"),
+    )
+    which = ((paths, verb, why.format("it" if len(paths) == 1 else "them")) for paths, verb, why in (sure, maybe))
+    return [f" {verb} remove {first_names(paths)}: {why}" for paths, verb, why in which if paths]
 
 
 def _released(view: PlanView) -> list[str]:
