@@ -1,11 +1,11 @@
 """Errors about names that are not stages: in `needs`, and on the command line."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from orch23.model.diagnostic import Diagnostic, Suggestions, nearest_names, quoted_names
-from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.plan import Plan
+from orch23.model.pipeline import Pipeline, Stage, family_of
+from orch23.model.plan import Blocked, Decision, Expand, Plan
 from orch23.plan.nodes import Node
 
 _MOST_LISTED = 12
@@ -40,6 +40,18 @@ def unknown_target_error(plan: Plan, name: str, known: Sequence[str]) -> Diagnos
         hint = f"`{name}` is an output of the stage `{maker}`: name that stage"
         return Diagnostic("E823", message, hint=hint, fix=(name, maker))
     return Diagnostic("E823", message, hint=_listed([one.name for one in plan.pipeline.stages]))
+
+
+def unknown_item_error(name: str, decision: Decision | None, last: Collection[str]) -> Diagnostic:
+    """Return the error about an item on the command line whose list is not known yet, and that the last list lacked."""
+    family = family_of(name)
+    before = quoted_names([one for one in last if family_of(one) == family != one][:_MOST_LISTED])
+    makers = (
+        decision.waiting_on if isinstance(decision, Expand) else decision.by if isinstance(decision, Blocked) else ()
+    )
+    hint = f"the items of `{family}` are known after {quoted_names(makers)} has run"
+    hint += f"; the last ones are {before}" if before else f": plan `{family}`, or build these first"
+    return Diagnostic("E823", f"no stage is named `{name}`", hint=hint)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -29,14 +29,16 @@ from orch23.engine.estimate import EstimateBasis, estimate
 from orch23.engine.stage_errors import lasting_errors
 from orch23.engine.stage_warnings import stage_warnings
 from orch23.model.diagnostic import Diagnostic, Location, Severity
-from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
+from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, NotFoundError, Orch23Error
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
 from orch23.model.paths import PatternSet
-from orch23.model.pipeline import NO_CACHE, Condition, Stage
+from orch23.model.pipeline import NO_CACHE, Condition, Stage, family_of
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.plan.nodes import writes_of
+from orch23.plan.planner import Selection
+from orch23.plan.unknown_stages import unknown_item_error
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NO_KEY, NOT_RECORDED
 from orch23.providers.prices import Prices
@@ -316,7 +318,22 @@ def _whole_preview(
         project = replace(project, earlier=None)
         session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
         seen = preview(session, selection)
+    _check_items(seen, selection, session.state.lock.records)
     return project, seen
+
+
+def _check_items(seen: Preview, selection: Selection, last: Collection[str]) -> None:
+    """Check the items that a command line names, of lists that are not known yet: they are those of the last build.
+
+    Raises:
+        NotFoundError: some are not, or there are none.
+
+    """
+    open_names = {node.name for node in seen.plan.unexpanded}
+    named = (*selection.targets, *selection.only, *selection.downstream)
+    unknown = [name for name in named if family_of(name) in open_names - {name} and name not in last]
+    if unknown:
+        raise NotFoundError(*(unknown_item_error(name, seen.decisions.get(family_of(name)), last) for name in unknown))
 
 
 def shared_results(console: Console, project: Project, args: PipelineArguments) -> "SharedResults | None":
