@@ -46,7 +46,7 @@ def _estimate_lines(view: PlanView) -> list[str]:
     if not calling and not recorded:
         return [f" {time}"] if time else []
     limit = f"; limit {view.max_llm_calls}" if view.max_llm_calls is not None else ""
-    facts = [f"LLM calls {_range(view.calls_of(calling))}{limit if calling else ''}"]
+    facts = [f"LLM calls {_range(view.calls)}{limit}"]
     # Models on this machine cost nothing: their tokens are not worth a line.
     if any(one.price != "free" for one in calling):
         facts += [_tokens(calling), _money(calling, view.max_cost)]
@@ -129,7 +129,7 @@ def _saved(view: PlanView, recorded: Sequence[Estimate]) -> list[str]:
     bounds = ["calls follow" if most is None else f"up to {pluralize(most, 'call')}"]
     if any(one.price != "free" for one in recorded):
         bounds.append(_money(recorded, view.max_cost))
-    return [f" recorded responses save {saved}; if they no longer pass: {', '.join(bounds)}"]
+    return [f" recorded responses save {saved}{'' if most == 0 else '; if they no longer pass: ' + ', '.join(bounds)}"]
 
 
 def _cached(estimates: Sequence[Estimate]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ from orch23.model.pipeline import NO_CACHE, Condition, Stage, family_of
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.plan.nodes import writes_of
-from orch23.plan.planner import Selection
+from orch23.plan.planner import Selection, closure
 from orch23.plan.unknown_stages import unknown_item_error
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NO_KEY, NOT_RECORDED
@@ -97,6 +98,11 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     found = {name: estimate(basis, tariff_of) for name, basis in bases.items()}
     for node, made in _refusable(seen):
         found[node.name] = estimate(EstimateBasis(node=node, decision=VerifyOnly(made, ())), tariff_of)
+    # A recorded response may have failed, and fail again: then nothing after its stage runs.
+    replayed = {name for name, basis in bases.items() if basis.recorded}
+    for name in found if replayed else ():
+        if found[name].calls.minimum and not replayed.isdisjoint(closure({name}, seen.plan.upstream)):
+            found[name] = replace(found[name], calls=replace(found[name].calls, minimum=0), least_cost=Decimal(0))
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
         from orch23.engine.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
