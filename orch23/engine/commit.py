@@ -176,10 +176,10 @@ class Committer(Struct, dict=True):
 
     def end_ownership(self, events: "RunEvents") -> None:
         """Remove the files that only ended stages own, and report those that belong to the user from now on."""
+        if self.session.state.plan.unexpanded:  # its items may still make any of these files
+            return
         obsolete = ObsoleteFiles(self.session.state)
-        # A foreach that is not expanded yet may still make any of these files.
-        replacements = {} if self.session.state.plan.unexpanded else obsolete.replacements()
-        released = obsolete.released()
+        replacements, released = obsolete.replacements(), obsolete.released()
         removed = self.remove_obsolete(replacements) if replacements else PromotionResult()
         if removed.removed or removed.written:
             text = "files of removed stages were deleted"

@@ -237,7 +237,7 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         shared=session.state.shared,
     )
     removed, uncertain = _removals(session, seen, selection)
-    released = ObsoleteFiles(session.state).released() if selection.selects_all else {}
+    released = ObsoleteFiles(session.state).released() if selection.selects_all and not plan.unexpanded else {}
     return replace(seen, obsolete=removed, uncertain=uncertain, released=released)
 
 
@@ -283,8 +283,8 @@ def _left(
         there, owners = state.store.workspace.entry(path), state.owners.get(path, ())
         # The version of an earlier item of a chain is not left if that item may leave the file out, too.
         is_left_by_all = all(one in active or family_of(one) in active for one in owners)
-        is_ours = state.known_originals.get(path) is None
-        if target.get(path, there) is None or (is_left_by_all and is_ours and again.contains(path)):
+        is_left_by_all = is_left_by_all and state.known_originals.get(path) is None
+        if target.get(path, there) is None or (is_left_by_all and again.contains(path)):
             yield path
 
 

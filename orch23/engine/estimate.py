@@ -121,9 +121,10 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
     if not (is_llm(node.step) if isinstance(node, Stage) else node.kind == "llm"):
         return CallRange()
     # A list that is not known yet may have any number of items.
-    most = max(0, _calls_of_attempts(node) - recorded) if isinstance(node, Stage) else None
-    limit = node.stop.max_llm_calls if isinstance(node, Stage) else None
-    most = most if most is None or limit is None else min(most, limit)
+    most = None
+    if isinstance(node, Stage):
+        most, limit = max(0, _calls_of_attempts(node) - recorded), node.stop.max_llm_calls
+        most = most if limit is None else min(most, limit)
     match decision:
         case Run():
             return CallRange(0 if recorded else 1, most)

@@ -91,8 +91,6 @@ class ObsoleteFiles(Struct, frozen=True):
 
     def released(self) -> dict[str, str]:
         """Return every file of an ended stage that stays, with the name of the stage."""
-        if self.state.plan.unexpanded:
-            return {}
         owners = {path: self.state.locked.owning(path) for path in self._of_ended_stages()}
         return {
             path: owning[0].stage

@@ -249,7 +249,7 @@ def test_an_item_that_the_last_list_lacks_is_unknown_until_the_list_is_made(proj
     for command in ("plan", "status"):
         none = project.run(command, "item@a")
         assert (none.code, "error[E823]: no stage is named `item@a`" in none.err) == (66, True)
-        assert "the items of `item` are known after `list` has run: plan `item`, or build these first" in none.err
+        assert "the items of `item` are known after `list` has run; plan `item`, or build these first" in none.err
     moved(project)
     for option in ((), ("--downstream",)):
         gone = project.run("plan", "item@z", *option, "--set", "to=two")

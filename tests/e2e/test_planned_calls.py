@@ -24,7 +24,7 @@ def bounded(project: Project, *options: str) -> tuple[int, int | None, int]:
     least, most = document["llm_calls"]["min"], document["llm_calls"]["max"]
     shown = project.run("plan", *options).out
     until = f" to {most}" if most != least else ""
-    if document["would_run"]:
+    if document["would_run"] and "E407" not in str(document["warnings"]):
         assert f" LLM calls {least}{until}" in shown if most is not None else f" LLM calls at least {least}; " in shown
     before = len(calls(project))
     project.build(*options)
@@ -75,3 +75,18 @@ def test_a_list_may_become_longer(project: Project) -> None:
     green(project.build())
     project.edit("names.txt", '["a", "b", "c"]')
     assert bounded(project) == (0, None, 2)
+
+
+def test_a_missing_program_is_a_warning_and_no_call(project: Project) -> None:
+    stages = "  code: {outputs: [o], llm: {command: [PROGRAM, x], prompt: p.j2, returns: text}}\n"
+    for program, where in (("no-such-program", "not on PATH"), ("tools/none", "not an executable file")):
+        project.write(pipeline(stages.replace("PROGRAM", program), {"p.j2": prompt("code", "c")}))
+        planned = project.run("plan")
+        assert (planned.code, "LLM calls" in planned.out) == (0, False)
+        assert f"warning[W669]: code: `{program}` is {where} (E407)" in planned.err
+        assert planned.err.count("warning") == 1
+        assert bounded(project) == (0, 0, 0)
+    project.write(pipeline(stages.replace("[PROGRAM, x]", "[tools/none, x]"), {"tools/none": "#!/bin/sh\necho c\n"}))
+    (project.root / "tools/none").chmod(0o755)
+    planned = project.run("plan")
+    assert (planned.err, "LLM calls 1" in planned.out) == ("", True)
