@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Mapping[str, str], Edit]] = {
     "a var moves an output": (shell(MOVED, head=PLACE), sets("to=two")),
     "items that are not known yet may write where it was": (
         shell(MOVED + LISTED, {"names.txt": TWO}, head=PLACE),
-        lambda project: (project.edit("names.txt", ONE), ("--set", "to=two"))[1],
+        replaces("names.txt", TWO, ONE, "--set", "to=two"),
     ),
     "a list loses an item": (shell(LISTED, {"names.txt": TWO}), replaces("names.txt", TWO, ONE)),
     "a list in the pipeline loses an item": (
@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Mapping[str, str], Edit]] = {
     "a folder has fewer files": (shell(FOLDER, {"names.txt": "x y\n"}), replaces("names.txt", "x y", "x")),
     "a stage is gone, and items are not known yet": (
         shell("  gone: {outputs: [g.txt], shell: touch g.txt}\n" + LISTED, {"names.txt": TWO}),
-        lambda project: (project.write(shell(LISTED)), project.edit("names.txt", ONE), ())[2],
+        writes({**shell(LISTED), "names.txt": ONE}),
     ),
     "a stage has another name, and its file": (
         shell("  a: {outputs: [x, y], shell: touch x y}\n"),
@@ -120,7 +120,7 @@ CASES: dict[str, tuple[Mapping[str, str], Edit]] = {
     ),
     "an edited file is discarded": (
         shell(MOVED, head=PLACE),
-        lambda project: (project.edit("one/a.txt", "mine\n"), ("--set", "to=two", "--overwrite-edited"))[1],
+        writes({"one/a.txt": "mine\n"}, "--set", "to=two", "--overwrite-edited"),
     ),
     "only the verification changed": (
         shell("  a: {outputs: [d/], shell: touch d/x, verify: [{shell: test -e d/x}]}\n"),
