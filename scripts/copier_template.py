@@ -44,12 +44,16 @@ _NOTES = {SERVER: "OpenAI-compatible: Ollama, LM Studio, llama.cpp, vLLM"}
 # model of a server by its address.
 _SERVED = f"[% if provider == '{SERVER}' %][[ (served | default({{}})).get(base_url) or UNSET ]][% else %]"
 COMMAND = "command"
+# A program and its arguments: words without quotes, or a list in JSON if an argument has a space.
+_PLAIN, _QUOTED = r"[^\\s\\x00-\\x1f\\x22\\x27\\x5c\\x7f]", r"\\x22[^\\x00-\\x1f\\x22\\x5c\\x7f]+\\x22"
+_COMMAND_LINE = f"\\\\A(?:[\\\\w./]{_PLAIN}*(?: +{_PLAIN}+)*|\\\\[{_QUOTED}(?:, *{_QUOTED})*\\\\])\\\\Z"
 _COMMAND = {
-    "help": "Program that responds: `orch23 help command-protocol`",
+    "help": "Program that responds, with its arguments: `orch23 help command-protocol`",
     "when": f"[[ provider == '{COMMAND}' ]]",
     "default": f"[% if provider == '{COMMAND}' %][[ UNSET ]][% endif %]",
     "validator": f"[% if provider != '{COMMAND}' and command %]only `provider={COMMAND}` has it"
-    f"[% elif provider == '{COMMAND}' and not (command | regex_search('{_TEXT}')) %]must be a plain word[% endif %]",
+    f"[% elif provider == '{COMMAND}' and not (command | regex_search('{_COMMAND_LINE}')) %]"
+    'must be a program and its arguments, without quotes, or a list as in JSON: ["my tool", "an argument"][% endif %]',
 }
 _BASE_URL = {
     "help": "Address of the server, such as http://127.0.0.1:11434/v1",
@@ -61,9 +65,10 @@ _BASE_URL = {
 _FREE = {
     "help": "Does it cost nothing? A proxy may forward to a model that costs money",
     "type": "bool",
-    "when": f"[[ provider == '{SERVER}' ]]",
+    "when": f"[[ provider in ('{SERVER}', '{COMMAND}') ]]",
     "default": False,
-    "validator": f"[% if free and provider != '{SERVER}' %]only `provider={SERVER}` has it[% endif %]",
+    "validator": f"[% if free and provider not in ('{SERVER}', '{COMMAND}') %]"
+    f"only `provider={SERVER}` and `provider={COMMAND}` have it[% endif %]",
 }
 
 
@@ -203,9 +208,17 @@ def _settings(description: Description) -> dict[str, Any]:
         "_templates_suffix": RENDERED,
         "_answers_file": f".orch23-{description.name}.answers.yml",
         "_envops": ENVOPS,
-        "_message_after_copy": f"next: {description.next}",
+        "_message_after_copy": f"next: {_next(description)}",
         **{name: _question(name, reported) for name, reported in _questions(description).items()},
     }
+
+
+def _next(description: Description) -> str:
+    """Return what to do first, as a text for copier: another application than the example's has no spec yet."""
+    if not description.example:
+        return description.next
+    first = f"write {description.example['write']}, then `orch23 build pipelines/{description.name}.yaml`"
+    return f"[% if {description.example['if']} %]{description.next}[% else %]{first}[% endif %]"
 
 
 def _questions(description: Description) -> dict[str, Mapping[str, Any]]:

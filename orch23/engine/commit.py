@@ -176,6 +176,8 @@ class Committer(Struct, dict=True):
 
     def end_ownership(self, events: "RunEvents") -> None:
         """Remove the files that only ended stages own, and report those that belong to the user from now on."""
+        if self.session.state.plan.unexpanded:  # its items may still make any of these files
+            return
         obsolete = ObsoleteFiles(self.session.state)
         replacements, released = obsolete.replacements(), obsolete.released()
         removed = self.remove_obsolete(replacements) if replacements else PromotionResult()
@@ -308,7 +310,7 @@ class Committer(Struct, dict=True):
         old = {path: workspace.entry(path) for path in whole}
         refused = self.refused(whole)
         differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted and path not in refused}
-        new = {path: wanted for path, wanted in differing.items() if self._may_replace(path, old[path], targets)}
+        new = {path: wanted for path, wanted in differing.items() if self.may_replace(path, old[path], targets)}
         return WorkspaceChange(
             targets=targets,
             new=new,
@@ -332,7 +334,7 @@ class Committer(Struct, dict=True):
         store.workspace.note_written(change.new)
         return replace(promoted, edited=(*change.foreign, *promoted.edited))
 
-    def _may_replace(self, path: str, there: FileEntry | None, stages: Iterable[str]) -> bool:
+    def may_replace(self, path: str, there: FileEntry | None, stages: Iterable[str]) -> bool:
         """Return whether results of these stages may replace a file."""
         state = self.session.state
         if there is None or any(StageTree(state, name).has_started_from(path, there) for name in stages):

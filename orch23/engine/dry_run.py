@@ -1,7 +1,6 @@
 """Predict what a build would do, without running or writing anything."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -10,13 +9,12 @@ from msgspec.structs import replace
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.ownership import check_left_out
 from orch23.engine.plan_walk import PlanVisitor, PlanWalk, may_access
-from orch23.engine.project_state import ProjectState
-from orch23.engine.protected_files import DeclaredByPlan
+from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.session import Session
 from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, InvalidInputError
-from orch23.model.paths import PatternSet, match_any
+from orch23.model.paths import PatternSet, is_glob, match_any
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record
@@ -191,6 +189,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     """The decisions in the order of the plan, with the resolved stages.
 
     `obsolete` are the files that a green build would remove: those of ended stages, and those that newer results lack.
+    `uncertain` are those that it removes unless a stage makes them again.
     `released` are those that stay, with the name of the stage; `skipped` are the stages that are switched off. `shared`
     are the results in a shared cache.
     """
@@ -199,6 +198,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     decisions: Mapping[str, Decision]
     decided_stages: Mapping[str, DecidedStage]
     obsolete: tuple[str, ...] = ()
+    uncertain: tuple[str, ...] = ()
     released: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     shared: "SharedResults | None" = None
@@ -244,32 +244,56 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         skipped=selection.skipped(plan),
         shared=session.state.shared,
     )
-    patterns = {
-        name: tuple(one.record.outputs) if isinstance(one, Restore) else writes_of(plan.nodes[name])
-        for name, one in decisions.items()
-        if isinstance(one, Run | Maybe | VerifyOnly | Restore | Expand)
-    }
-    ended = ObsoleteFiles(session.state)
-    lost = [*(ended.replacements() if selection.selects_all else ()), *_left_by_stages(session.state, patterns)]
-    # A renamed stage takes the files of its former name over.
-    written = PatternSet(chain.from_iterable(patterns.values()) if lost else ())
-    # Files with protected names are not removed unless a current stage declares them (ADR 26).
-    refusal = DeclaredByPlan(session).refusal
-    removed = tuple(path for path in dict.fromkeys(lost) if not written.contains(path) and refusal(path) is None)
-    return replace(seen, obsolete=removed, released=ended.released() if selection.selects_all else {})
+    removed, uncertain = _removals(session, seen, selection)
+    released = ObsoleteFiles(session.state).released() if selection.selects_all and not plan.unexpanded else {}
+    return replace(seen, obsolete=removed, uncertain=uncertain, released=released)
 
 
-def _left_by_stages(state: ProjectState, patterns: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Yield the files of last results that the next results of the same stages, with these outputs, cannot have."""
+def _removals(session: Session, seen: Preview, selection: Selection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the files that a green build removes, and those that it removes unless a stage makes them again."""
+    from orch23.engine.commit import Committer  # noqa: PLC0415 - it decides this in a build, which loads more
+
+    state, committer = session.state, Committer(session)
+    active = {n: d for n, d in seen.decisions.items() if isinstance(d, Run | Maybe | VerifyOnly | Restore | Expand)}
+    made, writes, lost = set[str](), list[str](), list[tuple[str, str]]()
+    for name, one in active.items():
+        node = seen.plan.nodes[name]
+        if isinstance(one, Restore) or (isinstance(one, VerifyOnly) and one.is_final):
+            made.update(one.record.outputs)
+            lost += [(name, path) for path in one.record.deleted]
+            continue
+        writes += writes_of(node)
+        if isinstance(node, Stage):
+            # The files of a failed attempt may be fewer.
+            made.update(path for path in node.outputs if not is_glob(path) and node.on_failure != "keep")
+            base = seen.decided_stages[name].resolved.base if node.fence.delete else ()
+            lost += [(name, path) for path in base if match_any(node.fence.delete, path)]
+    again = PatternSet(writes)
     for name, record in state.former.items():
         # Of a foreach that is not expanded, any item may be made again.
-        own = patterns.get(name) or patterns.get(family_of(name))
-        left = [path for path in record.outputs if own and path not in own and not match_any(own, path)]
-        target = state.target(name, replace(record, outputs={}, deleted=())) if left else {}
-        for path in left:
-            there = state.store.workspace.entry(path)
-            if there is not None and target.get(path, there) is None and state.ownership.is_known(path, there):
-                yield path
+        if name in active or family_of(name) in active:
+            lost += [(name, path) for path in _left(state, name, record, active, made, again)]
+    entry = state.store.workspace.entry
+    gone = {path: None for name, path in lost if committer.may_replace(path, entry(path), [name]) and entry(path)}
+    gone |= dict.fromkeys(ObsoleteFiles(state).replacements() if selection.selects_all else ())
+    # A renamed stage takes the files of its former name over. Protected names that no stage declares stay (ADR 26).
+    paths = sorted(gone.keys() - made - committer.refused(gone).keys())
+    return tuple(p for p in paths if not again.contains(p)), tuple(p for p in paths if again.contains(p))
+
+
+def _left(
+    state: ProjectState, name: str, record: Record, active: Container[str], made: Container[str], again: PatternSet
+) -> Iterator[str]:
+    """Yield the files of the last result of a stage that are gone if no stage makes them again."""
+    left = [path for path in written_paths(record) if path not in made]
+    target = state.target(name, replace(record, outputs={}, deleted=())) if left else {}
+    for path in left:
+        there, owners = state.store.workspace.entry(path), state.owners.get(path, ())
+        # The version of an earlier item of a chain is not left if that item may leave the file out, too.
+        is_left_by_all = all(one in active or family_of(one) in active for one in owners)
+        is_left_by_all = is_left_by_all and state.known_originals.get(path) is None
+        if target.get(path, there) is None or (is_left_by_all and again.contains(path)):
+            yield path
 
 
 class Replan(Struct, frozen=True):

@@ -74,8 +74,8 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
         from statistics import median  # noqa: PLC0415 - only if there is something to estimate
 
         found = replace(found, duration_s=median(past) * times, runs=len(past))
-    calls = possible_calls(basis.node, decision, recorded=bool(basis.recorded))
-    if calls.maximum == 0:
+    calls = possible_calls(basis.node, decision, recorded=len(basis.recorded))
+    if calls.maximum == 0 and not basis.recorded:
         return found
     tariff = tariff_of(*_first_model(basis.node))
     found = replace(
@@ -116,51 +116,36 @@ def _with_tokens(found: Estimate, basis: EstimateBasis, tariff: Tariff | None, t
     )
 
 
-def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> CallRange:
-    """Return how many requests a stage may send."""
+def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: int = 0) -> CallRange:
+    """Return how many requests a stage may send beside those with a recorded response: at least, if all goes well."""
     if not (is_llm(node.step) if isinstance(node, Stage) else node.kind == "llm"):
         return CallRange()
-    attempts = _calls_of_attempts(node)
+    # A list that is not known yet may have any number of items.
+    most = None
+    if isinstance(node, Stage):
+        most, limit = max(0, _calls_of_attempts(node) - recorded), node.stop.max_llm_calls
+        most = most if limit is None else min(most, limit)
     match decision:
         case Run():
-            return CallRange(0 if recorded else 1, attempts)
+            return CallRange(0 if recorded else 1, most)
         case VerifyOnly(is_final=True):
             return CallRange()
-        case VerifyOnly() | Maybe():
-            return CallRange(0, attempts)
-        case Expand(last_count=last):
-            return CallRange(0, attempts * last if last else None)
+        case VerifyOnly() | Maybe() | Expand():
+            return CallRange(0, most)
         case Fresh() | Restore() | Blocked() | Edited() | Skipped():
             return CallRange()
         case _ as never:
             assert_never(never)
 
 
-def _calls_of_attempts(node: Stage | ForeachStage) -> int:
-    if isinstance(node, Stage):
-        fallbacks = _fallbacks(node)
-        cut = sum(truncation_policy(step).retries for step in fallbacks)
-        most = sum(1 + truncation_policy(step).retries + cut for step in _attempts(node))
-        limit = node.stop.max_llm_calls
-        return most if limit is None else min(most, limit)
-    retry: Json = node.body.get("retry")
-    attempts = _whole(retry.get("max") if isinstance(retry, Mapping) else retry) + 1
-    llm = _llm(node)
-    on_truncated = llm.get("on_truncated")
-    if isinstance(on_truncated, Mapping):
-        return attempts * (1 + _whole(on_truncated.get("retries")))
-    adapter = adapter_named(str(llm.get("provider")), node.plugins)
-    return attempts * (1 + (adapter.on_truncated.retries if adapter else 0))
+def _calls_of_attempts(node: Stage) -> int:
+    cut = sum(truncation_policy(step).retries for step in _fallbacks(node))
+    return sum(1 + truncation_policy(step).retries + cut for step in _attempts(node))
 
 
 def _llm(node: ForeachStage) -> Mapping[str, Json]:
     llm = node.body.get("llm")
     return llm if isinstance(llm, Mapping) else {}
-
-
-def _whole(value: Json) -> int:
-    # An expression has a value only for an item: it counts as 0.
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _characters(request: Request) -> int:

@@ -154,8 +154,8 @@ def _withheld(end: StageOutcome, not_green: Outcomes) -> StageOutcome:
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
-    """Return the outcome of a stage whose files the user edited during the build."""
-    text = f"not replaced, because they were edited during the build: {', '.join(foreign)}"
+    """Return the outcome of a stage whose files have bytes of the user: from before the build, or edited meanwhile."""
+    text = f"not replaced, because no build made what is there: {', '.join(foreign)}"
     return StageOutcome(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
 
 

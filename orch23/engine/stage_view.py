@@ -81,9 +81,6 @@ class ObsoleteFiles(Struct, frozen=True):
 
     def replacements(self) -> dict[str, FileEntry | None]:
         """Return every obsolete file with what replaces it: the base of a newer result, or None."""
-        # A foreach that is not expanded yet may still make any of these files.
-        if self.state.plan.unexpanded:
-            return {}
         return {path: self.replacement_of(path) for path in sorted(self.state.locked.paths()) if self.is_obsolete(path)}
 
     def replacement_of(self, path: str) -> FileEntry | None:
@@ -94,8 +91,6 @@ class ObsoleteFiles(Struct, frozen=True):
 
     def released(self) -> dict[str, str]:
         """Return every file of an ended stage that stays, with the name of the stage."""
-        if self.state.plan.unexpanded:
-            return {}
         owners = {path: self.state.locked.owning(path) for path in self._of_ended_stages()}
         return {
             path: owning[0].stage

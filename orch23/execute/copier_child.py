@@ -45,6 +45,7 @@ def render_call(call: dict[str, Any]) -> dict[str, Any]:
             user_defaults=call["suggested"],
             quiet=True,
         )
+        message = worker._render_string(worker.template.message_after_copy)  # noqa: SLF001 - copier would print it
     except KeyboardInterrupt:
         # First, since copier raises one that is an Exception too.
         raise
@@ -61,10 +62,10 @@ def render_call(call: dict[str, Any]) -> dict[str, Any]:
         return error_result("broken" if isinstance(error, errors.CopierError) else kind, error)
     except Exception as error:  # noqa: BLE001 - a template can make copier raise anything; the parent reports it
         return error_result("broken", f"{error}" or type(error).__name__)
-    return rendering_result(worker, call)
+    return rendering_result(worker, call, message)
 
 
-def rendering_result(worker: Any, call: dict[str, Any]) -> dict[str, Any]:
+def rendering_result(worker: Any, call: dict[str, Any], message: str) -> dict[str, Any]:
     """Return the version, questions, answers and message of a finished rendering."""
     questions = {
         name: {key: str(value) for key, value in question.items() if key in {"help", "default", "choices"}}
@@ -72,14 +73,12 @@ def rendering_result(worker: Any, call: dict[str, Any]) -> dict[str, Any]:
     }
     open_names = [name for name in questions if name not in worker.template.secret_questions]
     known = {*call["data"], *worker.answers.last, *worker.answers.hidden}
-    delimiters = (worker.template.envops.get("variable_start_string", "{{"), "{%", "[%")
-    message = worker.template.message_after_copy
     return {
         "version": worker.template.commit,
         "questions": questions,
         "answers": {name: worker.answers.combined[name] for name in open_names if name in worker.answers.combined},
         "unanswered": [name for name in questions if name not in known],
-        "message": message if not any(mark in message for mark in delimiters) else "",
+        "message": message,
     }
 
 

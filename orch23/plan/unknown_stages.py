@@ -1,11 +1,12 @@
 """Errors about names that are not stages: in `needs`, and on the command line."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orch23.model.diagnostic import Diagnostic, Suggestions, nearest_names, quoted_names
-from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.plan import Plan
+from orch23.model.errors import NotFoundError
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
+from orch23.model.plan import Decision, Plan
 from orch23.plan.nodes import Node
 
 _MOST_LISTED = 12
@@ -40,6 +41,25 @@ def unknown_target_error(plan: Plan, name: str, known: Sequence[str]) -> Diagnos
         hint = f"`{name}` is an output of the stage `{maker}`: name that stage"
         return Diagnostic("E823", message, hint=hint, fix=(name, maker))
     return Diagnostic("E823", message, hint=_listed([one.name for one in plan.pipeline.stages]))
+
+
+def check_items(plan: Plan, decisions: Mapping[str, Decision], names: Iterable[str], last: Collection[str]) -> None:
+    """Check names of items of lists that are not known yet: until then, only the `last` items count.
+
+    Raises:
+        NotFoundError: some are not among these.
+
+    """
+    found = []
+    for name, family in ((one, family_of(one)) for one in names if "@" in one and one not in last):
+        if isinstance(plan.nodes.get(family), ForeachStage):
+            decision, before = decisions.get(family), [one for one in last if family_of(one) == family][:_MOST_LISTED]
+            makers = getattr(decision, "waiting_on", ()) or getattr(decision, "by", ())
+            hint = f"the items of `{family}` are known after {quoted_names(makers)} has run"
+            more = f"the last ones are {quoted_names(before)}" if before else f"plan `{family}`, or build these first"
+            found.append(Diagnostic("E823", f"no stage is named `{name}`", hint=f"{hint}; {more}"))
+    if found:
+        raise NotFoundError(*found)
 
 
 def _listed(names: Sequence[str]) -> str:

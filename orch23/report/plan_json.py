@@ -27,6 +27,7 @@ def plan_json(view: PlanView) -> str:
         "max_llm_calls": view.max_llm_calls,
         "max_cost_usd": _amount(view.max_cost),
         "dead_files": list(view.dead),
+        "may_remove": list(view.uncertain),
         "released_files": dict(view.released),
         "groups": {group: list(names) for group, names in view.groups.items()},
         "would_store": list(view.would_store),

@@ -46,7 +46,7 @@ def _estimate_lines(view: PlanView) -> list[str]:
     if not calling and not recorded:
         return [f" {time}"] if time else []
     limit = f"; limit {view.max_llm_calls}" if view.max_llm_calls is not None else ""
-    facts = [f"LLM calls {_range(view.calls_of(calling))}{limit if calling else ''}"]
+    facts = [f"LLM calls {_range(view.calls)}{limit}"]
     # Models on this machine cost nothing: their tokens are not worth a line.
     if any(one.price != "free" for one in calling):
         facts += [_tokens(calling), _money(calling, view.max_cost)]
@@ -129,7 +129,7 @@ def _saved(view: PlanView, recorded: Sequence[Estimate]) -> list[str]:
     bounds = ["calls follow" if most is None else f"up to {pluralize(most, 'call')}"]
     if any(one.price != "free" for one in recorded):
         bounds.append(_money(recorded, view.max_cost))
-    return [f" recorded responses save {saved}; if they no longer pass: {', '.join(bounds)}"]
+    return [f" recorded responses save {saved}{'' if most == 0 else '; if they no longer pass: ' + ', '.join(bounds)}"]
 
 
 def _cached(estimates: Sequence[Estimate]) -> list[str]:
@@ -284,8 +284,12 @@ def _shared(view: PlanView) -> list[str]:
 
 
 def _dead(view: PlanView) -> list[str]:
-    files = "it" if len(view.dead) == 1 else "them"
-    return [f" would remove {first_names(view.dead)}: no stage makes {files} any more"] if view.dead else []
+    sure, maybe = (
+        (view.dead, "would", "no stage makes {} any more"),
+        (view.uncertain, "may", "if no stage makes {} again"),
+    )
+    which = ((paths, verb, why.format("it" if len(paths) == 1 else "them")) for paths, verb, why in (sure, maybe))
+    return [f" {verb} remove {first_names(paths)}: {why}" for paths, verb, why in which if paths]
 
 
 def _released(view: PlanView) -> list[str]:

@@ -104,12 +104,13 @@ class PlanLine(Struct, frozen=True, kw_only=True):
 class PlanView(Struct, frozen=True, kw_only=True):
     """A whole plan. `groups` are the promotion groups that the pipeline names, each with its stages among `lines`.
 
-    `dead` are files of removed stages that a successful build deletes; `released` are those that stay as source files,
-    with their stages. A plan of what an edit reaches has no `lines` for the other stages: `fresh_besides` and
-    `skipped_besides` count them. `waiting` are the batches that the last build waits for, `errors` those that
-    a build would find at the stages that run, `warnings` those about responses that it will refuse, `sources` the texts
-    that they are in. `would_store` are the stages whose results would be stored in the shared cache, `not_shared` maps
-    stages that run to the reasons why the cache is not used for them.
+    `dead` are files of removed stages that a successful build deletes; `uncertain` those that it deletes unless a stage
+    makes them again; `released` are those that stay as source files, with their stages. A plan of what an edit reaches
+    has no `lines` for the other stages: `fresh_besides` and `skipped_besides` count them. `waiting` are the batches
+    that the last build waits for, `errors` those that a build would find at the stages that run, `warnings` those about
+    responses that it will refuse, `sources` the texts that they are in. `would_store` are the stages whose results
+    would be stored in the shared cache, `not_shared` maps stages that run to the reasons why the cache is not used for
+    them.
     """
 
     name: str
@@ -119,6 +120,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     max_llm_calls: int | None = None
     max_cost: Decimal | None = None
     dead: tuple[str, ...] = ()
+    uncertain: tuple[str, ...] = ()
     released: Mapping[str, str] = field(default_factory=dict)
     fresh_besides: int = 0
     skipped_besides: int = 0

@@ -244,6 +244,22 @@ def test_a_stage_that_makes_a_file_of_another_one_now_is_no_removal(project: Pro
     assert "1 file removed" in project.build().err
 
 
+def test_an_item_that_the_last_list_lacks_is_unknown_until_the_list_is_made(project: Project) -> None:
+    project.write(shell(MOVED, head="vars: {to: one}\n"))
+    for command in ("plan", "status"):
+        none = project.run(command, "item@a")
+        assert (none.code, "error[E823]: no stage is named `item@a`" in none.err) == (66, True)
+        assert "the items of `item` are known after `list` has run; plan `item`, or build these first" in none.err
+    moved(project)
+    for option in ((), ("--downstream",)):
+        gone = project.run("plan", "item@z", *option, "--set", "to=two")
+        assert (gone.code, "no stage is named `item@z`" in gone.err) == (66, True)
+        assert "known after `list` has run; the last ones are `item@a`, `item@b`" in gone.err
+        assert project.run("plan", "item@b", *option, "--set", "to=two").code == 0
+    assert project.run("build", "item@z", "--set", "to=two", "--dry-run").code == 66
+    assert project.run("plan", "item", "--set", "to=two").code == 0
+
+
 def test_a_target_needs_no_list_of_stages_that_it_does_not_need(project: Project) -> None:
     moved(project)
     for command in ("plan", "status", "build"):

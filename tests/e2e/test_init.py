@@ -68,6 +68,9 @@ def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_leve
 ) -> None:
     project, made = initialized.copy(name, tmp_path / "project")
     files = project.files()
+    assert made.err.startswith("next: `orch23 build")
+    named = set(re.findall(r"(?:specs|pipelines)/[\w./-]*\w", made.err))
+    assert {f"pipelines/{name}.yaml", SPECS[name][0]} <= named <= files.keys()
     for path in builtin_templates()[name].files:
         first = SCHEMA_LINE.match(files[path])
         # A project does not have the other pages.
@@ -78,7 +81,6 @@ def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_leve
         "orch23.toml",
         f".orch23-{name}.answers.yml",
     }
-    assert made.err.startswith("next: ")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,7 +166,7 @@ def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project,
     assert valid.code == 0, valid.err
     stated = {
         "server": f"openai\n    base_url: {ADDRESS}\n",
-        "command": "command\n    command: [tools/ask.py]\n",
+        "command": 'command\n    command: ["tools/ask.py"]\n',
     }.get(provider, f"{provider}\n")
     assert f"    provider: {stated}" in project.read(f"pipelines/{name}.yaml")
     assert f"provider: {provider}\n" in project.read(f".orch23-{name}.answers.yml")
@@ -255,7 +257,9 @@ APPLICATIONS = {
 @pytest.mark.parametrize("name", APPLICATIONS)
 def test_an_application_of_another_name_has_nothing_of_the_example(project: Project, name: str) -> None:
     answer, stated = APPLICATIONS[name]
-    assert init(project, name, "--data", answer).code == 0
+    made = init(project, name, "--data", answer)
+    assert made.code == 0
+    assert made.err.startswith(f"next: write {SPECS[name][0].replace('/todo/', '/shop/')}"), made.err
     assert stated in project.read(f"pipelines/{name}.yaml")
     example = describe(HERE, name).example
     assert example["files"]
@@ -288,6 +292,35 @@ def test_a_template_may_work_on_the_repository_itself(project: Project, name: st
     shown = project.run("vars", f"pipelines/{name}.yaml", "--json").json()
     assert shown["vars"]["project"]["value"] == place
     assert project.run("plan", f"pipelines/{name}.yaml").code == 0
+
+
+@pytest.mark.stride(3)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        pytest.param("python3 tools/model.py --level=1", ["python3", "tools/model.py", "--level=1"], id="arguments"),
+        pytest.param("/usr/bin/env agent -p 1 true", ["/usr/bin/env", "agent", "-p", "1", "true"], id="absolute path"),
+        pytest.param('["my tools/a", "say: #1, [x]"]', ["my tools/a", "say: #1, [x]"], id="spaces, as JSON"),
+    ],
+)
+def test_a_command_is_a_program_with_its_arguments_and_may_cost_nothing(
+    project: Project, name: str, answer: str, words: list[str]
+) -> None:
+    asked = ("--data", "provider=command", "--data", f"command={answer}", "--data", "free=true")
+    assert init(project, name, *asked).code == 0
+    document = yaml.safe_load(project.read(f"pipelines/{name}.yaml"))
+    assert document["defaults"]["llm"]["command"] == words
+    assert document["prices"] == {"default": 0}
+    assert project.run("validate", f"pipelines/{name}.yaml").code == 0
+    assert "up to date" in project.run("template", "update", name).err
+
+
+@pytest.mark.parametrize("answer", ["say 'a b'", "-x", '["a" "b"]', "[a]", "a\\b", "a\nb", " ", '["]'])
+def test_a_command_that_would_be_read_otherwise_is_refused(project: Project, answer: str) -> None:
+    refused = init(project, "blank", "--data", "provider=command", "--data", f"command={answer}")
+    assert (refused.code, "must be a program and its arguments" in refused.err) == (64, True), refused.err
+    assert init(project, "blank", "--data", "provider=openai", "--data", "free=true").code == 64
 
 
 EXAMPLES = [(one.name, number) for one in descriptions(HERE) for number in range(len(one.examples))]
@@ -754,6 +787,15 @@ def test_the_last_words_of_a_template_steer_no_terminal(project: Project, tmp_pa
     says = {"_message_after_copy": "first\n\x1b[2Jsecond"}
     repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"}, "1.0", settings=says)
     assert init(project, repository.url).err == "first\n\\x1b[2Jsecond\n"
+
+
+def test_the_last_words_of_a_template_may_depend_on_answers(project: Project, tmp_path: Path) -> None:
+    for words, code, shown in (("hello [[ word ]]", 0, "hello world\n"), ("[[ 1 / 0 ]]", 65, "error[E678]")):
+        settings = {"word": {"type": "str", "default": "world"}, "_message_after_copy": words}
+        repository = TemplateRepository(tmp_path / f"house-{len(words)}")
+        repository.version({"notes.md": "one\n"}, "1.0", settings=settings)
+        made = init(project, repository.url, "--overwrite")
+        assert (made.code, made.err[: len(shown)]) == (code, shown)
 
 
 def test_the_schema_is_not_written_through_a_link(project: Project, tmp_path: Path) -> None:

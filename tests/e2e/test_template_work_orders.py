@@ -218,7 +218,9 @@ def test_a_program_that_computes_verify_exempt_otherwise_is_refused(shipped: Pro
 
 def test_orders_that_a_person_has_there_are_not_overwritten(shipped: Project) -> None:
     shipped.write({f"{PLACE}/orders/WO-01.json": "mine\n"})
-    assert shipped.build(PIPELINE).code == 6
+    refused = shipped.build(PIPELINE)
+    assert refused.code == 6
+    assert f"not replaced, because no build made what is there: {PLACE}/orders/WO-01.json\n" in refused.err
     assert shipped.read(f"{PLACE}/orders/WO-01.json") == "mine\n"
     green(shipped.build(PIPELINE, "--overwrite-edited"))
     assert orders(shipped)[0]["id"] == "WO-01"

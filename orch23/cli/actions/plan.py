@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,10 @@ from orch23.model.pipeline import NO_CACHE, Condition, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.plan.nodes import writes_of
+from orch23.plan.planner import closure
+from orch23.plan.unknown_stages import check_items
 from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.codes import NO_KEY, NOT_RECORDED
+from orch23.providers.codes import NO_KEY, NOT_RECORDED, PROGRAM_NOT_FOUND
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import endpoint_of, model_facts_of, readiness_errors, request_parameters
@@ -70,7 +73,7 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
     """Return the view of a preview, for reports."""
     # Stages that wait for others have no key yet.
     keys = {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
-    return plan_view(
+    view = plan_view(
         seen.plan,
         seen.decisions,
         keys=keys,
@@ -79,6 +82,7 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
         released=seen.released,
         skipped=seen.skipped,
     )
+    return replace(view, uncertain=seen.uncertain)
 
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
@@ -91,9 +95,15 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     past = _statistics(project, seen, running)
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     bases = {name: _basis(project, seen, name, statistics_of(past, name)) for name in running}
-    found = {name: estimate(basis, tariff_of) for name, basis in bases.items()}
+    lacking = {name for name in bases if _lacking(project, seen.decided_stages.get(name), PROGRAM_NOT_FOUND)}
+    found = {name: estimate(one, tariff_of) for name, one in bases.items() if one.recorded or name not in lacking}
     for node, made in _refusable(seen):
         found[node.name] = estimate(EstimateBasis(node=node, decision=VerifyOnly(made, ())), tariff_of)
+    # A recorded response may have failed, and fail again: then nothing after its stage runs.
+    replayed = {name for name, basis in bases.items() if basis.recorded}
+    for name in found if replayed else ():
+        if found[name].calls.minimum and not replayed.isdisjoint(closure({name}, seen.plan.upstream)):
+            found[name] = replace(found[name], calls=replace(found[name].calls, minimum=0), least_cost=Decimal(0))
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
         from orch23.engine.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
@@ -315,6 +325,8 @@ def _whole_preview(
         project = replace(project, earlier=None)
         session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
         seen = preview(session, selection)
+    names = (*selection.targets, *selection.only, *selection.downstream)
+    check_items(seen.plan, seen.decisions, names, session.state.lock.records)
     return project, seen
 
 
@@ -370,16 +382,21 @@ def _with_more_warnings(view: PlanView, project: Project, warnings: tuple[Diagno
     return replace(view, warnings=(*view.warnings, *warnings), sources=texts)
 
 
+def _lacking(project: Project, decided: DecidedStage | None, *codes: str) -> list[Diagnostic]:
+    """Return what the first call of a stage that surely runs lacks, such as a key."""
+    stage = None if decided is None or not isinstance(decided.decision, Run) else decided.resolved.stage
+    if stage is None or not is_llm(stage.step) or stage.step.mode == "replay":
+        return []
+    ready = readiness_errors(stage.step.of_attempt(stage.retry, 1), project.settings.environ, project.store.root)
+    return [one for one in ready if one.code in codes]
+
+
 def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
-    """Return a warning for each key that a call lacks which a build would surely make, at the first such stage."""
+    """Return a warning for each key or program that a call of a build surely lacks, at the first such stage."""
     found: dict[str, Diagnostic] = {}
     for decided in seen.decided_stages.values():
         stage = decided.resolved.stage
-        if not isinstance(decided.decision, Run) or not is_llm(stage.step) or stage.step.mode == "replay":
-            continue
-        step = stage.step.of_attempt(stage.retry, 1)
-        ready = readiness_errors(step, project.settings.environ, project.store.root)
-        lacking = [one for one in ready if one.code == NO_KEY and one.message not in found]
+        lacking = [one for one in _lacking(project, decided, NO_KEY, PROGRAM_NOT_FOUND) if one.message not in found]
         request = first_request(project, decided) if lacking else None
         if request is None or replay_first_request(project, stage, request).missing is None:
             continue

@@ -291,17 +291,8 @@ def create_project(
     provider = next(iter(usable or found), None)
     if not asking and provider is not None and "provider" not in answers:
         stated = [word for one in data for word in ("--data", one)]
-        command = [
-            "orch23",
-            "init",
-            source.name,
-            "--defaults",
-            "--overwrite",
-            *stated,
-            "--data",
-            f"provider={provider}",
-        ]
-        _offer(console, provider, shlex.join(command))
+        command = ["init", source.name, "--defaults", "--overwrite", *stated, "--data", f"provider={provider}"]
+        _offer(console, provider, shlex.join(("orch23", *command)))
     return ExitCode.OK
 
 

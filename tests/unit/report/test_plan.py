@@ -228,18 +228,19 @@ def test_the_calls_that_recordings_save_are_shown_with_their_cost() -> None:
     )
     saved = replace(saved, saved_calls=1, saved_cost=Decimal("0.0123"))
     assert footer(saved) == (
-        " LLM calls 0 · ~20 s (median of 3 runs)\n"
+        " LLM calls 0 to 6 · ~20 s (median of 3 runs)\n"
         " recorded responses save 1 call, $0.0123; if they no longer pass: up to 6 calls, at most $0.30"
     )
     assert "\n recorded responses save 2 calls; if they" in footer(saved, replace(saved, saved_cost=None))
     free = replace(saved, price="free", saved_cost=nothing)
     assert footer(free).endswith("\n recorded responses save 1 call; if they no longer pass: up to 6 calls")
+    assert footer(replace(free, calls=CallRange())).endswith("\n recorded responses save 1 call")
 
 
-def test_the_estimates_do_not_count_stages_whose_responses_are_recorded() -> None:
+def test_tokens_and_cost_do_not_count_stages_whose_responses_are_recorded() -> None:
     saved = replace(PAID, calls=CallRange(0, 6), likely_cost=Decimal(0), saved_calls=1, saved_cost=Decimal(1))
     first, second = footer(PAID, saved, dollars="2").split("\n")
-    assert first.startswith(" LLM calls 1 to 6 · ~4,300+1,400 tokens for first attempts · ~$0.0123, at most $0.30; ")
+    assert first.startswith(" LLM calls 1 to 12 · ~4,300+1,400 tokens for first attempts · ~$0.0123, at most $0.30; ")
     assert second == (
         " recorded responses save 1 call, $1.00; if they no longer pass: up to 6 calls, at most $0.30; limit $2.00"
     )
