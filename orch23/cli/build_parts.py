@@ -147,6 +147,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             offline=request.offline,
             holds=request.holds,
             resample=frozenset(request.resample),
+            built=session.lock.records,
             batches=batches,
         )
         self._check_ready(conversations, look)
