@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache, partial
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import LANDLOCK_TIER
+from orch23.model.errors import ExitCode, custom_exit_code
 from orch23.model.event import (
     CallSubmitted,
     Event,
@@ -262,7 +263,22 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         _report_recovery(build, left_edited)
         # Last entered, first left: the index is saved while the journal and the executor are still open.
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
+        stack.enter_context(_recorded_end(build))
         yield build
+
+
+@contextmanager
+def _recorded_end(build: Build) -> Iterator[None]:
+    """Record the end of a run that an error stops. The next run continues it."""
+    try:
+        yield
+    except Exception as error:
+        code = getattr(error, "exit_code", ExitCode.MACHINE if isinstance(error, OSError) else ExitCode.BUG)
+        number = custom_exit_code(code, getattr(error, "diagnostics", ()), build.session.pipeline.exit_codes)
+        ended = build.ledger.with_totals(RunFinished(status="interrupted", exit_code=number))
+        with suppress(OSError):
+            build.observer.notice(Event(ended, str(error), level="error"))
+        raise
 
 
 def _selected(project: Project, session: Session, selection: Selection) -> frozenset[str]:
@@ -398,7 +414,8 @@ def _run_started(
         spec = spec_hash(project.store, part.began.spec_file)
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
         return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
-    stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
+    nodes = [plan.nodes[name] for name in plan.order]
+    stages = [node for node in nodes if isinstance(node, Stage)]
     calling = [(stage.step, stage.retry) for stage in stages if is_llm(stage.step)]
     steps = [one for step, retry in calling for one in (*step.of_attempts(retry), *step.fallbacks())]
     # The first literal input of the plan, which the events call the spec.
@@ -413,7 +430,7 @@ def _run_started(
         spec_file=spec_file,
         spec_hash=spec_hash(project.store, spec_file),
         stages=len(plan.order),
-        max_retries=max((stage.retry.max for stage in stages), default=0),
+        max_retries=_retries([node for node in nodes if node.kind == "llm"] or nodes),
         jobs=jobs,
         at_rest={"fresh": len(at_rest)} if at_rest else UNSET,
         provider=tuple(sorted({step.provider for step in steps})),
@@ -421,3 +438,12 @@ def _run_started(
         sandbox=sandbox,
         version=__version__,
     )
+
+
+def _retries(loops: Sequence[Stage | ForeachStage]) -> int:
+    """Return the maximum number of retries of the last one: the loop of the pipeline."""
+    if not loops or isinstance(loops[-1], Stage):
+        return loops[-1].retry.max if loops else 0
+    written = loops[-1].body.get("retry")
+    most = written.get("max") if isinstance(written, Mapping) else written
+    return most if isinstance(most, int) else 0
