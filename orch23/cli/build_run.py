@@ -47,6 +47,7 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
+from orch23.model.parsing import json_at
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, PathInput, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.planner import Selection
@@ -216,8 +217,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
-        fanout = Fanout(journal, StateFile(folder / "state.json", settings.clock), screen)
-        elsewhere = _elsewhere([session.state.plan.nodes[name] for name in selected], name_of)
+        nodes = session.state.plan.nodes
+        elsewhere = {name_of(nodes[one]) for one in selected if may_have_process(nodes[one])} - {LOCAL_EXECUTOR}
         jobs, workers = _limits(request.jobs or pipeline.jobs, is_mixed=bool(elsewhere))
         parts = BuildParts(
             project=project,
@@ -229,7 +230,11 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             elsewhere=elsewhere,
             secrets=secrets,
             consent=consent,
-            observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
+            observer=RedactingObserver(
+                Fanout(journal, StateFile(folder / "state.json", settings.clock), screen),
+                secrets.redact,
+                secrets.may_contain,
+            ),
             sync=journal.sync,
             folder=folder,
             stack=stack,
@@ -250,8 +255,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # question to the user must not wait for hours.
         # Several checks may look, and each preview decides all stages.
         build = parts.checked_build(local, cache(lambda: preview(open_again(), request.selection)))
-        uses_sandbox = any(map(needs_sandbox, session.state.plan.nodes.values()))
-        tier = sandbox.tier if uses_sandbox else "of the workers" if elsewhere else "unused"
+        tier = sandbox.tier if any(map(needs_sandbox, nodes.values())) else "of the workers" if elsewhere else "unused"
         at_rest = build.unaffected.intersection(selected)
         began = _run_started(project, session, journal.run_id, jobs or 0, tier, at_rest)
         build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits), **_machine())))
@@ -295,11 +299,6 @@ def _selected(project: Project, session: Session, selection: Selection) -> froze
 def _needs_sandbox(name_of: "NameOf", node: Stage | ForeachStage) -> bool:
     """Return whether a stage may use the sandbox of this machine."""
     return (may_use_sandbox if name_of(node) == LOCAL_EXECUTOR else may_call_program)(node)
-
-
-def _elsewhere(nodes: Sequence[Stage | ForeachStage], name_of: "NameOf") -> frozenset[str]:
-    """Return the names of the executors, other than the local one, that processes of some stages need."""
-    return frozenset(name for node in nodes if (name := name_of(node)) != LOCAL_EXECUTOR and may_have_process(node))
 
 
 def _limits(jobs: int | None, *, is_mixed: bool) -> tuple[int | None, int]:
@@ -416,6 +415,10 @@ def _run_started(
         return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
     nodes = [plan.nodes[name] for name in plan.order]
     stages = [node for node in nodes if isinstance(node, Stage)]
+    # Those of the loop: the last node with a model.
+    loop = next((node for node in reversed(nodes) if node.kind == "llm"), nodes[-1] if nodes else None)
+    body = loop.body if isinstance(loop, ForeachStage) else {}
+    retries = loop.retry.max if isinstance(loop, Stage) else json_at(body, "retry", "max") or body.get("retry")
     calling = [(stage.step, stage.retry) for stage in stages if is_llm(stage.step)]
     steps = [one for step, retry in calling for one in (*step.of_attempts(retry), *step.fallbacks())]
     # The first literal input of the plan, which the events call the spec.
@@ -430,7 +433,7 @@ def _run_started(
         spec_file=spec_file,
         spec_hash=spec_hash(project.store, spec_file),
         stages=len(plan.order),
-        max_retries=_retries([node for node in nodes if node.kind == "llm"] or nodes),
+        max_retries=retries if isinstance(retries, int) else 0,
         jobs=jobs,
         at_rest={"fresh": len(at_rest)} if at_rest else UNSET,
         provider=tuple(sorted({step.provider for step in steps})),
@@ -438,12 +441,3 @@ def _run_started(
         sandbox=sandbox,
         version=__version__,
     )
-
-
-def _retries(loops: Sequence[Stage | ForeachStage]) -> int:
-    """Return the maximum number of retries of the last one: the loop of the pipeline."""
-    if not loops or isinstance(loops[-1], Stage):
-        return loops[-1].retry.max if loops else 0
-    written = loops[-1].body.get("retry")
-    most = written.get("max") if isinstance(written, Mapping) else written
-    return most if isinstance(most, int) else 0

@@ -3,7 +3,7 @@
 Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -207,7 +207,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         attempt in the history.
         """
         stage, retry, history = self.resolved.stage, self.resolved.stage.retry, self.history
-        if unmet := self.resolved.broken or self._requirements():
+        if unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:
             return self._refused(unmet)
         failure = self._of_earlier(*start) if start else None
         base = self.resolved.base
@@ -264,7 +264,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             problems = step_runner(step).forbidden(self, step)
         return self._refused(problems) if problems else None
 
-    def _refused(self, problems: tuple[Diagnostic, ...]) -> StageResult:
+    def _refused(self, problems: Sequence[Diagnostic]) -> StageResult:
         return self._done(AttemptResult({}, ()), 0, failure_of("preflight", problems, retryable=False))
 
     def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
@@ -324,9 +324,6 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return recorded
         problems = self.verifier.unfixable()
         return failure_of("preflight", problems, retryable=False) if problems else None
-
-    def _requirements(self) -> tuple[Diagnostic, ...]:
-        return tuple(unmet_error(one, self.tree) for one in unmet_conditions(self.resolved))
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
         # With `on_failure: keep`, the files of the failed program are promoted, and not those it started from.

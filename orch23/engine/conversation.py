@@ -213,7 +213,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         more = truncation_policy(self.call.step)
         response = self._once(request, deadline_s, listener)
         for _ in range(more.retries):
-            wider = with_more_tokens(request, response.stop, more, self._most_tokens())
+            wider = with_more_tokens(request, response.stop, more, max_output_tokens(self.call.step))
             if wider is None:
                 break
             # A truncated response stays recorded: a replay must find the same sequence of responses.
@@ -225,9 +225,6 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
     def is_recorded(self, request: Request) -> bool:
         """Return whether the response comes from the transcripts: then nothing leaves the machine."""
         return self.recorded.find(request) is not None
-
-    def _most_tokens(self) -> int | None:
-        return max_output_tokens(self.call.step)
 
     def _once(self, request: Request, deadline_s: float, listener: CallListener) -> Response:
         listener.requested(request)

@@ -323,7 +323,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         state, plan = self.session.state, self.session.state.plan
         for one in (name, *plan.downstream.get(name, ())):
             stage = plan.nodes.get(one)
-            if isinstance(stage, Stage) and stage.runs_pytest and self._is_selected(one):
+            if not isinstance(stage, Stage) or not stage.runs_pytest:
+                continue
+            if self.selection.selects_all or one in self.selection.nodes(plan):
                 # Thousands of items may have one stage that tests them.
                 if one not in self.tested:
                     from orch23.engine.supplied_modules import planned_errors  # noqa: PLC0415 - only for such stages
@@ -332,9 +334,6 @@ class Worker(Struct, frozen=True, kw_only=True):
                         where = find_interpreter(stage.python, state.store.root, self.safeguards.network.environ)
                         self.tested[one] = tuple(planned_errors(state, stage, where))
                 yield from self.tested.get(one, ())
-
-    def _is_selected(self, name: str) -> bool:
-        return self.selection.selects_all or name in self.selection.nodes(self.session.state.plan)
 
     def _project_facts(self, stage: Stage) -> "ProjectFacts":
         """Return the facts that may explain a failure."""

@@ -3,12 +3,10 @@
 import errno
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.documents import read_state
 from tests.e2e.pipelines import green
 from tests.project import Project, scripted
 
@@ -21,6 +19,11 @@ def two_stages(project: Project, **more: Any) -> Project:
     stages = {"a": {"outputs": ["a.txt"], "llm": {"returns": "text"}}, "code": code}
     answer = json.dumps({"src/m.py": "X = 1\n", "note.txt": "n\n"})
     return project.write(scripted(stages, {"a": ["a"], "code": [answer]}, jobs=1))
+
+
+def state_of(project: Project) -> Any:
+    """Return the state of the newest run, as it is on disk."""
+    return json.loads(project.read(f"logs/{project.journals()[-1].stem}/state.json"))
 
 
 def link(project: Project, path: str) -> None:
@@ -53,8 +56,7 @@ def test_what_is_in_the_way_of_an_output_costs_no_call(
     assert (refused.code, f"error[{diagnostic}]" in refused.err, says in refused.err) == (code, True, True), refused.err
     assert project.events_of("llm_request") == []
     assert project.events_of("run_finished")[0]["data"]["exit_code"] == code
-    run = project.journals()[-1].stem
-    state = read_state(project.root / f"logs/{run}/state.json")
+    state = state_of(project)
     assert (state["state"], diagnostic in state["last_error"]) == ("FAILED", True)
     assert project.build("-k").code == code
     assert [one["role"] for one in project.events_of("llm_request")] == ["a"], "what does not need it is built"
@@ -128,7 +130,7 @@ def test_a_run_that_an_error_stops_ends_in_its_journal_and_state_and_goes_on_in_
         assert two_stages(project).build().code == code
     ended = project.events_of("run_finished")[0]["data"]
     assert (ended["exit_code"], ended["calls"], ended["status"]) == (code, 1, "interrupted")
-    state = read_state(Path(project.root, "logs", project.journals()[-1].stem, "state.json"))
+    state = state_of(project)
     assert (state["state"], state["last_error"]) == (
         "FAILED",
         "defect" if number is None else f"[Errno {number}] {os.strerror(number)}",
