@@ -21,7 +21,7 @@ from orch23.engine.attempt import Models, Safeguards
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
 from orch23.engine.conversation import Conversations, RequestBuilder, shared_systems
-from orch23.engine.dry_run import Preview
+from orch23.engine.dry_run import Preview, certain_failures
 from orch23.engine.egress import NetworkAccess
 from orch23.engine.ledger import Ledger
 from orch23.engine.preflight import CallPreflight, SandboxPreflight
@@ -147,6 +147,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             offline=request.offline,
             holds=request.holds,
             resample=frozenset(request.resample),
+            built=session.lock.records,
             batches=batches,
         )
         self._check_ready(conversations, look)
@@ -215,6 +216,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             cancel_calls=cancel_calls,
             stop_waiting=context.stop,
             later=batches,
+            failures=certain_failures(session.state, look),
         )
 
     def _batches(self, context: ProviderContext, ledger: Ledger) -> "LaterBatches | None":

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache, partial
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import LANDLOCK_TIER
+from orch23.model.errors import ExitCode, custom_exit_code
 from orch23.model.event import (
     CallSubmitted,
     Event,
@@ -46,6 +47,7 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
+from orch23.model.parsing import json_at
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, PathInput, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.planner import Selection
@@ -215,8 +217,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
-        fanout = Fanout(journal, StateFile(folder / "state.json", settings.clock), screen)
-        elsewhere = _elsewhere([session.state.plan.nodes[name] for name in selected], name_of)
+        nodes = session.state.plan.nodes
+        elsewhere = {name_of(nodes[one]) for one in selected if may_have_process(nodes[one])} - {LOCAL_EXECUTOR}
         jobs, workers = _limits(request.jobs or pipeline.jobs, is_mixed=bool(elsewhere))
         parts = BuildParts(
             project=project,
@@ -228,7 +230,11 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             elsewhere=elsewhere,
             secrets=secrets,
             consent=consent,
-            observer=RedactingObserver(fanout, secrets.redact, secrets.may_contain),
+            observer=RedactingObserver(
+                Fanout(journal, StateFile(folder / "state.json", settings.clock), screen),
+                secrets.redact,
+                secrets.may_contain,
+            ),
             sync=journal.sync,
             folder=folder,
             stack=stack,
@@ -249,8 +255,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # question to the user must not wait for hours.
         # Several checks may look, and each preview decides all stages.
         build = parts.checked_build(local, cache(lambda: preview(open_again(), request.selection)))
-        uses_sandbox = any(map(needs_sandbox, session.state.plan.nodes.values()))
-        tier = sandbox.tier if uses_sandbox else "of the workers" if elsewhere else "unused"
+        tier = sandbox.tier if any(map(needs_sandbox, nodes.values())) else "of the workers" if elsewhere else "unused"
         at_rest = build.unaffected.intersection(selected)
         began = _run_started(project, session, journal.run_id, jobs or 0, tier, at_rest)
         build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits), **_machine())))
@@ -262,7 +267,22 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         _report_recovery(build, left_edited)
         # Last entered, first left: the index is saved while the journal and the executor are still open.
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
+        stack.enter_context(_recorded_end(build))
         yield build
+
+
+@contextmanager
+def _recorded_end(build: Build) -> Iterator[None]:
+    """Record the end of a run that an error stops. The next run continues it."""
+    try:
+        yield
+    except Exception as error:
+        code = getattr(error, "exit_code", ExitCode.MACHINE if isinstance(error, OSError) else ExitCode.BUG)
+        number = custom_exit_code(code, getattr(error, "diagnostics", ()), build.session.pipeline.exit_codes)
+        ended = build.ledger.with_totals(RunFinished(status="interrupted", exit_code=number))
+        with suppress(OSError):
+            build.observer.notice(Event(ended, str(error), level="error"))
+        raise
 
 
 def _selected(project: Project, session: Session, selection: Selection) -> frozenset[str]:
@@ -279,11 +299,6 @@ def _selected(project: Project, session: Session, selection: Selection) -> froze
 def _needs_sandbox(name_of: "NameOf", node: Stage | ForeachStage) -> bool:
     """Return whether a stage may use the sandbox of this machine."""
     return (may_use_sandbox if name_of(node) == LOCAL_EXECUTOR else may_call_program)(node)
-
-
-def _elsewhere(nodes: Sequence[Stage | ForeachStage], name_of: "NameOf") -> frozenset[str]:
-    """Return the names of the executors, other than the local one, that processes of some stages need."""
-    return frozenset(name for node in nodes if (name := name_of(node)) != LOCAL_EXECUTOR and may_have_process(node))
 
 
 def _limits(jobs: int | None, *, is_mixed: bool) -> tuple[int | None, int]:
@@ -398,7 +413,12 @@ def _run_started(
         spec = spec_hash(project.store, part.began.spec_file)
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
         return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
-    stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
+    nodes = [plan.nodes[name] for name in plan.order]
+    stages = [node for node in nodes if isinstance(node, Stage)]
+    # Those of the loop: the last node with a model.
+    loop = next((node for node in reversed(nodes) if node.kind == "llm"), nodes[-1] if nodes else None)
+    body = loop.body if isinstance(loop, ForeachStage) else {}
+    retries = loop.retry.max if isinstance(loop, Stage) else json_at(body, "retry", "max") or body.get("retry")
     calling = [(stage.step, stage.retry) for stage in stages if is_llm(stage.step)]
     steps = [one for step, retry in calling for one in (*step.of_attempts(retry), *step.fallbacks())]
     # The first literal input of the plan, which the events call the spec.
@@ -413,7 +433,7 @@ def _run_started(
         spec_file=spec_file,
         spec_hash=spec_hash(project.store, spec_file),
         stages=len(plan.order),
-        max_retries=max((stage.retry.max for stage in stages), default=0),
+        max_retries=retries if isinstance(retries, int) else 0,
         jobs=jobs,
         at_rest={"fresh": len(at_rest)} if at_rest else UNSET,
         provider=tuple(sorted({step.provider for step in steps})),

@@ -122,7 +122,9 @@ def check_offline(pipeline: Pipeline, name_of: NameOf, scheduler: str, cache: st
 
     """
     named = {"--scheduler": scheduler, "--cache": cache}
-    beyond = {option: url for option, url in named.items() if _is_beyond(url)}
+    # Addresses of other machines, and no paths of directories.
+    there = {option: url for option, url in named.items() if "://" in url and urlsplit(url).scheme != "file"}
+    beyond = {option: url for option, url in there.items() if not is_loopback(url)}
     if not beyond:
         return
     seen = look()
@@ -158,11 +160,6 @@ def check_connections(plan: Plan, placement: Placement, look: Callable[[], Previ
         executor = placement.executors.named(name)
         if isinstance(executor, Connects):
             executor.connect()
-
-
-def _is_beyond(url: str) -> bool:
-    """Return whether an address, not the path of a directory, is of another machine."""
-    return "://" in url and urlsplit(url).scheme != "file" and not is_loopback(url)
 
 
 def check_scheduler_of(

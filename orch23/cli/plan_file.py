@@ -20,7 +20,6 @@ from orch23.model.digest import Json, digest_json
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, Orch23Error, UsageError
 from orch23.model.parsing import as_mapping, from_struct, parse_stored, to_struct
 from orch23.model.plan import Expand, Fresh, Maybe, Restore, VerifyOnly
-from orch23.model.record import Record
 from orch23.report.plan_view import reason_text, reason_texts, short_value
 from orch23.report.values import json_document
 
@@ -143,7 +142,8 @@ def _planned_stages(seen: Preview) -> Iterator[PlannedStage]:
     for name, decision in seen.decisions.items():
         decided = seen.decided_stages.get(name)
         record = decision.record if isinstance(decision, Fresh | Restore | VerifyOnly) else None
-        result = "" if record is None else _result_digest(record)
+        outputs: dict[str, Json] = {path: str(entry) for path, entry in record.outputs.items()} if record else {}
+        result = "" if record is None else digest_json({"outputs": outputs, "deleted": record.deleted})
         manifest = {} if decided is None or isinstance(decision, Fresh) else dict(decided.resolved.manifest)
         yield PlannedStage(
             stage=name,
@@ -156,11 +156,6 @@ def _planned_stages(seen: Preview) -> Iterator[PlannedStage]:
         )
     for name in seen.skipped:
         yield PlannedStage(stage=name, action="skipped")
-
-
-def _result_digest(record: Record) -> str:
-    outputs: dict[str, Json] = {path: str(entry) for path, entry in record.outputs.items()}
-    return digest_json({"outputs": outputs, "deleted": record.deleted})
 
 
 def _redacted(value: Json, secrets: Secrets) -> Json:

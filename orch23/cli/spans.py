@@ -65,7 +65,8 @@ def send_run(console: Console, journal: Path, redact: Callable[[Event], Event]) 
         console.write_err("nothing is sent: OTEL_SDK_DISABLED or OTEL_TRACES_EXPORTER switches spans off\n")
         return ExitCode.OK
     # The clock of the machine may have been set back during the run.
-    times = list(accumulate((_time_ns(line.ts) for line in lines), max)) or [0]
+    times_ms = (round(datetime.fromisoformat(line.ts).timestamp() * 1000) for line in lines)
+    times = [time * 1_000_000 for time in accumulate(times_ms, max)] or [0]
     now = [times[0]]
     spans = _build_spans(console, export, journal.parent, lambda: now[0], times[0])
     for line, now[0] in zip(lines, times, strict=False):
@@ -134,11 +135,6 @@ def _build_spans(
         began_ns=began_ns,
         read_messages=_read_messages(logs, console.redact) if content in _WITH_CONTENT else None,
     )
-
-
-def _time_ns(timestamp: str) -> int:
-    """Return a time of a journal, which has milliseconds, in ns since 1970."""
-    return round(datetime.fromisoformat(timestamp).timestamp() * 1000) * 1_000_000
 
 
 def _clock_ns() -> Callable[[], int]:

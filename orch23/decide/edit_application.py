@@ -151,7 +151,8 @@ def _new_ends(file: _File, place: _Place) -> list[str]:
     old = file.ends[place.start : place.end]
     written = place.block.written
     if old.count("\r\n") in (0, len(old) - old.count("")):  # of one kind, or the last line of the file
-        known = next((end for end in old if end), "") or _usual_end(file)
+        usual = "\r\n" if 2 * file.ends.count("\r\n") > len(file.ends) else "\n"
+        known = next((end for end in old if end), usual)
         return [known] * len(written)
     found = [""] * len(written)
     for kind, a, b, start, end in _line_changes(place.block.search, written):
@@ -177,11 +178,6 @@ def _line_changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str,
     else:
         yield "replace", head, a, head, b
     yield "equal", a, len(old), b, len(new)
-
-
-def _usual_end(file: _File) -> str:
-    """Return how most lines of a file end."""
-    return "\r\n" if 2 * file.ends.count("\r\n") > len(file.ends) else "\n"
 
 
 # ---- blocks that do not match -----------------------------------------------------------------

@@ -66,7 +66,8 @@ def read_edits(text: str) -> EditResponse:
             if place is not None:
                 block = found[int(place[1])]
                 path = block.path or last or path
-                edits.append(_with_path(block, path))
+                fault = block.fault or ("" if path else "no path is in the line before the block")
+                edits.append(replace(block, path=path, fault=fault))
                 last = ""
             elif line.strip():
                 last = labelled_path(line)
@@ -75,11 +76,6 @@ def read_edits(text: str) -> EditResponse:
                 if isinstance(item, FencedBlock) and not last:
                     edits.append(EditBlock(item.line, path, fault="the fence has text beside its SEARCH blocks"))
     return EditResponse(tuple(edits), tuple(files), fenced.deletes)
-
-
-def _with_path(block: EditBlock, path: str) -> EditBlock:
-    fault = block.fault or ("" if path else "no path is in the line before the block")
-    return replace(block, path=path, fault=fault)
 
 
 def _cut_out(lines: list[str]) -> tuple[list[EditBlock], list[str]]:

@@ -98,8 +98,9 @@ def _nested(paths: list[str], deletes: tuple[str, ...], scope: ProposalScope) ->
     full = {scope.project_path(path) for path in paths}
     files = {_fold(path): path for path in (*sorted(there), *sorted(full))}
     for path in sorted({*files.values()}):
-        for above in _parents(path):
-            file = files.get(_fold(above))
+        names = path.split("/")
+        for depth in range(1, len(names)):
+            file = files.get(_fold("/".join(names[:depth])))
             if file is not None and (path in full or file in full):
                 message = f"is a file, and a directory for {escape_text(path)}"
                 yield _error(codes.FILE_AND_DIRECTORY, message, file, "choose another name for one of the two")
@@ -148,11 +149,6 @@ def _protected_here(full: str) -> Diagnostic:
 
 def _fold(path: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-
-
-def _parents(path: str) -> list[str]:
-    names = path.split("/")
-    return ["/".join(names[:depth]) for depth in range(1, len(names))]
 
 
 MAX_FILE_BYTES = 200_000

@@ -3,7 +3,7 @@
 Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -33,7 +33,7 @@ from orch23.model.plugins import load_object_as
 from orch23.model.ports import ContentStore
 from orch23.model.record import Record
 from orch23.model.step import Grant, ProcessStep, Step
-from orch23.model.text import shorten_command
+from orch23.model.text import join_first, shorten_command
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
     from orch23.engine.best_attempt import BestAttempt
     from orch23.model.dialogue import Dialogue
+
+_MOST_FILES = 3
 
 
 class AttemptInput(Struct, frozen=True, kw_only=True):
@@ -205,7 +207,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         attempt in the history.
         """
         stage, retry, history = self.resolved.stage, self.resolved.stage.retry, self.history
-        if unmet := self.resolved.broken or self._requirements():
+        if unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:
             return self._refused(unmet)
         failure = self._of_earlier(*start) if start else None
         base = self.resolved.base
@@ -262,7 +264,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             problems = step_runner(step).forbidden(self, step)
         return self._refused(problems) if problems else None
 
-    def _refused(self, problems: tuple[Diagnostic, ...]) -> StageResult:
+    def _refused(self, problems: Sequence[Diagnostic]) -> StageResult:
         return self._done(AttemptResult({}, ()), 0, failure_of("preflight", problems, retryable=False))
 
     def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
@@ -322,12 +324,6 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return recorded
         problems = self.verifier.unfixable()
         return failure_of("preflight", problems, retryable=False) if problems else None
-
-    def _requirements(self) -> tuple[Diagnostic, ...]:
-        return tuple(
-            unmet_error(one, is_folder=bool(self.tree.matching(f"{one.path.rstrip('/')}/**")))
-            for one in unmet_conditions(self.resolved)
-        )
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
         # With `on_failure: keep`, the files of the failed program are promoted, and not those it started from.
@@ -424,17 +420,17 @@ def unmet_conditions(resolved: ResolvedStage) -> list[Condition]:
     return [one for one in resolved.stage.requires if manifest.get(f"requires:{one.kind}:{one.path}") is not True]
 
 
-def unmet_error(condition: Condition, *, is_folder: bool) -> Diagnostic:
-    """Return the error of a condition in `requires`; `is_folder`: its path is a directory with files in it."""
+def unmet_error(condition: Condition, tree: VisibleFiles) -> Diagnostic:
+    """Return the error of a condition in `requires`. It names the files that must not be in a directory."""
     absent, folder = condition.kind == "file_absent", condition.path.endswith("/")
-    state = (
-        ("there is a file" if absent else "there is no file") if folder else f"it is {'' if absent else 'not '}there"
-    )
-    message = f"requires {condition.kind} {condition.path}: {state}"
-    if is_folder and not absent and not folder:
-        hint = f"write `{condition.path}/`: then there must be a file below it"
-        return Diagnostic("E318", f"requires {condition.kind} {condition.path}: it is a folder", hint=hint)
-    return Diagnostic("E318", message, hint="no model was called; create or remove the file, or drop the condition")
+    files = tree.matching(f"{condition.path.rstrip('/')}/**")
+    state = f"it is {'' if absent else 'not '}there"
+    hint = "no model was called; create or remove the file, or drop the condition"
+    if folder:
+        state = f"there is {join_first(files, _MOST_FILES)}" if absent else "there is no file"
+    elif files and not absent:
+        state, hint = "it is a folder", f"write `{condition.path}/`: then there must be a file below it"
+    return Diagnostic("E318", f"requires {condition.kind} {condition.path}: {state}", hint=hint)
 
 
 class ProcessStepRunner(StepRunner):

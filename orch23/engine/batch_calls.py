@@ -22,7 +22,7 @@ from orch23.engine.run_events import response_data
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, Warned, waiting_text
-from orch23.model.llm import Request, Response
+from orch23.model.llm import Request
 from orch23.providers import codes
 from orch23.providers.adapter import ProviderContext
 from orch23.providers.batches import Batches, BatchResult, GivenResult, VendorBatch
@@ -461,9 +461,8 @@ class BatchCalls(Struct, kw_only=True):
         others = {one.batch_id for one in (*self._open.values(), *self._fetched.values())}
         found = batches.created_since(batch.created_s - _CLOCK_DIFFERENCE_S)
         latest_s = batch.created_s + _CLOCK_DIFFERENCE_S
-        candidates = [
-            one for one in found if one.id not in others and one.created_s <= latest_s and _may_be(one, batch)
-        ]
+        may_be = [one for one in found if (one.label == batch.label if one.label else one.requests == len(batch.calls))]
+        candidates = [one for one in may_be if one.id not in others and one.created_s <= latest_s]
         for one in candidates:
             if one.label or (one.has_ended and self._has_calls(one, batch, batches)):
                 return self._adopt(batch, one.id)
@@ -534,19 +533,12 @@ class BatchCalls(Struct, kw_only=True):
             self.ledger.settle(call.stage, response)
         except TransportError:
             return
-        self._report(call.stage, result.fingerprint, response)
-
-    def _report(self, stage: str, fingerprint: str, response: Response) -> None:
-        data = response_data(fingerprint, response)
-        self.setting.notice(Event(data, "response of a batch recorded; no stage of this run has used it", stage))
+        data = response_data(result.fingerprint, response)
+        self.setting.notice(Event(data, "response of a batch recorded; no stage of this run has used it", call.stage))
 
 
 def _ignore(_text: str) -> None:
     pass
-
-
-def _may_be(one: VendorBatch, batch: PendingBatch) -> bool:
-    return one.label == batch.label if one.label else one.requests == len(batch.calls)
 
 
 def _unsent(error: Diagnostic, *, is_sure: bool) -> Diagnostic:

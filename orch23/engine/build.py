@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer
 from orch23.engine.decisions import DecidedStage
-from orch23.engine.dry_run import files_at_stake, walk_through
+from orch23.engine.dry_run import files_at_stake, place_errors, walk_through
 from orch23.engine.ledger import Ledger, StageLimitError, wall_time_error
 from orch23.engine.outcomes import (
     BuildResult,
@@ -111,6 +111,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     `cancel_steps` kills running processes, and refuses new ones; `cancel_calls` does the same with model calls.
     `stop_waiting` ends waits for a rate limit. `later` has the requests in batches; None if there can be none.
+    `failures` are the ends of stages that fail in any case: they end before a stage starts that may be paid for.
     """
 
     session: Session
@@ -124,6 +125,7 @@ class Build(Struct, kw_only=True, dict=True):
     cancel_calls: Callable[[], None]
     stop_waiting: Callable[[], None]
     later: "LaterBatches | None"
+    failures: Mapping[str, StageOutcome] = {}
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=queue.SimpleQueue)
@@ -199,6 +201,8 @@ class Build(Struct, kw_only=True, dict=True):
     def run(self) -> BuildResult:
         """Build until nothing is left to do; return how every stage ended."""
         try:
+            for name, end in self.failures.items():
+                self._results.end(name, end)
             return self._run()
         finally:
             self._threads.shutdown()
@@ -379,6 +383,11 @@ class Build(Struct, kw_only=True, dict=True):
                 self._restore(name, resolved, record)
             case Edited():
                 self._results.end(name, edited_outcome(decision))
+            # The items of a list that a stage has made were not known at the start.
+            case Run() if resolved.stage.step.asks_model and (
+                errors := [*place_errors(self.session.state, resolved.stage)]
+            ):
+                self._results.end(name, stopped_by(resolved.key, *errors))
             case Run() | VerifyOnly():
                 self._enqueue(resolved, decision)
 

@@ -7,7 +7,7 @@ write to the vendor's cache; reserve the maximum cost of each request; call the 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
@@ -286,7 +286,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
 
     With `holds`, a stage that would make a forbidden call waits instead of failing.
 
-    `resample` are stages whose recorded responses are not used; `once` lets equal requests of this run share one call.
+    `resample` are stages whose recorded responses are not used, `built` those that have a result; `once` lets equal
+    requests of this run share one call.
     `rates` are the limits of the pipeline; `max_wall_s` is the wall time of the run. `batches` has the requests
     that are in batches.
     """
@@ -302,6 +303,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
     offline: bool = False
     holds: bool = False
     resample: frozenset[str] = field(default_factory=frozenset)
+    built: Container[str] = ()
     batches: "LaterBatches | None" = None
 
     def open(self, resolved: ResolvedStage, attempt: int, used: set[str]) -> RecordedConversation:
@@ -344,6 +346,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             mode=mode,
             transcripts=step.transcripts,
             unique_calls=self.once,
+            keeps=stage.name in self.built,
         )
         params = request_parameters(self.setting, call)
         return RecordedConversation(recorded=recorded, meter=self.meter, call=call, params=params, used=used)

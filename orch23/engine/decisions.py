@@ -338,7 +338,7 @@ class StageDecider(Struct):
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
-            uncertain=self._uncertain(waiting) if others else (),
+            uncertain=tuple(dict.fromkeys(one for up in waiting if others for one in writes_of(state.plan.nodes[up]))),
             pending_upstream=waiting,
             possible=others,
         )
@@ -360,11 +360,6 @@ class StageDecider(Struct):
         starts = {(path, base.start) for record in current for path, base in record.bases.items()}
         results = starts.union(*(record.outputs.items() for record in current))
         return tuple(path for path, entry in there.items() if (path, entry) not in results)
-
-    def _uncertain(self, waiting: Collection[str]) -> tuple[str, ...]:
-        """Return the patterns of files that unsettled stages may still write."""
-        nodes = self.state.plan.nodes
-        return tuple(dict.fromkeys(pattern for name in waiting for pattern in writes_of(nodes[name])))
 
     def todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock file's first, then the newest."""

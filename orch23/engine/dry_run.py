@@ -1,25 +1,31 @@
 """Predict what a build would do, without running or writing anything."""
 
+import errno
+import os
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.engine.attempt import unmet_conditions, unmet_error
 from orch23.engine.decisions import DecidedStage, StageDecider
+from orch23.engine.outcomes import StageOutcome, stopped_by
 from orch23.engine.ownership import check_left_out
 from orch23.engine.plan_walk import PlanVisitor, PlanWalk, may_access
 from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.session import Session
-from orch23.engine.stage_view import ObsoleteFiles
+from orch23.engine.stage_view import ObsoleteFiles, StageTree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, InvalidInputError
-from orch23.model.paths import PatternSet, is_glob, match_any
+from orch23.model.paths import PatternSet, is_glob, match_any, normalize_pattern, static_prefix
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import ALL_STAGES, Selection, list_producers
+from orch23.store.safe_files import unsafe_path_error
 
 if TYPE_CHECKING:
     from orch23.engine.shared_results import SharedResults
@@ -191,7 +197,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     `obsolete` are the files that a green build would remove: those of ended stages, and those that newer results lack.
     `uncertain` are those that it removes unless a stage makes them again.
     `released` are those that stay, with the name of the stage; `skipped` are the stages that are switched off. `shared`
-    are the results in a shared cache.
+    are the results in a shared cache. `failures` are the ends of stages that fail whatever models respond.
     """
 
     plan: Plan
@@ -202,6 +208,12 @@ class Preview(Struct, frozen=True, kw_only=True):
     released: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     shared: "SharedResults | None" = None
+    failures: Mapping[str, StageOutcome] = field(default_factory=dict)
+
+    def unsettled(self, name: str) -> list[str]:
+        """Return the stages before this one that may still change a file."""
+        ups = self.plan.upstream.get(name, ())
+        return [up for up in ups if not isinstance(self.decisions.get(up), Fresh | Restore | None)]
 
 
 def check_ownership(session: Session) -> None:
@@ -246,7 +258,51 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     )
     removed, uncertain = _removals(session, seen, selection)
     released = ObsoleteFiles(session.state).released() if selection.selects_all and not plan.unexpanded else {}
-    return replace(seen, obsolete=removed, uncertain=uncertain, released=released)
+    seen = replace(seen, obsolete=removed, uncertain=uncertain, released=released)
+    failures = {name: errors for name in decisions if (errors := tuple(_failures(session.state, seen, name)))}
+    keys = {name: decided[name].resolved.key if name in decided else "" for name in failures}
+    return replace(seen, failures={name: stopped_by(keys[name], *errors) for name, errors in failures.items()})
+
+
+def _failures(state: ProjectState, seen: Preview, name: str) -> Iterator[Diagnostic]:
+    """Yield the errors with which a stage will certainly fail: unmet conditions, and outputs that it cannot write."""
+    decision, node = seen.decisions[name], seen.plan.nodes[name]
+    unmet = unmet_conditions(seen.decided_stages[name].resolved) if isinstance(decision, Run) else []
+    made = PatternSet(path for up in seen.unsettled(name) for path in writes_of(seen.plan.nodes[up]) if unmet)
+    found = [(unmet_error(one, StageTree(state, name)), "requires") for one in unmet if not made.may_overlap(one.path)]
+    if isinstance(decision, Run | Maybe | Expand):
+        found += ((error, "outputs") for error in place_errors(state, node))
+    for error, key in found:
+        yield replace(error, location=seen.plan.pipeline.place_in(node, key), subject=name)
+
+
+def place_errors(state: ProjectState, node: Stage | ForeachStage) -> Iterator[Diagnostic]:
+    """Yield an error for each output of a node that cannot be written. A former output may be in the way of it."""
+    base, former = Path(os.path.realpath(state.store.root)), state.former.get(node.name)
+    for output in map(normalize_pattern, node.outputs if isinstance(node, Stage) else node.writes):
+        place = base / (static_prefix(output) if is_glob(output) else output)
+        there = next(filter(os.path.lexists, (place, *place.parents)))
+        path, is_file = os.path.relpath(there, base), there == place and not is_glob(output)
+        fault = 0 if os.access(there.parent if is_file else there, os.W_OK | os.X_OK) else errno.EACCES
+        if os.path.realpath(there) != str(there):
+            yield from unsafe_path_error(path).diagnostics
+            continue
+        if not (there.is_file() if is_file else there.is_dir()):
+            own = former.outputs if former is not None else ()
+            fault = 0 if any(PurePosixPath(one).is_relative_to(path) for one in own) else errno.EEXIST
+        if fault:
+            hint = "move away what is there, or give this user permission, or name another path"
+            yield Diagnostic("E650", f"{os.strerror(fault)}: {path}", hint=f"no model was called; {hint}")
+
+
+def certain_failures(state: ProjectState, look: Callable[[], Preview]) -> Mapping[str, StageOutcome]:
+    """Return the `failures` of the preview if models are called. `look` is called if some path suggests that."""
+    nodes, root = state.plan.nodes.values(), state.store.root
+    if not any(node.kind == "llm" for node in nodes):
+        return {}
+    needs = (one for node in nodes if isinstance(node, Stage) for one in node.requires)
+    is_unmet = any(os.path.lexists(root / one.path) == (one.kind == "file_absent") for one in needs)
+    return look().failures if is_unmet or any(True for node in nodes for _ in place_errors(state, node)) else {}
 
 
 def _removals(session: Session, seen: Preview, selection: Selection) -> tuple[tuple[str, ...], tuple[str, ...]]:

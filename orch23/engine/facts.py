@@ -52,6 +52,8 @@ class FactFinder(Struct):
 
         """
         step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else stage.step
+        # A past pipeline may name a check that does not exist now.
+        names, checks = {s.name for s in stage.verify.steps if isinstance(s, CheckStep)}, available_checks(self.plugins)
         path, python, pytest = self._interpreter(stage.python) if has_process(stage) else ("", "", "")
         return Facts(
             python=python,
@@ -64,7 +66,7 @@ class FactFinder(Struct):
             accepts=accepted_media(step) if is_llm(step) else frozenset(),
             plugins=self._plugins_of(stage, step),
             verify_plugins=self._plugins_of_verify(stage),
-            checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),
+            checks={name: check_revision(checks, name) for name in sorted(names) if name in checks},
         )
 
     def path_of(self, wanted: Interpreter) -> Path:
@@ -89,11 +91,6 @@ class FactFinder(Struct):
             facts = interpreter_facts(path)
             self._interpreters[declared] = (str(path), facts.version, facts.pytest_major or "")
         return self._interpreters[declared]
-
-    def _revisions(self, names: set[str]) -> dict[str, int | str]:
-        """Return the revisions of these checks; a past pipeline may name one that does not exist now."""
-        checks = available_checks(self.plugins)
-        return {name: check_revision(checks, name) for name in sorted(names) if name in checks}
 
     def _plugins_of(self, stage: Stage, step: Step) -> tuple[str, ...]:
         """Return name and version of the plugins that provide a stage's step kind, executor or provider."""

@@ -308,6 +308,7 @@ _MOST_SERIOUS_FIRST = (
     ExitCode.SAFETY,
     ExitCode.CONSENT,
     ExitCode.CORRUPT,
+    ExitCode.MACHINE,
     ExitCode.PROVIDER,
     ExitCode.CONFIG,
     ExitCode.LIMIT,
@@ -375,9 +376,13 @@ def metrics_of(stage: Stage, record: Record) -> dict[str, str]:
     return {path: record.outputs[path].digest.sha256 for path in stage.metrics if path in record.outputs}
 
 
-def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageOutcome:
+_STOPPED = {"E691": ExitCode.SAFETY, "E650": ExitCode.MACHINE}  # what is at the path of an output
+
+
+def stopped_by(key: str, *problems: Diagnostic, code: ExitCode | None = None) -> StageOutcome:
     """Return the outcome of a stage with these errors."""
     text = "\n".join(str(d) for d in problems)
+    code = code or _STOPPED.get(problems[0].code, ExitCode.FAILED)
     return StageOutcome(status=StageStatus.FAILED, text=text, code=code, key=key, failure=text, problems=problems)
 
 

@@ -249,12 +249,13 @@ class ReadyNodes:
         return min(names, key=self._position.__getitem__)
 
     def pop(self) -> str | None:
-        """Return the next ready node, or None."""
-        if not self._ready:
-            return None
-        name = self._plan.order[heapq.heappop(self._ready)]
-        self._taken.add(name)
-        return name
+        """Return the next ready node, or None. One that was released before is not taken."""
+        while self._ready:
+            name = self._plan.order[heapq.heappop(self._ready)]
+            if name not in self._passed:
+                self._taken.add(name)
+                return name
+        return None
 
 
 def _awaited(plan: Plan, name: str) -> tuple[str, ...]:

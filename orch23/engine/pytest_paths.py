@@ -61,11 +61,9 @@ def _unstaged_tests(
             if not any(match_any(reads_of(node), file) for node in plan.nodes.values()):
                 message = f"`{file}` is not in `inputs`, so pytest does not run it in stage `{stage.family}`"
                 place = plan.pipeline.locate("stages", stage.family, *key.split("."))
-                yield _warning(message, place, f"add it to `{key}`: `{_added(key, file)}`")
-
-
-def _added(key: str, file: str) -> str:
-    return f"inputs: [..., {file}]" if key == "inputs" else f"verify: {{inputs: [..., {file}]}}"
+                added = f"inputs: [..., {file}]"
+                added = added if key == "inputs" else f"verify: {{{added}}}"
+                yield _warning(message, place, f"add it to `{key}`: `{added}`")
 
 
 def _is_test(path: str) -> bool:

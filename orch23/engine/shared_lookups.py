@@ -187,16 +187,14 @@ class Lookups:
             lookup.refused = found
             lookup.finish(None)
             return
-        wanted = {entry.digest for path, entry in found.record.outputs.items() if not self._is_here(path, entry)}
+        # What is stored, or at its path, need not be downloaded.
+        absent = [(p, one) for p, one in found.record.outputs.items() if not self._contents.has(one.digest)]
+        wanted = {entry.digest for path, entry in absent if not self._is_on_disk(path, entry)}
         if not wanted:
             self._finish(lookup, found)
             return
         lookup.expect(found)
         self._submit(self._files, lookup, partial(self._obtain, lookup, stage, digest, found, wanted))
-
-    def _is_here(self, path: str, entry: FileEntry) -> bool:
-        """Return whether an output need not be downloaded: its bytes are stored, or at its path."""
-        return self._contents.has(entry.digest) or self._is_on_disk(path, entry)
 
     def _obtain(self, lookup: Lookup, stage: Stage, action: Digest, found: FoundResult, wanted: set[Digest]) -> None:
         """Download the outputs of a result, or find out whether the cache has them."""

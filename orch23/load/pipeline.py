@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -398,6 +398,9 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
         "executor": settings.executor,
         "cache": read_cache(settings, at),
     }
+    name = PurePosixPath(fields["run_log"] or "").stem.partition("@")[0]
+    if name in {"state.json", *as_mapping(tree.get("stages"))}:
+        at.add("run_log", "E850", f"the run writes `{name}` itself, beside the log", "rename it, as to `log.txt.j2`")
     problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found)))
     context.report_all(problems, rendered.moved)
     context.broken_nodes = NO_NODES_BROKEN

@@ -43,6 +43,8 @@ class UniqueCalls:
         # Only these: with all responses that the run used, `--resample` after Ctrl-C would do nothing (ADR 7).
         self._taken = taken
         self._recorded: set[str] = set()
+        # The responses of each stage that later samples of this run replace.
+        self.replaced: dict[str, list[str]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
@@ -68,7 +70,8 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
 
     `mode` is that of the step, or of the whole build. `cached` uses every recorded response, also a refused one: an
     unchanged failed build costs nothing and fails the same way. `record` requests another sample of what is recorded,
-    and uses only responses of this run, by `unique_calls`. In `replay`, `inner` refuses every call.
+    and uses only responses of this run, by `unique_calls`. In `replay`, `inner` refuses every call. `keeps`: the stage
+    has a result, whose responses stay in force until a new one is accepted.
     """
 
     inner: Provider
@@ -77,6 +80,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
     mode: RecordingMode = "cached"
     transcripts: str | None = None
     unique_calls: UniqueCalls = field(default_factory=UniqueCalls)
+    keeps: bool = False
     _own: dict[str, Exchange] = field(default_factory=dict)
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
@@ -114,7 +118,14 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         """Mark a response as replaced by a later sample. Call it after that exists: a failed call changes nothing."""
         found = self.store.get(fingerprint, self.transcripts)
         if found is not None and not found.superseded:
-            self.store.put(replace(found, superseded=True), self.transcripts)
+            self.unique_calls.replaced.setdefault(self.stage, []).append(fingerprint)
+            self._mark(superseded=not self.keeps)
+
+    def _mark(self, *, superseded: bool) -> None:
+        for one in self.unique_calls.replaced.get(self.stage, ()):
+            found = self.store.get(one, self.transcripts)
+            if found is not None and found.superseded != superseded:
+                self.store.put(replace(found, superseded=superseded), self.transcripts)
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
         """Record the outcome of a response.
@@ -122,6 +133,9 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         Nothing is recorded in `replay`, which changes no file. A response that another stage requested keeps its
         outcome, since the two stages may judge it differently.
         """
+        if self.keeps:
+            # What checks several stages together may refuse a response that was accepted.
+            self._mark(superseded=outcome == "accepted")
         known = self._own.get(fingerprint) or self.store.get(fingerprint, self.transcripts)
         if self.mode == "replay" or known is None or (known.outcome != "pending" and known.stage != self.stage):
             return

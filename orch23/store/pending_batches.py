@@ -67,24 +67,19 @@ class PendingCall(Struct, frozen=True, kw_only=True):
     def request(self) -> Request:
         """The request."""
         cache = CachePolicy(ttl="1h") if self.hour else None
-        texts = {name: _restored(getattr(self.stored, name)) for name in ("messages", "identity")}
-        return Request(**{**asdict(self.stored), **texts}, pace="batch", cache=cache)
+        fields = asdict(self.stored)
+        for name in ("messages", "identity"):
+            fields[name] = tuple(Message(one.role, one.content) for one in fields[name])
+        return Request(**fields, pace="batch", cache=cache)
 
 
 def pending_call(stage: str, transcripts: str | None, request: Request) -> PendingCall:
     """Return the call of a stage."""
     fields = {name: getattr(request, name) for name in _StoredRequest.__struct_fields__}
-    fields |= {name: _stored(fields[name]) for name in ("messages", "identity")}
+    for name in ("messages", "identity"):
+        fields[name] = tuple(_StoredMessage(one.role, one.content) for one in fields[name])
     stored = _StoredRequest(**fields)
     return PendingCall(stage=stage, transcripts=transcripts, stored=stored, hour=request.writes_for_an_hour)
-
-
-def _stored(messages: tuple[Message, ...]) -> tuple[_StoredMessage, ...]:
-    return tuple(_StoredMessage(one.role, one.content) for one in messages)
-
-
-def _restored(messages: tuple[_StoredMessage, ...]) -> tuple[Message, ...]:
-    return tuple(Message(one.role, one.content) for one in messages)
 
 
 class PendingBatch(Struct, frozen=True, kw_only=True):

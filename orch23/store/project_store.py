@@ -290,7 +290,8 @@ def may_hold_secret(rows: Mapping[bytes, bytes | None], suspects: Callable[[Iter
     parts: list[str] = []
     size_bytes = 0
     for data in (data for pair in rows.items() for data in pair if data):
-        for at in _starts(len(data)):
+        # All parts of a row but the last have the size of the window.
+        for at in range(0, max(len(data) - _OVERLAP, 1), _WINDOW - _OVERLAP):
             part = data[at : at + _WINDOW]
             if size_bytes + len(part) > _WINDOW:
                 if suspects(parts):
@@ -299,11 +300,6 @@ def may_hold_secret(rows: Mapping[bytes, bytes | None], suspects: Callable[[Iter
             parts.append(part.decode("utf-8", "replace"))
             size_bytes += len(part)
     return suspects(parts)
-
-
-def _starts(size_bytes: int) -> range:
-    """Return the offsets of the parts of a row; all parts but the last have the size of the window."""
-    return range(0, max(size_bytes - _OVERLAP, 1), _WINDOW - _OVERLAP)
 
 
 def _make_private(folder: Path) -> None:

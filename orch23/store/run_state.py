@@ -103,7 +103,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     def to_json(self) -> dict[str, Json]:
         """Return the content of `state.json`. As in the seeds, `attempt` counts from 0.
 
-        `max_retries` is the maximum over all stages until one has begun.
+        `max_retries` is that of the last stage with a model until one has begun.
         """
         retries = max(0, self.focus.attempt - 1)
         state, phase = _overall(self)
@@ -174,7 +174,8 @@ class RunStateFold:
                 max_retries=began.max_retries,
             )
         elif isinstance(event.data, RunFinished):
-            status = event.data.status
+            # An error that stops a run ends it, though the next one continues it.
+            status = "failed" if event.level == "error" else event.data.status
             wrong = status != "ok" and status not in _RESUMABLE
             if status == "ok" and not self._focus.attempt:
                 # There was no attempt in this run: the verdict is the recorded one.

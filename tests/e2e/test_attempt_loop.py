@@ -181,7 +181,7 @@ def test_a_directory_may_be_required_to_be_empty_but_for_what_the_stage_made_its
     project.write(pipeline(stage, {"p.md.j2": prompt("code", answer), "in.txt": "1", "app/mine.txt": "mine"}))
     failed = project.build()
     assert failed.code == 1
-    assert "requires file_absent app/: there is a file" in failed.err
+    assert "requires file_absent app/: there is app/mine.txt" in failed.err
     assert "requires file_exists lib/: there is no file" in failed.err
     assert calls(project) == []
     project.delete("app/mine.txt")

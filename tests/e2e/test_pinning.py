@@ -363,6 +363,25 @@ def test_resampling_that_fails_leaves_the_recorded_answer_in_force(project: Proj
     assert project.read("a.txt") == "a 0\n"
 
 
+def test_resampling_whose_answers_all_fail_leaves_the_good_answer_in_force(project: Project, tmp_path: Path) -> None:
+    loop = LOOP.replace("[1379]", "[19]").replace("retry: 3", "retry: 1")
+    green(counting(project, loop).build())
+    assert (project.read("a.txt"), len(calls(project))) == ("a 1\n", 2)
+    assert project.build("--resample", "a").code == 1
+    assert (project.read("a.txt"), len(calls(project))) == ("a 1\n", 4)
+    assert project.plan() == {"a": "fresh"}
+    other = clone(project, tmp_path / "clone", lock=False)
+    green(other.build("--replay"))
+    assert other.read("a.txt") == "a 1\n"
+    assert project.build("--resample", "a").code == 1  # the calls 4 and 5
+    assert project.build("--resample", "a").code == 1  # 6 and 7
+    green(project.build("--resample", "a"))  # 8, and 9 passes
+    assert (project.read("a.txt"), len(calls(project))) == ("a 9\n", 10)
+    other = clone(project, tmp_path / "later", lock=False)
+    green(other.build("--replay"))
+    assert other.read("a.txt") == "a 9\n"
+
+
 def test_items_with_the_same_question_share_one_answer(project: Project, tmp_path: Path) -> None:
     counting(project, MANY).write({"b.j2": "b"})
     green(project.build("-j8"))

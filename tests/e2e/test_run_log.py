@@ -75,6 +75,18 @@ def test_a_template_that_cannot_be_rendered_ends_the_build_before_anything_runs(
     assert not project.exists("a.txt")
 
 
+@pytest.mark.parametrize("name", ["state.json", "a", "a@1"])
+def test_a_log_with_the_name_of_what_the_run_writes_itself_is_refused_at_load(project: Project, name: str) -> None:
+    project_with_log(project)
+    project.replace("pipeline.yaml", TEMPLATE, f"templates/{name}.j2")
+    project.write({f"templates/{name}.j2": TEXT})
+    refused = project.run("validate", "pipeline.yaml")
+    assert (refused.code, f"the run writes `{name.partition('@')[0]}` " in refused.err) == (65, True), refused.err
+    project.replace("pipeline.yaml", f"{name}.j2", "log.txt.j2")
+    project.write({"templates/log.txt.j2": TEXT})
+    green(project.run("validate", "pipeline.yaml"))
+
+
 @pytest.mark.parametrize("command", ["validate", "plan", "build"])
 def test_a_template_that_does_not_exist_is_an_error_with_its_place(project: Project, command: str) -> None:
     project_with_log(project)

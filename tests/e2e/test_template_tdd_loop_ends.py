@@ -42,6 +42,15 @@ def test_max_retries_n_means_n_patches_after_the_first_answer(tdd: Project, retr
     )
 
 
+def test_max_retries_is_that_of_the_loop_also_if_it_had_nothing_to_do_or_did_not_begin(tdd: Project) -> None:
+    green(tdd.build(PIPELINE, "--set", "max_retries=1"))  # the stage `tests` has 2 retries
+    green(tdd.build(PIPELINE, "--set", "max_retries=1"))
+    assert (state(tdd)["attempt"], state(tdd)["max_retries"]) == (0, 1)
+    tdd.write({f"{PLACE}/src/foreign.txt": ""})
+    assert tdd.build(PIPELINE, "--set", "max_retries=0", "-f", "code").code == 1
+    assert (state(tdd)["attempt"], state(tdd)["max_retries"], state(tdd)["state"]) == (0, 0, "FAILED")
+
+
 @pytest.mark.parametrize(("value", "used"), [("99", 50), ("-1", 0)])
 def test_max_retries_out_of_bounds_is_clamped_with_a_warning(tdd: Project, value: str, used: int) -> None:
     green(tdd.build(PIPELINE))

@@ -297,7 +297,7 @@ def test_a_workspace_that_is_not_clean_is_refused_and_left_as_it_is(tdd: Project
     tdd.write({mine: "MINE = 1\n"})
     refused = tdd.build(PIPELINE)
     assert (refused.code, asked(tdd)) == (1, [])
-    assert f"requires file_absent {PLACE}/src/: there is a file" in refused.err
+    assert f"requires file_absent {PLACE}/src/: there is {mine}" in refused.err
     assert state(tdd)["state"] == "FAILED"
     assert tdd.files(f"{PLACE}/src") == {mine: b"MINE = 1\n"}
     tdd.delete(mine)

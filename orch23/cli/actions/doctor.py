@@ -208,15 +208,13 @@ def _steps(pipeline: Pipeline) -> "Iterator[LLMStep]":
     """Give each llm step that an attempt can have: of stages, of known items, and of templates of unknown items."""
     for node in pipeline.stages:
         # A foreach with a literal list has known items; their models may differ by expression.
-        stages = [node] if isinstance(node, Stage) else _items(node, pipeline)
+        stages = [node] if isinstance(node, Stage) else []
+        if isinstance(node, ForeachStage):
+            items = [(str(number), value) for number, value in enumerate(node.foreach.values)]
+            stages = [one.stage for one in render_foreach(node, items, pipeline.vars) if one.stage is not None]
         yield from (step for stage in stages for step in (*llm_steps_of(stage), *fallbacks_of(stage)))
         if isinstance(node, ForeachStage) and not node.foreach.values:
             yield from (*llm_steps_of(node), *fallbacks_of(node))
-
-
-def _items(node: ForeachStage, pipeline: Pipeline) -> list[Stage]:
-    items = [(str(number), value) for number, value in enumerate(node.foreach.values)]
-    return [built.stage for built in render_foreach(node, items, pipeline.vars) if built.stage is not None]
 
 
 def check_setup(

@@ -21,7 +21,6 @@ from orch23.cli.opening import (
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session, usual_executor
 from orch23.decide.secrets import secrets_from
-from orch23.engine.attempt import unmet_conditions, unmet_error
 from orch23.engine.conversation import RecordedResponses, RequestBuilder, find_recorded
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.dependency_index import OutdatedIndexError
@@ -33,11 +32,9 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
-from orch23.model.paths import PatternSet
-from orch23.model.pipeline import NO_CACHE, Condition, Stage
+from orch23.model.pipeline import NO_CACHE, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
-from orch23.plan.nodes import writes_of
 from orch23.plan.planner import closure
 from orch23.plan.unknown_stages import check_items
 from orch23.providers.adapter import CallContext, ProviderContext
@@ -87,10 +84,12 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return estimates of the stages that run or may run, from journals, transcripts and prices."""
+    limit = project.pipeline.stop.max_failed_stages
     running = [
         name
         for name, decision in seen.decisions.items()
-        if isinstance(decision, Run | VerifyOnly | Maybe | Expand) and not _unmet(seen, name)
+        if isinstance(decision, Run | VerifyOnly | Maybe | Expand) and name not in seen.failures
+        if limit is None or len(seen.failures) < limit
     ]
     past = _statistics(project, seen, running)
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
@@ -406,29 +405,10 @@ def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
     return tuple(found.values())
 
 
-def _unsettled(seen: Preview, name: str) -> list[str]:
-    """Return the stages before this one that may still change a file."""
-    ups = seen.plan.upstream.get(name, ())
-    return [up for up in ups if not isinstance(seen.decisions.get(up), Fresh | Restore | None)]
-
-
-def _unmet(seen: Preview, name: str) -> list[Condition]:
-    """Return the conditions with which a stage will certainly fail before it calls a model."""
-    decided = seen.decided_stages.get(name)
-    if decided is None or not isinstance(decided.decision, Run) or not (found := unmet_conditions(decided.resolved)):
-        return []
-    written = PatternSet(path for up in _unsettled(seen, name) for path in writes_of(seen.plan.nodes[up]))
-    return [one for one in found if not written.may_overlap(one.path)]
-
-
 def foreseen_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
     """Return a warning for each unmet condition and scripted response with which the build will fail (ADR 47)."""
-    found: list[Diagnostic] = []
-    for name, decided in seen.decided_stages.items():
-        place = project.pipeline.place_in(decided.resolved.stage, "requires")
-        for one in _unmet(seen, name):
-            error = unmet_error(one, is_folder=project.store.workspace.is_folder(one.path))
-            found.append(replace(_foreseen(error, place), subject=name))
+    found = [_foreseen(error, error.location) for end in seen.failures.values() for error in end.problems]
+    for decided in seen.decided_stages.values():
         found += _refused_response(project, seen, decided)
     return tuple(found)
 
@@ -437,7 +417,7 @@ def _refused_response(project: Project, seen: Preview, decided: DecidedStage) ->
     """Return the errors of the build that are certain about the scripted response to a first request, as warnings."""
     stage = decided.resolved.stage
     # The request is certain only if no stage before this one can still change a file.
-    if not isinstance(decided.decision, Run) or _unsettled(seen, stage.name):
+    if not isinstance(decided.decision, Run) or seen.unsettled(stage.name):
         return ()
     if not is_llm(stage.step) or not is_scripted(stage) or not stage.step.answers:
         return ()

@@ -444,11 +444,6 @@ def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
     return ShowResult(costs_text(visible(stage), costs), {"stage": stage, "runs": [cost.facts() for cost in costs]})
 
 
-def _read_shared_responses(console: Console, project: Project, args: PipelineArguments) -> bool:
-    """Let the store look up responses in the shared cache, too; return False if they are not shared."""
-    return bool(project.pipeline.cache.get("responses")) and shared_results(console, project, args) is not None
-
-
 def show_stage(
     console: Console,
     *,
@@ -464,7 +459,9 @@ def show_stage(
         if given is not None and view in views:
             hint = f"`orch23 show {_named(project, stage)} --{option} {given}` shows what is kept of it"
             raise UsageError(Diagnostic("E641", f"`--{view}` and `--{option}` cannot be combined", hint=hint))
-    read_cache = partial(_read_shared_responses, console, project, args)
+    # With it, the store looks up responses in the shared cache, too.
+    has_cache = bool(project.pipeline.cache.get("responses"))
+    read_cache = lambda: has_cache and shared_results(console, project, args) is not None  # noqa: E731
     result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text

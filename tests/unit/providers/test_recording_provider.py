@@ -155,6 +155,19 @@ def test_a_superseded_response_is_kept_and_not_used(store_with_answer: Store) ->
     assert store.get(request().fingerprint(), None).response == "answer"
 
 
+def test_a_stage_with_a_result_replaces_a_response_once_a_later_one_is_accepted_and_not_refused_after_that() -> None:
+    store, model, calls = Store(), Model(), UniqueCalls()
+    first, second = request(), replace(request(), sample=1)
+    ask(recorded(store, model))
+    provider = recorded(store, model, mode="record", keeps=True, unique_calls=calls)
+    provider.complete(second, 1.0, lambda _text: None)
+    provider.supersede(first.fingerprint())
+    ends: tuple[tuple[ExchangeOutcome, bool], ...] = (("failed", False), ("accepted", True), ("failed", False))
+    for outcome, is_replaced in ends:
+        provider.settle(second.fingerprint(), outcome, ())
+        assert store.get(first.fingerprint(), None).superseded is is_replaced
+
+
 @pytest.mark.parametrize(("mode", "passed"), [("cached", False), ("record", True), ("replay", False)])
 def test_only_record_skips_a_recorded_response(store_with_answer: Store, mode: str, *, passed: bool) -> None:
     provider = recorded(store_with_answer, Model(), mode=mode)
