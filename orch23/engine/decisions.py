@@ -473,22 +473,12 @@ class StageDecider(Struct):
         if entry is None:
             return False
         if self.state.ownership.is_known(path, entry):
-            return self._was_given_up(path, entry, chained=chained)
+            return self.state.was_given_up(path, entry, chained=chained)
         if not chained:
             return True
         # In a chain, the original and the base are what a run starts from, and not edits.
         bases = (record.bases[path] for record in self.state.locked.owning(path) if path in record.bases)
         return all(base.start != entry for base in bases) and entry != self.state.original(path)
-
-    def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
-        """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
-        having, state = list(self.state.locked.having(path, entry)), self.state
-        if any(map(state.is_owner, having)):
-            return False
-        if state.ownership.is_released(path, entry):
-            return True
-        declared = any(state.plan.is_declared(record.stage) for record in having)
-        return chained and bool(having) and not declared and state.ownership.equals_head(path, entry)
 
     def _are_decided(self, paths: tuple[str, ...]) -> bool:
         """Return whether the user committed all of these edits, or had them accepted or released."""

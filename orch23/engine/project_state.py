@@ -209,6 +209,16 @@ class ProjectState(Struct, dict=True):
         """Return whether a record is in the lock file itself, not only a claim, and its stage is declared."""
         return self.former.get(record.stage) is record and self.plan.is_declared(record.stage)
 
+    def was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
+        """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
+        having = list(self.locked.having(path, entry))
+        if any(map(self.is_owner, having)):
+            return False
+        if self.ownership.is_released(path, entry):
+            return True
+        declared = any(self.plan.is_declared(record.stage) for record in having)
+        return chained and bool(having) and not declared and self.ownership.equals_head(path, entry)
+
     def ownership_errors(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
         """Return an error for each path that another pipeline owns and where this one has no file of its own.
 
