@@ -129,7 +129,7 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
         case VerifyOnly() | Maybe():
             return CallRange(0, attempts)
         case Expand(last_count=last):
-            return CallRange(0, attempts * last if last else None)
+            return CallRange(0, attempts * last if last else None, has_new_items=True)
         case Fresh() | Restore() | Blocked() | Edited() | Skipped():
             return CallRange()
         case _ as never:

@@ -236,10 +236,14 @@ PriceKind: TypeAlias = Literal["none", "free", "known", "unknown"]
 
 
 class CallRange(Struct, frozen=True):
-    """The number of requests that a stage may make; `maximum` is None if it is not known."""
+    """The number of requests that a stage may make; `maximum` is None if it is not known.
+
+    With `has_new_items`, it is that of as many items as in the last build, and there may be more items.
+    """
 
     minimum: int = 0
     maximum: int | None = 0
+    has_new_items: bool = False
 
 
 class Estimate(Struct, frozen=True, kw_only=True):

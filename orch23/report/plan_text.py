@@ -57,7 +57,8 @@ def _estimate_lines(view: PlanView) -> list[str]:
 def _range(calls: CallRange) -> str:
     if calls.maximum is None:
         return f"at least {calls.minimum}; the maximum is unknown until the items are known"
-    return str(calls.minimum) if calls.minimum == calls.maximum else f"{calls.minimum} to {calls.maximum}"
+    more = ", and those of new items" if calls.has_new_items else ""
+    return str(calls.minimum) if calls.minimum == calls.maximum else f"{calls.minimum} to {calls.maximum}{more}"
 
 
 def _tokens(calling: Sequence[Estimate]) -> str:
