@@ -372,12 +372,17 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
             groups[named.get(stage) or stage].append(end)
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build = _command(pipeline, "build")
+    # A red check of the group says so (ADR 69).
+    resample = (
+        f"  or `{_command(pipeline, 'build', '--resample', 'STAGE')}` has its model called again, with this failure\n"
+    )
+    may_resample = any("`--resample STAGE`" in end.message for end in ends)
     return [
         f"{style.paint(mark, tone)} {style.paint(visible(group), 'strong')}"
         "  withheld: its stages are promoted together\n"
         f"  in the store, but not in the workspace: {first_names(end.name for end in members)}\n"
         f"  next: fix {first_names(name for end in members for name in end.data.by)}, then `{build}` promotes the "
-        "group; the stages that passed do not run again\n"
+        "group; the stages that passed do not run again\n" + (resample if may_resample else "")
         for group, members in groups.items()
     ]
 

@@ -1,6 +1,6 @@
 """Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -35,7 +35,6 @@ from orch23.model.llm import Request
 from orch23.model.paths import PatternSet
 from orch23.model.pipeline import NO_CACHE, Condition, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
-from orch23.model.record import Record
 from orch23.plan.nodes import writes_of
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NO_KEY, NOT_RECORDED
@@ -92,8 +91,12 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     bases = {name: _basis(project, seen, name, statistics_of(past, name)) for name in running}
     found = {name: estimate(basis, tariff_of) for name, basis in bases.items()}
-    for node, made in _refusable(seen):
-        found[node.name] = estimate(EstimateBasis(node=node, decision=VerifyOnly(made, ())), tariff_of)
+    if seen.plan.groups:
+        from orch23.engine.group_checks import refusable  # noqa: PLC0415 - few pipelines have groups
+
+        checked = refusable(seen.plan, seen.decisions)
+        made = ((node, VerifyOnly(record, ())) for node, record in checked)
+        found |= {node.name: estimate(EstimateBasis(node=node, decision=one), tariff_of) for node, one in made}
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
         from orch23.engine.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
@@ -101,17 +104,6 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
         for name, saving in expected_savings(calls, tariff_of).items():
             found[name] = found[name].with_cache(saving)
     return found
-
-
-def _refusable(seen: Preview) -> Iterator[tuple[Stage, Record]]:
-    """Yield the stages whose models may be called again if a check of their group refuses the result (ADR 69)."""
-    nodes = [(node, seen.decisions.get(name)) for name, node in seen.plan.nodes.items() if isinstance(node, Stage)]
-    checks = (node for node, one in nodes if isinstance(one, Run | VerifyOnly | Maybe) and not node.step.asks_model)
-    groups = {seen.plan.group_of(check.name) for check in checks} - {None}
-    for node, decision in nodes if groups else ():
-        may_try = node.step.asks_model and node.retry.max and seen.plan.group_of(node.name) in groups
-        if may_try and isinstance(decision, Fresh | Restore) and not decision.record.accepted:
-            yield node, decision.record
 
 
 def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
