@@ -221,7 +221,7 @@ class Build(Struct, kw_only=True, dict=True):
                 if self._running or self._is_looking:
                     self._prepare_calls()
                 waits_s = min(until - self.clock(), self._results.may_wait_s, self._pools.recheck_s)
-            elif (delay_s := self._delay_s()) is None:
+            elif self._stopped is not None or not self._deferred or (delay_s := self._deferred.delay_s()) is None:
                 break
             else:
                 # The time of waiting does not count against `max_wall`.
@@ -246,10 +246,6 @@ class Build(Struct, kw_only=True, dict=True):
             with TURN:
                 self._take(message)
         return self._result()
-
-    def _delay_s(self) -> float | None:
-        """Return how long to wait until the next look at the batches; None if the build ends."""
-        return None if self._stopped is not None or self._deferred is None else self._deferred.delay_s()
 
     def _go_on(self, looked: _Looked) -> None:
         """Start the stages again whose requests have results."""

@@ -323,6 +323,7 @@ class StageDecider(Struct):
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
         # Only a dry run has unsettled stages: a build waits for them and needs no other records.
         others = (*relatives, *state.locked.of_identity(resolved.identity)) if waiting else ()
+        uncertain = (pattern for one in waiting for pattern in writes_of(state.plan.nodes[one]) if others)
         return DecisionFacts(
             stage=name,
             manifest=resolved.manifest,
@@ -332,13 +333,13 @@ class StageDecider(Struct):
             disk=disk,
             foreign=frozenset(p for p, e in disk.items() if e is not None and not state.ownership.is_known(p, e)),
             edited=edited,
-            existed=frozenset(path for path in edited if not state.has_owner(path)),
+            existed=frozenset(p for p in edited if not (state.locked.owning(p) or state.store.records.owners(p))),
             is_committed=stage.chain is not None and self._are_decided(edited),
             is_compared=stage.chain is None,
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
-            uncertain=self._uncertain(waiting) if others else (),
+            uncertain=tuple(dict.fromkeys(uncertain)),
             pending_upstream=waiting,
             possible=others,
         )
@@ -360,11 +361,6 @@ class StageDecider(Struct):
         starts = {(path, base.start) for record in current for path, base in record.bases.items()}
         results = starts.union(*(record.outputs.items() for record in current))
         return tuple(path for path, entry in there.items() if (path, entry) not in results)
-
-    def _uncertain(self, waiting: Collection[str]) -> tuple[str, ...]:
-        """Return the patterns of files that unsettled stages may still write."""
-        nodes = self.state.plan.nodes
-        return tuple(dict.fromkeys(pattern for name in waiting for pattern in writes_of(nodes[name])))
 
     def todays(self, resolved: ResolvedStage) -> tuple[Record, ...]:
         """Return the records of today's key: the lock file's first, then the newest."""

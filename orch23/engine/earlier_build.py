@@ -5,7 +5,7 @@ is for a whole plan, after an edit of the graph or of a list.
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
 from itertools import accumulate
 
@@ -81,7 +81,8 @@ class EarlierBuild(Struct, frozen=True, dict=True):
         former = [name for family, names in self._names.items() if family not in lists for name in names]
         # A list may have new items. Only their names show whether they make files that a stage looked at.
         writers_of = cache(WriterIndex(lists).writers_of)
-        unclear = {name for name in self.rows if any(map(writers_of, self._files_of(name)))} if lists else set()
+        rows = self.rows.items() if lists else ()
+        unclear = {name for name, row in rows if any(writers_of(path) for path in row.looked if path[:1] != "/")}
         return self._unaffected(state, state.plan.order, former, frozenset(), unclear)
 
     def unaffected_items(self, state: ProjectState, items: Iterable[Stage], others: Collection[str]) -> frozenset[str]:
@@ -131,9 +132,6 @@ class EarlierBuild(Struct, frozen=True, dict=True):
             if self.is_over or not any(up not in found and is_affected_by(up, row) for up in row.upstream):
                 found.add(name)
         return frozenset(found)
-
-    def _files_of(self, name: str) -> Iterator[str]:
-        return (path for path in self.rows[name].looked if not path.startswith("/"))
 
     def _compared(self, plan: Plan, names: Iterable[str]) -> tuple[set[str], set[str] | None]:
         """Return the stages that are declared as before, and what all others write, or wrote; None if not known."""

@@ -21,7 +21,6 @@ from orch23.model.plan import (
     Expand,
     Fresh,
     Maybe,
-    PriceKind,
     Restore,
     Run,
     Skipped,
@@ -81,7 +80,7 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     found = replace(
         found,
         calls=calls,
-        price=_price(tariff),
+        price="unknown" if tariff is None else "known" if tariff.cost(Usage(1000, 1000)) else "free",
         most_cost=_most(basis, tariff_of),
         stored_at=_stored_at(basis.node),
     )
@@ -179,12 +178,6 @@ def _media_tokens(request: Request) -> int:
     return media_tokens(request, media_limits_of(request.provider))
 
 
-def _price(tariff: Tariff | None) -> PriceKind:
-    if tariff is None:
-        return "unknown"
-    return "known" if tariff.cost(Usage(1000, 1000)) else "free"
-
-
 def _attempts(node: Stage) -> "list[LLMStep]":
     """Return the llm step of each attempt that a stage can have."""
     step = node.step
@@ -227,19 +220,15 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
     attempts = _attempts(node)
-    most_tokens = max(map(_most_tokens, attempts))
+    # Of a response, after the truncated ones before it.
+    limits = ((with_token_limit(step).max_tokens, truncation_policy(step)) for step in attempts)
+    most_tokens = max(int(tokens * more.factor**more.retries) for tokens, more in limits)
     costs = [
         _attempt_cost((step, *_fallbacks(node)), _with_feedback(request, node, step, number, most_tokens), tariff_of)
         for number, step in enumerate(attempts, 1)
     ]
     most, limit = _sum(costs), node.stop.max_cost_usd
     return most if most is None or limit is None else min(most, limit)
-
-
-def _most_tokens(step: "LLMStep") -> int:
-    """Return the maximum tokens of a response of a step, after the truncated ones before it."""
-    more = truncation_policy(step)
-    return int(with_token_limit(step).max_tokens * more.factor**more.retries)
 
 
 def _attempt_cost(steps: "Sequence[LLMStep]", request: Request, tariff_of: TariffOf) -> Decimal | None:

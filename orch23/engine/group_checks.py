@@ -22,10 +22,8 @@ _WAY_ON = (
 
 
 def may_refuse(stage: Stage, record: Record, used: int = 0) -> bool:
-    """Return whether a red check of its group may refuse a result after `used` attempts, so that another one follows.
-
-    The result of an earlier run does not count as an attempt of this one, and none follows it without `retry`.
-    """
+    """Return whether a red check may refuse a result after `used` attempts, and another one follows."""
+    # The result of an earlier run does not count as an attempt of this one, and none follows it without `retry`.
     return stage.step.asks_model and not record.accepted and used < stage.retry.max + bool(used)
 
 

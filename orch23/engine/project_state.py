@@ -197,10 +197,6 @@ class ProjectState(Struct, dict=True):
             return False
         return self.original(path) is None
 
-    def has_owner(self, path: str) -> bool:
-        """Return whether any record, old or new, has an output at a path."""
-        return bool(self.locked.owning(path) or self.store.records.owners(path))
-
     def has_declared_owner(self, path: str) -> bool:
         """Return whether the lock file gives a path to a stage that is declared today."""
         return any(self.plan.is_declared(record.stage) for record in self.locked.owning(path))

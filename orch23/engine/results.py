@@ -105,7 +105,8 @@ class AtomicGroups(Struct):
         promoted = self.committer.promote({name: one.record for name, one in members.items()}, change)
         ends = {}
         for name, one in members.items():
-            own = _part(promoted, change.targets.get(name, {}))
+            every, targets = (promoted.written, promoted.removed, promoted.edited), change.targets.get(name, {})
+            own = PromotionResult(*(tuple(path for path in one if path in targets) for one in every))
             if one.how == "restored":
                 self.events.restored(name, own)
             elif one.how == "promoted":
@@ -137,12 +138,6 @@ def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dic
         if own:
             found[name] = stopped_by(members[name].outcome.key, *refused_path_errors(own), code=ExitCode.SAFETY)
     return found
-
-
-def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
-    """Return what a promotion did to some of its paths."""
-    done = (promoted.written, promoted.removed, promoted.edited)
-    return PromotionResult(*(tuple(path for path in one if path in paths) for one in done))
 
 
 def _withheld(end: StageOutcome, not_green: Outcomes) -> StageOutcome:

@@ -10,7 +10,7 @@ from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, quoted_
 from orch23.model.paths import match_any, static_prefix
 from orch23.model.pipeline import GlobInput, Pipeline, Stage
 from orch23.model.plan import Plan
-from orch23.plan.nodes import Node, WriterIndex
+from orch23.plan.nodes import WriterIndex
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.workspace import Workspace
@@ -28,7 +28,8 @@ def unmatched_inputs(
     for one in resolved:
         if not one.unmatched:
             continue
-        writers = writers or WriterIndex(_all_nodes(plan))
+        # A foreach as declared: today it may have no items.
+        writers = writers or WriterIndex({**{stage.name: stage for stage in plan.pipeline.stages}, **plan.nodes})
         for where, pattern in one.unmatched:
             # What a stage may make may come later, or not be needed.
             if not writers.writers_of(pattern.pattern):
@@ -41,11 +42,6 @@ def unmatched_inputs(
 def has_patterns(stage: Stage) -> bool:
     """Return whether an input of a stage, or of its verification, is a pattern."""
     return any(isinstance(one, GlobInput) for one in (*stage.inputs, *stage.verify.inputs))
-
-
-def _all_nodes(plan: Plan) -> Mapping[str, Node]:
-    # A foreach as declared: today it may have no items.
-    return {**{stage.name: stage for stage in plan.pipeline.stages}, **plan.nodes}
 
 
 def _problem(

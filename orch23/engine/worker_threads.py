@@ -87,7 +87,8 @@ class StagePools(Struct):
     def admit(self) -> str | None:
         """Return the first queued stage with a place in each of its pools, and take these places."""
         # One queue for each combination of pools: a stage that waits for a full pool does not block others.
-        heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_free_place(pools)]
+        queues = ((queue, pools) for pools, queue in self._queues.items() if queue)
+        heads = [(queue[0][0], pools) for queue, pools in queues if all(map(self._has_place, pools))]
         if not heads:
             return None
         pools = min(heads)[1]
@@ -108,9 +109,6 @@ class StagePools(Struct):
             return tuple(sorted(named))
         place = self.place_of(stage)
         return tuple(sorted(named | {_JOBS} | ({_place_pool(place)} if place in self.places else set())))
-
-    def _has_free_place(self, pools: tuple[str, ...]) -> bool:
-        return all(map(self._has_place, pools))
 
     def _has_place(self, pool: str) -> bool:
         taken = self._taken.get(pool, 0)

@@ -188,6 +188,7 @@ def explain_json(explanation: Explanation) -> str:
     aspects: list[Json] = [
         {"aspect": one.name, "change": one.change, "then": one.then, "now": one.now} for one in explanation.aspects
     ]
+    asked = explanation.request
     return json_document(
         {
             "orch23_explain": 1,
@@ -198,10 +199,6 @@ def explain_json(explanation: Explanation) -> str:
             "aspects": aspects,
             "causes": [{"stage": one.stage, "depth": one.depth, "text": one.clause} for one in explanation.causes],
             "diffs": [{"subject": one.subject, "diff": "\n".join(one.lines)} for one in explanation.diffs],
-            "request": _request_document(explanation.request) if explanation.request else None,
+            "request": {**from_struct(asked), "difference": asked.difference or None} if asked else None,
         }
     )
-
-
-def _request_document(request: RequestSummary) -> Json:
-    return {**from_struct(request), "difference": request.difference or None}

@@ -122,7 +122,9 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
     facts = [*_spent(data), retries_text(retries)]
     if ended.status.has_result:
         from_cache = "from the shared cache" if ended.message == FROM_SHARED_CACHE else ""
-        facts += [_paths(data.outputs or restored), from_cache or why]
+        paths = data.outputs or restored
+        more = [f"+{len(paths) - _MAX_PATHS}"] if len(paths) > _MAX_PATHS else []
+        facts += [" ".join([*paths[:_MAX_PATHS], *more]), from_cache or why]
         facts += [f"passed at attempt {data.attempts}"] if data.attempts > 1 else []
         facts += ["same bytes as before"] if data.unchanged else []
     else:
@@ -148,11 +150,6 @@ def _spent(data: StageFinished) -> list[str]:
         "price unknown": has_unknown_price(data),
     }
     return [fact for fact, is_shown in facts.items() if is_shown]
-
-
-def _paths(paths: tuple[str, ...]) -> str:
-    more = f" +{len(paths) - _MAX_PATHS}" if len(paths) > _MAX_PATHS else ""
-    return " ".join(paths[:_MAX_PATHS]) + more
 
 
 # ---- failures ---------------------------------------------------------------------------------

@@ -134,7 +134,8 @@ class Workspace:
         if stamp is None:
             return None
         seen = self._known(path)
-        if seen is None or seen.stamp != stamp or (self._is_racy(seen) and not self._has_hashed(path)):
+        hashed = () if self._looks is None else self._looks.hashed
+        if seen is None or seen.stamp != stamp or (self._is_racy(seen) and path not in hashed):
             seen = self._hash(path)
             if self._looks is not None:
                 self._looks.hashed.add(path)
@@ -430,9 +431,6 @@ class Workspace:
 
     def _is_racy(self, seen: HashedFile) -> bool:
         return _is_racy(seen, self._now_ns())
-
-    def _has_hashed(self, path: str) -> bool:
-        return self._looks is not None and path in self._looks.hashed
 
     def _hash(self, path: str) -> HashedFile | None:
         """Hash a file. Try again if it changes meanwhile: the digest might then match no state of the file."""

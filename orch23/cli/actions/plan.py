@@ -1,6 +1,6 @@
 """Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -126,18 +126,12 @@ def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapp
     folders = {node.step.transcripts or "" for node in nodes if isinstance(node, Stage) and is_llm(node.step)}
     if not folders or any(one.tokens for one in past.values()):
         return past
-    tokens = _recorded_tokens(project, folders)
-    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in (*past, *tokens)}
-
-
-def _recorded_tokens(project: Project, folders: Collection[str]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return the input and output tokens of each recorded response, by stage."""
-    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    tokens: dict[str, tuple[tuple[int, int], ...]] = {}
     for folder in sorted(folders):
         with suppress(Orch23Error):  # damaged transcripts: a build reports them
             for stage, usages in project.store.exchanges.usages(folder or None).items():
-                found[stage] = tuple((one.input_tokens, one.output_tokens) for one in usages)
-    return found
+                tokens[stage] = tuple((one.input_tokens, one.output_tokens) for one in usages)
+    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in (*past, *tokens)}
 
 
 def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:

@@ -80,7 +80,9 @@ def test_calls_of_a_foreach_follow_its_last_items() -> None:
     node = each({"llm": {"provider": "local", "model": "tiny"}, "retry": {"max": 2}})
     assert possible_calls(node, Expand((), 2), recorded=False) == CallRange(0, 6, has_new_items=True)
     assert possible_calls(node, Expand((), 0), recorded=False) == CallRange(0, None, has_new_items=True)
-    assert possible_calls(each({"llm": {}, "retry": 1}), Expand((), 2), recorded=False) == CallRange(0, 4)
+    assert possible_calls(each({"llm": {}, "retry": 1}), Expand((), 2), recorded=False) == CallRange(
+        0, 4, has_new_items=True
+    )
     assert possible_calls(each({"llm": {}}), Expand((), 2), recorded=False) == CallRange(0, 2)
     more: dict[str, Json] = {"llm": {"on_truncated": {"retries": 2}}}
     assert possible_calls(each(more), Expand((), 2), recorded=False) == CallRange(0, 6, has_new_items=True)
