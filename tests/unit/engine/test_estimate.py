@@ -83,7 +83,7 @@ def test_calls_of_a_foreach_follow_its_last_items() -> None:
     assert possible_calls(each({"llm": {}, "retry": 1}), Expand((), 2), recorded=False) == CallRange(
         0, 4, has_new_items=True
     )
-    assert possible_calls(each({"llm": {}}), Expand((), 2), recorded=False) == CallRange(0, 2)
+    assert possible_calls(each({"llm": {}}), Expand((), 2), recorded=False) == CallRange(0, 2, has_new_items=True)
     more: dict[str, Json] = {"llm": {"on_truncated": {"retries": 2}}}
     assert possible_calls(each(more), Expand((), 2), recorded=False) == CallRange(0, 6, has_new_items=True)
     assert possible_calls(each({"shell": "x"}, "shell"), Expand((), 2), recorded=False) == CallRange()
