@@ -349,7 +349,7 @@ class StageDecider(Struct):
         state, edited = self.state, self._edits_of(stage)
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
             others = (path for path in sorted(wanted) if path not in edited)
-            edited = (*edited, *(path for path in others if self._is_edited(path, chained=stage.chain is not None)))
+            edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited
         there = {
@@ -455,8 +455,7 @@ class StageDecider(Struct):
         return all(named == program for one in records if (named := program_of(one.manifest)))
 
     def _edited_paths(self, names: Sequence[str]) -> tuple[str, ...]:
-        chained = self.state.link(names[0]) is not None
-        return tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, chained=chained))
+        return tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, names[0]))
 
     def _own_paths(self, names: Iterable[str]) -> frozenset[str]:
         """Return the literal outputs of stages, with the outputs of their last results."""
@@ -464,13 +463,14 @@ class StageDecider(Struct):
         literal = (self.state.stage(name).literal_outputs for name in names)
         return frozenset[str]().union(*literal, *(record.outputs for record in records))
 
-    def _is_edited(self, path: str, *, chained: bool) -> bool:
-        entry = self.state.store.workspace.entry(path)
+    def _is_edited(self, path: str, name: str) -> bool:
+        entry, link = self.state.store.workspace.entry(path), self.state.link(name)
         if entry is None:
             return False
         if self.state.ownership.is_known(path, entry):
-            return self.state.was_given_up(path, entry, chained=chained)
-        if not chained:
+            # What another stage made that has ended is no edit. Of an ended item, the later ones of its chain keep it.
+            return self.state.was_given_up(path, entry, chained=link is not None and link.chain != name)
+        if link is None:
             return True
         # In a chain, the original and the base are what a run starts from, and not edits.
         bases = (record.bases[path] for record in self.state.locked.owning(path) if path in record.bases)

@@ -118,7 +118,8 @@ class GroupChecks(Struct, kw_only=True):
         for name in plan.promoted_with(resolved.stage.name):
             if name in failures and not (isinstance(one := plan.nodes[name], Stage) and one.step.asks_model):
                 for record in session.decider.todays(resolved)[:1]:
-                    return replace(_earlier(record), failure=Failure(feedback=failures[name]))
+                    failure = Failure(feedback=failures[name], reason=f"{name} failed in the last run")
+                    return replace(_earlier(record), failure=failure)
         return None
 
     def _models(self, check: Stage) -> list[str]:

@@ -62,6 +62,22 @@ def test_a_committed_file_moves_between_items(tmp_path: Path, what: str, how: st
     up_to_date(project.build())
 
 
+def test_an_earlier_result_is_restored_over_a_committed_file_of_a_layer_that_ends(tmp_path: Path) -> None:
+    before, after = MOVES["from a layer that ends to one that stays"]
+    project = Repository(tmp_path / "project")
+    project.init()
+    files = {"plan.json": layers(before), "layer.md.j2": LAYER}
+    project.write(pipeline(LAYERS, files, head="jobs: 1\n"))
+    for listed in (before, after, before):
+        project.write({"plan.json": layers(listed)})
+        green(project.build())
+    project.commit()
+    project.write({"plan.json": layers(after)})
+    green(project.build())
+    assert ends(project)["layers@b"] == "restored"
+    assert project.read("src/x.py") == "# b x.py\n"
+
+
 STAGES = """\
   a: {if: "${{ vars.both }}", outputs: [src/x.py], llm: {prompt: a.md.j2, returns: text}}
   b: {inputs: [in.txt], outputs: OUTPUTS, llm: {prompt: b.md.j2, returns: files}}
