@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.outcomes import Failure, relative_path
 from orch23.engine.results import StageResults
+from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Decision, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
@@ -118,7 +119,11 @@ class GroupChecks(Struct, kw_only=True):
         for name in plan.promoted_with(resolved.stage.name):
             if name in failures and not (isinstance(one := plan.nodes[name], Stage) and one.step.asks_model):
                 for record in session.decider.todays(resolved)[:1]:
-                    failure = Failure(feedback=failures[name], reason=f"{name} failed in the last run")
+                    facts = {
+                        key: getattr(failures[name], key) for key in ("command", "exit_code", "failing", "excerpt")
+                    }
+                    feedback = RetryFeedback(kind=failures[name].failure_kind, **facts)
+                    failure = Failure(feedback=feedback, reason=f"{name} failed in the last run")
                     return replace(_earlier(record), failure=failure)
         return None
 

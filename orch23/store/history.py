@@ -20,7 +20,6 @@ from orch23.model.event import (
     RunStarted,
     StageFinished,
 )
-from orch23.model.llm import RetryFeedback
 from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import JournalLine, is_interrupted, latest_runs
 
@@ -78,7 +77,7 @@ class RunHistory(Struct, frozen=True, kw_only=True):
     """
 
     failed: Mapping[str, str] = field(default_factory=dict)
-    failures: Mapping[str, RetryFeedback] = field(default_factory=dict)
+    failures: Mapping[str, AttemptFinished] = field(default_factory=dict)
     unlocked: Mapping[str, str] = field(default_factory=dict)
     reusable: frozenset[str] = frozenset()
     spent: Mapping[str, UsageTotals] = field(default_factory=dict)
@@ -97,12 +96,11 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
     newest = runs[0][1] if runs else ()
     cut_off = [run for _, run in reversed(runs) if is_interrupted(run[-1])]
     failed: dict[str, str] = {}
-    failures: dict[str, RetryFeedback] = {}
+    failures: dict[str, AttemptFinished] = {}
     for line in newest:
         ended = line.event.data
         if isinstance(ended, AttemptFinished):
-            facts = {name: getattr(ended, name) for name in ("command", "exit_code", "failing", "excerpt")}
-            failures[line.event.role] = RetryFeedback(kind=ended.failure_kind, **facts)
+            failures[line.event.role] = ended
         if isinstance(ended, StageFinished):
             failed.pop(line.event.role, None)
             if ended.status is StageStatus.FAILED:
