@@ -123,8 +123,7 @@ class GroupChecks(Struct, kw_only=True):
                         key: getattr(failures[name], key) for key in ("command", "exit_code", "failing", "excerpt")
                     }
                     feedback = RetryFeedback(kind=failures[name].failure_kind, **facts)
-                    failure = Failure(feedback=feedback, reason=f"{name} failed in the last run")
-                    return replace(_earlier(record), failure=failure)
+                    return replace(_earlier(record), failure=Failure(feedback=feedback))
         return None
 
     def _models(self, check: Stage) -> list[str]:

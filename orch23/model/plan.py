@@ -236,10 +236,7 @@ PriceKind: TypeAlias = Literal["none", "free", "known", "unknown"]
 
 
 class CallRange(Struct, frozen=True):
-    """The number of requests that a stage may make; `maximum` is None if it is not known.
-
-    With `has_new_items`, it is that of as many items as in the last build, and there may be more items.
-    """
+    """The number of requests that a stage may make; None if it is not known, or of the items of the last build alone."""
 
     minimum: int = 0
     maximum: int | None = 0
