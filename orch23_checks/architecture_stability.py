@@ -9,14 +9,16 @@ files. It may make more files, depend on other layers, and get new facts. A chan
 its code would be written again without a reason.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import partial
 
 from msgspec import Struct
 
 from orch23.checks.check import Check, CheckInput
 from orch23.checks.check_options import FILE_OPTION, OptionReader, parse_json_output, text_items
 from orch23.checks.schema_errors import schema_errors
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
 
@@ -25,7 +27,7 @@ _OPTIONS = FILE_OPTION | {
     "released": "List of the names of accepted layers and files that may change. Default: none.",
     "released_in": "List of patterns of inputs with lines `Release: NAME, NAME`, which release more. Default: none.",
 }
-_RELEASE = "Release:"
+_LONGEST_WORD, _SIMILAR = 20, 0.8  # `realease` is similar to `release`, `please` is not
 _TO_RELEASE = ", or name it in the option `released` of the check, or on a line `Release: NAME` of its `released_in`"
 _TEXT_SCHEMA: Json = {"type": "string", "minLength": 1}
 _TEXT_LIST_SCHEMA: Mapping[str, Json] = {"type": "array", "items": _TEXT_SCHEMA}
@@ -58,11 +60,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     """Judge one architecture, and compare it with the accepted one if both fit the schema."""
     options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
-    patterns = options.pattern_list("released_in", ())
-    texts = (given.inputs[path].decode(errors="replace") for path in given.inputs if match_any(patterns, path))
-    lines = [line for text in texts for line in text.splitlines() if line.startswith(_RELEASE)]
-    named = (name.strip(" `") for line in lines for name in line.removeprefix(_RELEASE).split(","))
-    released = (*options.text_list("released", ()), *named)
+    patterns, named = options.pattern_list("released_in", ()), options.text_list("released", ())
     document = options.document(file, "E313")
     if options.failed:
         return tuple(options.errors)
@@ -71,12 +69,16 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
         return (*options.errors, *invalid)
     layers = _layers(document)
     accepted = _accepted_layers(file, given)
+    known = {name for layer in (*accepted, *layers) for name in (layer.name, *layer.files)} if accepted else set[str]()
+    lines = tuple(_released(given, patterns, known))
+    released = (*named, *(one for one in lines if isinstance(one, str)))
     return (
         *options.errors,
         *_order_errors(layers),
         *_owner_errors(layers),
         *_dependency_errors(layers),
         *_stability_errors(accepted, layers, released),
+        *(one for one in lines if not isinstance(one, str)),
     )
 
 
@@ -86,7 +88,7 @@ ARCHITECTURE_STABILITY = Check(
     _run,
     summary="The layers of an architecture depend only on earlier ones, no file has two, and accepted layers stay. For "
     "the template `layered_app`.",
-    codes=("E340", "E341", "E342", "E343", "E344", "E345", "E346"),
+    codes=("E340", "E341", "E342", "E343", "E344", "E345", "E346", "W347"),
     options=_OPTIONS,
     example="""- check: architecture_stability
   with: {file: app/spec/architecture.json, released: [views]}
@@ -180,6 +182,31 @@ def _dependency_errors(layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
                 whose = f"is a file of `{maker}`, on which it does not depend" if maker else "no layer makes"
                 hint = "add its layer to `depends_on`, or remove the file from `uses`"
                 yield Diagnostic("E342", f"uses `{file[:80]}`, which {whose}", hint=hint, subject=layer.name)
+
+
+# ---- lines of feedback ------------------------------------------------------------------------------
+
+
+def _released(given: CheckInput, patterns: tuple[str, ...], known: Collection[str]) -> Iterator[str | Diagnostic]:
+    """Yield the names on lines `Release: NAME, NAME`, and warnings about lines that release nothing.
+
+    An older file may name what it has removed. `known` are the names of layers and files; none if nothing was accepted.
+    """
+    paths = sorted(path for path in given.inputs if match_any(patterns, path))
+    warning = partial(Diagnostic, "W347", severity=Severity.WARNING)
+    for path in paths:
+        for number, line in enumerate(given.inputs[path].decode(errors="replace").splitlines(), 1):
+            head, _, names = line.partition(":")
+            word, place = head.strip(" \t*_`#>-").casefold(), Location(path, number, 1, len(line))
+            found = [name.strip(" `") for name in names.split(",")] if line.startswith("Release:") else []
+            yield from found
+            for name in found if path == paths[-1] and known else ():
+                if name and name not in known:
+                    hint = did_you_mean(name, known) or "name a layer, or a file as in its `files`"
+                    yield warning(f"no layer or file has the name `{name[:80]}`", place, hint)
+            is_word = not found and names and word.isalpha() and len(word) < _LONGEST_WORD
+            if is_word and SequenceMatcher(None, word, "release").ratio() >= _SIMILAR:
+                yield warning("is not a line `Release: NAME, NAME`", place, "begin the line with `Release:`")
 
 
 # ---- an architecture and the one before -----------------------------------------------------------

@@ -401,9 +401,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(LAYERED, "      schema: specs/layered_app/architecture.v1.json\n", ""),
         M(
             LAYERED,
-            "        - check: architecture_stability\n          with: {released_in:",
-            "        - check: one_per_input\n          with: {x:",
+            "      - check: architecture_stability\n        with: {released_in:",
+            "      - check: one_per_input\n        with: {x:",
         ),
+        M("prompts/layered_app/architecture.md.j2", "{% if released %}", "{% if false %}"),
     ),
     "S2-10": (M("specs/layered_app/code_map.json.j2", "{{ layer.name | tojson }}: [", "{{ layer.kind | tojson }}: ["),),
     "S2-11": (M(LAYERED, "      needs: depends_on\n", ""),),
@@ -415,7 +416,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-13": (
         M(LAYERED, "  retry: {max: 2, from: baseline", "  retry: {max: 3, from: baseline"),
         ONE_MORE,
-        M(GROUPS, "used < retry.max + bool(used)", "used <= retry.max + bool(used)"),
+        M(GROUPS, "used < stage.retry.max + bool(used)", "used <= stage.retry.max + bool(used)"),
         M(GROUPS, "        if all(names for _, names in named):\n", "        if True:\n"),
     ),
     "S2-14": (
@@ -426,8 +427,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S2-15": (
-        M(LAYERED, "layer.files | join else 'entities' }}", "layer.files | join else 'app' }}"),
-        M(LAYERED, " and 'frontend/' not in layer.files | join else", " else"),
+        M(LAYERED, "| list else 'entities' }}", "| list else 'app' }}"),
+        M(LAYERED, " and 'frontend/' not in layer.files | join\n", "\n"),
+        M(LAYERED, "        and not layer.intent | reject('in', vars.of_app) | list else", "        else"),
     ),
     "S2-16": (M(FRESHNESS, "return _by_records(known) or Run", "return Run"),),
     "S2-17": (
@@ -438,8 +440,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             LAYERED,
-            "        - check: architecture_stability\n          with: {released_in:",
-            "        - check: one_per_input\n          with: {x:",
+            "      - check: architecture_stability\n        with: {released_in:",
+            "      - check: one_per_input\n        with: {x:",
         ),
     ),
     "S2-18": (

@@ -151,7 +151,8 @@ class Bases(Struct, frozen=True):
         in_chain = stage.chain is not None and self.state.declared.in_chain(stage.chain.chain, path)
         if is_new and in_chain and not (own and self.state.has_declared_owner(path)):
             return True
-        return not (own and start is None) and ownership.equals_head(path, there)
+        is_own_alone = own and start is None and not self.state.was_given_up(path, there, chained=True)
+        return not is_own_alone and ownership.equals_head(path, there)
 
     def _follows_the_disk(self, stage: Stage) -> bool:
         """Return whether no earlier item has a new result in this build, which would not be on disk yet."""

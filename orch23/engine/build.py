@@ -169,7 +169,7 @@ class Build(Struct, kw_only=True, dict=True):
             return None
         from orch23.engine.group_checks import GroupChecks  # noqa: PLC0415 - few pipelines have groups
 
-        return GroupChecks(results=self._results)
+        return GroupChecks(results=self._results, resample=self.worker.models.conversations.resample)
 
     @property
     def _is_looking(self) -> bool:

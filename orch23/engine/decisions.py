@@ -323,6 +323,7 @@ class StageDecider(Struct):
         disk = {path: state.on_disk(path) for path in (*paths, *edited)}
         # Only a dry run has unsettled stages: a build waits for them and needs no other records.
         others = (*relatives, *state.locked.of_identity(resolved.identity)) if waiting else ()
+        uncertain = (pattern for one in waiting for pattern in writes_of(state.plan.nodes[one]) if others)
         return DecisionFacts(
             stage=name,
             manifest=resolved.manifest,
@@ -332,13 +333,13 @@ class StageDecider(Struct):
             disk=disk,
             foreign=frozenset(p for p, e in disk.items() if e is not None and not state.ownership.is_known(p, e)),
             edited=edited,
-            existed=frozenset(path for path in edited if not state.has_owner(path)),
+            existed=frozenset(p for p in edited if not (state.locked.owning(p) or state.store.records.owners(p))),
             is_committed=stage.chain is not None and self._are_decided(edited),
             is_compared=stage.chain is None,
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
-            uncertain=tuple(dict.fromkeys(one for up in waiting if others for one in writes_of(state.plan.nodes[up]))),
+            uncertain=tuple(dict.fromkeys(uncertain)),
             pending_upstream=waiting,
             possible=others,
         )
@@ -348,7 +349,7 @@ class StageDecider(Struct):
         state, edited = self.state, self._edits_of(stage)
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
             others = (path for path in sorted(wanted) if path not in edited)
-            edited = (*edited, *(path for path in others if self._is_edited(path, chained=stage.chain is not None)))
+            edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited
         there = {
@@ -454,8 +455,7 @@ class StageDecider(Struct):
         return all(named == program for one in records if (named := program_of(one.manifest)))
 
     def _edited_paths(self, names: Sequence[str]) -> tuple[str, ...]:
-        chained = self.state.link(names[0]) is not None
-        return tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, chained=chained))
+        return tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, names[0]))
 
     def _own_paths(self, names: Iterable[str]) -> frozenset[str]:
         """Return the literal outputs of stages, with the outputs of their last results."""
@@ -463,27 +463,18 @@ class StageDecider(Struct):
         literal = (self.state.stage(name).literal_outputs for name in names)
         return frozenset[str]().union(*literal, *(record.outputs for record in records))
 
-    def _is_edited(self, path: str, *, chained: bool) -> bool:
-        entry = self.state.store.workspace.entry(path)
+    def _is_edited(self, path: str, name: str) -> bool:
+        entry, link = self.state.store.workspace.entry(path), self.state.link(name)
         if entry is None:
             return False
         if self.state.ownership.is_known(path, entry):
-            return self._was_given_up(path, entry, chained=chained)
-        if not chained:
+            # What another stage made that has ended is no edit. Of an ended item, the later ones of its chain keep it.
+            return self.state.was_given_up(path, entry, chained=link is not None and link.chain != name)
+        if link is None:
             return True
         # In a chain, the original and the base are what a run starts from, and not edits.
         bases = (record.bases[path] for record in self.state.locked.owning(path) if path in record.bases)
         return all(base.start != entry for base in bases) and entry != self.state.original(path)
-
-    def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
-        """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
-        having, state = list(self.state.locked.having(path, entry)), self.state
-        if any(map(state.is_owner, having)):
-            return False
-        if state.ownership.is_released(path, entry):
-            return True
-        declared = any(state.plan.is_declared(record.stage) for record in having)
-        return chained and bool(having) and not declared and state.ownership.equals_head(path, entry)
 
     def _are_decided(self, paths: tuple[str, ...]) -> bool:
         """Return whether the user committed all of these edits, or had them accepted or released."""

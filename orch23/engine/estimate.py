@@ -21,7 +21,6 @@ from orch23.model.plan import (
     Expand,
     Fresh,
     Maybe,
-    PriceKind,
     Restore,
     Run,
     Skipped,
@@ -81,7 +80,7 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     found = replace(
         found,
         calls=calls,
-        price=_price(tariff),
+        price="unknown" if tariff is None else "known" if tariff.cost(Usage(1000, 1000)) else "free",
         most_cost=_most(basis, tariff_of),
         stored_at=_stored_at(basis.node),
     )
@@ -120,32 +119,46 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
     """Return how many requests a stage may send beside those with a recorded response: at least, if all goes well."""
     if not (is_llm(node.step) if isinstance(node, Stage) else node.kind == "llm"):
         return CallRange()
-    # A list that is not known yet may have any number of items.
-    most = None
-    if isinstance(node, Stage):
-        most, limit = max(0, _calls_of_attempts(node) - recorded), node.stop.max_llm_calls
-        most = most if limit is None else min(most, limit)
+    limit = node.stop.max_llm_calls if isinstance(node, Stage) else None
+    most = max(0, _calls_of_attempts(node) - recorded)
+    most = most if limit is None else min(most, limit)
     match decision:
         case Run():
             return CallRange(0 if recorded else 1, most)
         case VerifyOnly(is_final=True):
             return CallRange()
-        case VerifyOnly() | Maybe() | Expand():
+        case VerifyOnly() | Maybe():
             return CallRange(0, most)
+        case Expand(last_count=last):
+            return CallRange(0, most * last if last else None, has_new_items=True)
         case Fresh() | Restore() | Blocked() | Edited() | Skipped():
             return CallRange()
         case _ as never:
             assert_never(never)
 
 
-def _calls_of_attempts(node: Stage) -> int:
-    cut = sum(truncation_policy(step).retries for step in _fallbacks(node))
-    return sum(1 + truncation_policy(step).retries + cut for step in _attempts(node))
+def _calls_of_attempts(node: Stage | ForeachStage) -> int:
+    if isinstance(node, Stage):
+        cut = sum(truncation_policy(step).retries for step in _fallbacks(node))
+        return sum(1 + truncation_policy(step).retries + cut for step in _attempts(node))
+    retry: Json = node.body.get("retry")
+    attempts = _whole(retry.get("max") if isinstance(retry, Mapping) else retry) + 1
+    llm = _llm(node)
+    on_truncated = llm.get("on_truncated")
+    if isinstance(on_truncated, Mapping):
+        return attempts * (1 + _whole(on_truncated.get("retries")))
+    adapter = adapter_named(str(llm.get("provider")), node.plugins)
+    return attempts * (1 + (adapter.on_truncated.retries if adapter else 0))
 
 
 def _llm(node: ForeachStage) -> Mapping[str, Json]:
     llm = node.body.get("llm")
     return llm if isinstance(llm, Mapping) else {}
+
+
+def _whole(value: Json) -> int:
+    # An expression has a value only for an item: it counts as 0.
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _characters(request: Request) -> int:
@@ -162,12 +175,6 @@ def _media_tokens(request: Request) -> int:
     from orch23.providers.media import media_tokens  # noqa: PLC0415 - few requests have media
 
     return media_tokens(request, media_limits_of(request.provider))
-
-
-def _price(tariff: Tariff | None) -> PriceKind:
-    if tariff is None:
-        return "unknown"
-    return "known" if tariff.cost(Usage(1000, 1000)) else "free"
 
 
 def _attempts(node: Stage) -> "list[LLMStep]":
@@ -212,19 +219,15 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
     attempts = _attempts(node)
-    most_tokens = max(map(_most_tokens, attempts))
+    # Of a response, after the truncated ones before it.
+    limits = ((with_token_limit(step).max_tokens, truncation_policy(step)) for step in attempts)
+    most_tokens = max(int(tokens * more.factor**more.retries) for tokens, more in limits)
     costs = [
         _attempt_cost((step, *_fallbacks(node)), _with_feedback(request, node, step, number, most_tokens), tariff_of)
         for number, step in enumerate(attempts, 1)
     ]
     most, limit = _sum(costs), node.stop.max_cost_usd
     return most if most is None or limit is None else min(most, limit)
-
-
-def _most_tokens(step: "LLMStep") -> int:
-    """Return the maximum tokens of a response of a step, after the truncated ones before it."""
-    more = truncation_policy(step)
-    return int(with_token_limit(step).max_tokens * more.factor**more.retries)
 
 
 def _attempt_cost(steps: "Sequence[LLMStep]", request: Request, tariff_of: TariffOf) -> Decimal | None:

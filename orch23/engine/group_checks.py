@@ -1,6 +1,7 @@
 """Try stages of a promotion group again whose files a red check names, such as the tests of a whole app (ADR 69)."""
 
 import re
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -8,21 +9,44 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.outcomes import Failure, relative_path
 from orch23.engine.results import StageResults
+from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import Decision, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
+from orch23.model.record import Record
 from orch23.resolve.resolution import ResolvedStage
 
 _BETWEEN_WORDS = re.compile(r"[\s'\"`:,;()\[\]{}<>=|]+")
-_WAY_ON = "it names no file of a model that has an attempt left; `--resample STAGE` requests another response"
+_WAY_ON = (
+    "it names no file of a model with an attempt left; `--resample STAGE` requests another response, with this failure"
+)
+
+
+def may_refuse(stage: Stage, record: Record, used: int = 0) -> bool:
+    """Return whether a red check may refuse a result after `used` attempts, and another one follows."""
+    # The result of an earlier run does not count as an attempt of this one, and none follows it without `retry`.
+    return stage.step.asks_model and not record.accepted and used < stage.retry.max + bool(used)
+
+
+def refusable(plan: Plan, decisions: Mapping[str, Decision]) -> Iterator[tuple[Stage, Record]]:
+    """Yield the stages whose models may be called again if a check of their group refuses the recorded result."""
+    nodes = [(node, decisions.get(name)) for name, node in plan.nodes.items() if isinstance(node, Stage)]
+    checks = (node for node, one in nodes if isinstance(one, Run | VerifyOnly | Maybe) and not node.step.asks_model)
+    groups = {plan.group_of(check.name) for check in checks} - {None}
+    for node, decision in nodes if groups else ():
+        if plan.group_of(node.name) in groups and isinstance(decision, Fresh | Restore):
+            yield from [(node, decision.record)] if may_refuse(node, decision.record) else ()
 
 
 class GroupChecks(Struct, kw_only=True):
     """Ends the stages of promotion groups. A check is one without a model. Only the loop thread calls this.
 
-    `refused` are results that a check refused, and `_made` what models made in this run; with the core of their keys.
+    `resample` are the stages whose models are called again. `refused` are results that a check refused, and `_made`
+    what models made in this run; with the core of their keys.
     """
 
     results: StageResults
+    resample: frozenset[str] = frozenset()
     refused: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _made: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _red: dict[str, tuple[ResolvedStage, StageResult, Failure]] = field(default_factory=dict)
@@ -30,7 +54,8 @@ class GroupChecks(Struct, kw_only=True):
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
         """Keep the result of a stage that passed, and how it was made if a check may refuse it."""
         name, plan = resolved.stage.name, self.results.committer.session.state.plan
-        if resolved.stage.step.asks_model and plan.group_of(name) is not None:
+        is_kept = done.verified and name in self._made  # with the attempts that made it
+        if resolved.stage.step.asks_model and plan.group_of(name) is not None and not is_kept:
             self._made[name] = resolved.core, done
         self.results.finish(resolved, done)
 
@@ -67,12 +92,9 @@ class GroupChecks(Struct, kw_only=True):
     def _refuse(self, name: str, failure: Failure) -> None:
         """Add a failure to the attempts of a stage, and refuse its result if another attempt may follow."""
         state = self.results.committer.session.state
-        record, retry = state.results[name], state.stage(name).retry
-        earlier = StageResult(outputs=record.outputs, deleted=record.deleted, exchanges=(), attempts=0)
-        core, done = self._made.get(name, ("", earlier))
-        stops, used = done.history.stops(retry, failure), done.history.attempt
-        # The result of an earlier run does not count as an attempt of this one, and none follows it without `retry`.
-        if not stops and used < retry.max + bool(used) and not record.accepted:
+        record, stage = state.results[name], state.stage(name)
+        core, done = self._made.get(name, ("", _earlier(record)))
+        if not done.history.stops(stage.retry, failure) and may_refuse(stage, record, done.history.attempt):
             self.refused[name] = core, replace(done, failure=failure)
 
     def end(self) -> bool:
@@ -83,9 +105,26 @@ class GroupChecks(Struct, kw_only=True):
         return bool(red)
 
     def take(self, resolved: ResolvedStage) -> StageResult | None:
-        """Return the result of a stage that was refused, once; None if its model sees other inputs now."""
-        core, refused = self.refused.pop(resolved.stage.name, ("", None))
+        """Return a result that was refused, or that `--resample` replaces; None if its model sees other inputs now."""
+        name, stage = resolved.stage.name, resolved.stage
+        core, refused = self.refused.pop(name, ("", None))
+        if refused is None and name not in self._made and not self.resample.isdisjoint({name, stage.family}):
+            return self._with_last_failure(resolved)
         return refused if core in ("", resolved.core) else None
+
+    def _with_last_failure(self, resolved: ResolvedStage) -> StageResult | None:
+        """Return the recorded result of a stage with the failure of a check in the last run; None if one is missing."""
+        session = self.results.committer.session
+        plan, failures = session.state.plan, session.history.failures
+        for name in plan.promoted_with(resolved.stage.name):
+            if name in failures and not (isinstance(one := plan.nodes[name], Stage) and one.step.asks_model):
+                for record in session.decider.todays(resolved)[:1]:
+                    facts = {
+                        key: getattr(failures[name], key) for key in ("command", "exit_code", "failing", "excerpt")
+                    }
+                    feedback = RetryFeedback(kind=failures[name].failure_kind, **facts)
+                    return replace(_earlier(record), failure=Failure(feedback=feedback))
+        return None
 
     def _models(self, check: Stage) -> list[str]:
         state = self.results.committer.session.state
@@ -105,3 +144,8 @@ class GroupChecks(Struct, kw_only=True):
             if not words.isdisjoint({*paths, *(relative_path(path, check.cwd) for path in paths)})
             and not any(may_overlap(path, source) for path in paths for source in lists if source)
         ]
+
+
+def _earlier(record: Record) -> StageResult:
+    """Return a result of an earlier run, as one that this run has made without an attempt."""
+    return StageResult(outputs=record.outputs, deleted=record.deleted, exchanges=(), attempts=0)

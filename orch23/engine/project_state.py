@@ -198,10 +198,6 @@ class ProjectState(Struct, dict=True):
             return False
         return self.original(path) is None
 
-    def has_owner(self, path: str) -> bool:
-        """Return whether any record, old or new, has an output at a path."""
-        return bool(self.locked.owning(path) or self.store.records.owners(path))
-
     def has_declared_owner(self, path: str) -> bool:
         """Return whether the lock file gives a path to a stage that is declared today."""
         return any(self.plan.is_declared(record.stage) for record in self.locked.owning(path))
@@ -209,6 +205,16 @@ class ProjectState(Struct, dict=True):
     def is_owner(self, record: Record) -> bool:
         """Return whether a record is in the lock file itself, not only a claim, and its stage is declared."""
         return self.former.get(record.stage) is record and self.plan.is_declared(record.stage)
+
+    def was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
+        """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
+        having = list(self.locked.having(path, entry))
+        if any(map(self.is_owner, having)):
+            return False
+        if self.ownership.is_released(path, entry):
+            return True
+        declared = any(self.plan.is_declared(record.stage) for record in having)
+        return chained and bool(having) and not declared and self.ownership.equals_head(path, entry)
 
     def ownership_errors(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
         """Return an error for each path that another pipeline owns and where this one has no file of its own.

@@ -105,7 +105,8 @@ class AtomicGroups(Struct):
         promoted = self.committer.promote({name: one.record for name, one in members.items()}, change)
         ends = {}
         for name, one in members.items():
-            own = _part(promoted, change.targets.get(name, {}))
+            every, targets = (promoted.written, promoted.removed, promoted.edited), change.targets.get(name, {})
+            own = PromotionResult(*(tuple(path for path in one if path in targets) for one in every))
             if one.how == "restored":
                 self.events.restored(name, own)
             elif one.how == "promoted":
@@ -139,12 +140,6 @@ def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dic
     return found
 
 
-def _part(promoted: PromotionResult, paths: Collection[str]) -> PromotionResult:
-    """Return what a promotion did to some of its paths."""
-    done = (promoted.written, promoted.removed, promoted.edited)
-    return PromotionResult(*(tuple(path for path in one if path in paths) for one in done))
-
-
 def _withheld(end: StageOutcome, not_green: Outcomes) -> StageOutcome:
     """Return the outcome of a stage that is withheld because of others: failed or edited ones, if there are any."""
     serious = [name for name, one in not_green.items() if one.status.is_failure]
@@ -174,6 +169,7 @@ class StageResults(Struct, kw_only=True, dict=True):
     outcomes: dict[str, StageOutcome] = field(default_factory=dict)
     failed: int = 0
     _statuses: dict[str, StageStatus] = field(default_factory=dict)
+    _built: dict[str, StageOutcome] = field(default_factory=dict)
 
     @cached_property
     def _groups(self) -> AtomicGroups:
@@ -221,6 +217,8 @@ class StageResults(Struct, kw_only=True, dict=True):
             success = self._groups.waiting.get(name)
             if success is not None and (name in names or not names.isdisjoint(state.plan.upstream[name])):
                 names.add(name)
+                if success.outcome.status is StageStatus.BUILT:
+                    self._built[name] = success.outcome
                 for path in state.target(name, self._groups.waiting.pop(name).record):
                     state.expected.pop(path, None)
                 state.unsettle(name)
@@ -369,7 +367,11 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def _taking(self, success: PassedStage) -> Iterator[Outcomes]:
         """Promote a result, or withhold it for its group; downstream stages continue."""
-        name = success.resolved.stage.name
+        name, end = success.resolved.stage.name, success.outcome
+        # A result that was made in this run is a built one, also if it was decided again and stayed as it was.
+        if (built := self._built.get(name)) is not None:
+            end = replace(end, status=built.status, text=built.text, attempts=end.attempts or built.attempts)
+            success = replace(success, outcome=end, how="promoted")
         # A promotion may have failed since the stage was started, such as that of an edited upstream file.
         stuck = self._stuck(name)
         try:

@@ -302,6 +302,9 @@ class Worker(Struct, frozen=True, kw_only=True):
             previous=self._readable(previous.outputs) if previous else {},
             checks=available_checks(session.pipeline.plugins),
         )
+        last = session.state.former.get(stage.name)
+        is_kept = last is not None and all(session.state.on_disk(path) == entry for path, entry in last.outputs.items())
+        kept = (last.outputs, last.exchanges) if last is not None and is_kept else ({}, ())
         return AttemptLoop(
             resolved=resolved,
             runner=runner,
@@ -310,9 +313,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             safeguards=self.safeguards,
             report=report,
             history=history or AttemptHistory(),
-            shown=Shown(
-                self._own(previous, tree), self._hidden(resolved), self._kept(session.state.former.get(stage.name))
-            ),
+            shown=Shown(self._own(previous, tree), self._hidden(resolved), kept),
         )
 
     def _unnamed(self, name: str) -> Iterator[Diagnostic]:
@@ -370,11 +371,6 @@ class Worker(Struct, frozen=True, kw_only=True):
             PromptInput(path, "", entry.digest.sha256, partial(_text_of, tree, path, entry))
             for path, entry in sorted(self._readable(previous.outputs).items())
         )
-
-    def _kept(self, last: Record | None) -> tuple[Files, tuple[str, ...]]:
-        if last is None or any(self.session.state.on_disk(path) != entry for path, entry in last.outputs.items()):
-            return {}, ()
-        return last.outputs, last.exchanges
 
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""

@@ -240,10 +240,11 @@ PriceKind: TypeAlias = Literal["none", "free", "known", "unknown"]
 
 
 class CallRange(Struct, frozen=True):
-    """The number of requests that a stage may make; `maximum` is None if it is not known."""
+    """The number of requests of a stage; None if it is not known. `has_new_items`: that of the items known so far."""
 
     minimum: int = 0
     maximum: int | None = 0
+    has_new_items: bool = False
 
 
 class Estimate(Struct, frozen=True, kw_only=True):

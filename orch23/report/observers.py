@@ -83,11 +83,8 @@ class RedactingObserver(Struct, frozen=True):
 def _text_fields(struct: type[Struct]) -> tuple[str, ...]:
     # A value of an enum or a Literal, such as a status, is not a secret, even if the secret is a word like `ok`.
     hints = get_type_hints(struct)
-    return tuple(name for name in struct.__struct_fields__ if not _is_fixed(hints[name]))
-
-
-def _is_fixed(hint: Any) -> bool:
-    return get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, Enum))
+    free = (name for name in struct.__struct_fields__ if get_origin(hints[name]) is not Literal)
+    return tuple(name for name in free if not (isinstance(hints[name], type) and issubclass(hints[name], Enum)))
 
 
 _WITHOUT_TEXT = frozenset({int, bool, float, type(None)})

@@ -97,4 +97,4 @@ def _amount(amount: Decimal | None) -> str | None:
 
 
 def _calls(calls: CallRange) -> dict[str, Json]:
-    return {"min": calls.minimum, "max": calls.maximum}
+    return {"min": calls.minimum, "max": None if calls.has_new_items else calls.maximum}

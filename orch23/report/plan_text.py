@@ -57,7 +57,8 @@ def _estimate_lines(view: PlanView) -> list[str]:
 def _range(calls: CallRange) -> str:
     if calls.maximum is None:
         return f"at least {calls.minimum}; the maximum is unknown until the items are known"
-    return str(calls.minimum) if calls.minimum == calls.maximum else f"{calls.minimum} to {calls.maximum}"
+    more = ", and those of new items" if calls.has_new_items else ""
+    return str(calls.minimum) if calls.minimum == calls.maximum else f"{calls.minimum} to {calls.maximum}{more}"
 
 
 def _tokens(calling: Sequence[Estimate]) -> str:
@@ -230,12 +231,13 @@ def _footer(view: PlanView) -> list[str]:
     sure, maybe = _outputs(view, (Run, Restore)), _outputs(view, (Maybe, Expand))
     writes = " ".join(filter(None, (sure, f"({maybe})" if maybe else "")))
     out = [f" would write {writes}"] if writes else []
+    servers = sorted({line.estimate.stored_at for line in view.lines if line.estimate.may_call} - {""})
     return [
         *_estimate_lines(view),
         *out,
         *_groups(view),
         *_exposed(view),
-        *_stored(view),
+        *(f" responses are stored at {visible(one)}; `llm.background: false` prevents it" for one in servers),
         *_shared(view),
         *_dead(view),
         *_released(view),
@@ -263,11 +265,6 @@ def _exposed(view: PlanView) -> list[str]:
         "without a sandbox": [line.stage for line in starting if not line.sandbox],
     }
     return [f" would run {how}: {first_names(stages)}" for how, stages in exposed.items() if stages]
-
-
-def _stored(view: PlanView) -> list[str]:
-    servers = sorted({line.estimate.stored_at for line in view.lines if line.estimate.may_call} - {""})
-    return [f" responses are stored at {visible(server)}; `llm.background: false` prevents it" for server in servers]
 
 
 def _shared(view: PlanView) -> list[str]:

@@ -175,11 +175,13 @@ class PlanView(Struct, frozen=True, kw_only=True):
     def calls_of(self, estimates: Iterable[Estimate]) -> CallRange:
         """Return the model calls of some stages, within the limit of the pipeline."""
         calls = [one.calls for one in estimates]
-        # One unknown maximum makes the sum unknown. A limit of the pipeline still bounds it.
+        # One unknown maximum makes the sum unknown, and so do new items. A limit of the pipeline still bounds it.
         known = [one.maximum for one in calls if one.maximum is not None]
         limits = [] if self.max_llm_calls is None else [self.max_llm_calls]
-        sums = [sum(known)] if len(known) == len(calls) else []
-        return CallRange(sum(one.minimum for one in calls), min(sums + limits, default=None))
+        is_open = any(one.has_new_items for one in calls)
+        sums = [sum(known)] if len(known) == len(calls) and not (is_open and limits) else []
+        least = sum(one.minimum for one in calls)
+        return CallRange(least, min(sums + limits, default=None), has_new_items=is_open and not limits)
 
     def counts(self) -> dict[str, int]:
         """Return the number of stages of each action, in the order of first appearance; of those with none last."""

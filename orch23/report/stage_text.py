@@ -122,7 +122,9 @@ def _facts(ended: FinishedStage, retries: Sequence[str], restored: tuple[str, ..
     facts = [*_spent(data), retries_text(retries)]
     if ended.status.has_result:
         from_cache = "from the shared cache" if ended.message == FROM_SHARED_CACHE else ""
-        facts += [_paths(data.outputs or restored), from_cache or why]
+        paths = data.outputs or restored
+        more = [f"+{len(paths) - _MAX_PATHS}"] if len(paths) > _MAX_PATHS else []
+        facts += [" ".join([*paths[:_MAX_PATHS], *more]), from_cache or why]
         facts += [f"passed at attempt {data.attempts}"] if data.attempts > 1 else []
         facts += ["same bytes as before"] if data.unchanged else []
     else:
@@ -148,11 +150,6 @@ def _spent(data: StageFinished) -> list[str]:
         "price unknown": has_unknown_price(data),
     }
     return [fact for fact, is_shown in facts.items() if is_shown]
-
-
-def _paths(paths: tuple[str, ...]) -> str:
-    more = f" +{len(paths) - _MAX_PATHS}" if len(paths) > _MAX_PATHS else ""
-    return " ".join(paths[:_MAX_PATHS]) + more
 
 
 # ---- failures ---------------------------------------------------------------------------------
@@ -372,12 +369,17 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
             groups[named.get(stage) or stage].append(end)
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build = _command(pipeline, "build")
+    # A red check of the group says so (ADR 69).
+    resample = (
+        f"  or `{_command(pipeline, 'build', '--resample', 'STAGE')}` has its model called again, with this failure\n"
+    )
+    may_resample = any("`--resample STAGE`" in end.message for end in ends)
     return [
         f"{style.paint(mark, tone)} {style.paint(visible(group), 'strong')}"
         "  withheld: its stages are promoted together\n"
         f"  in the store, but not in the workspace: {first_names(end.name for end in members)}\n"
         f"  next: fix {first_names(name for end in members for name in end.data.by)}, then `{build}` promotes the "
-        "group; the stages that passed do not run again\n"
+        "group; the stages that passed do not run again\n" + (resample if may_resample else "")
         for group, members in groups.items()
     ]
 

@@ -10,6 +10,7 @@ from msgspec.structs import astuple
 
 from orch23.model.event import (
     BATCH_MARK,
+    AttemptFinished,
     CallReserved,
     CallSettled,
     CallSubmitted,
@@ -63,9 +64,9 @@ _NOTHING = UsageTotals()
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):
-    """What earlier runs leave to the next. All fields but `failed` are about an interrupted run, if there is one.
+    """What earlier runs leave to the next. All fields but the first two are about an interrupted run, if there is one.
 
-    - `failed`: for each stage that failed when it last ran, the key that it failed with.
+    - `failed`: for each stage that failed when it last ran, the key that it failed with; `failures`: its last attempt.
     - `unlocked`: for each stage that the run finished, its key: the lock file does not have it yet. It is empty if the
       lock file is not the one that the run began with, as after a switch of branches.
     - `reusable`: the fingerprints of responses that the run requested in place of recorded ones.
@@ -76,6 +77,7 @@ class RunHistory(Struct, frozen=True, kw_only=True):
     """
 
     failed: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, AttemptFinished] = field(default_factory=dict)
     unlocked: Mapping[str, str] = field(default_factory=dict)
     reusable: frozenset[str] = frozenset()
     spent: Mapping[str, UsageTotals] = field(default_factory=dict)
@@ -94,8 +96,11 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
     newest = runs[0][1] if runs else ()
     cut_off = [run for _, run in reversed(runs) if is_interrupted(run[-1])]
     failed: dict[str, str] = {}
+    failures: dict[str, AttemptFinished] = {}
     for line in newest:
         ended = line.event.data
+        if isinstance(ended, AttemptFinished):
+            failures[line.event.role] = ended
         if isinstance(ended, StageFinished):
             failed.pop(line.event.role, None)
             if ended.status is StageStatus.FAILED:
@@ -105,6 +110,7 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
     submitted = _submitted(lines or newest)
     return RunHistory(
         failed=failed,
+        failures={name: failures[name] for name in failed if name in failures},
         unlocked={
             line.event.role: end.key
             for run in cut_off

@@ -125,11 +125,7 @@ class CompiledTable:
 
 def _version(folders: Iterable[str]) -> bytes:
     """Return a digest of the code in some folders, by sizes and times: changed code may compile other values."""
-    entries = (entry for folder in folders for _, entry in walk_tree(_PROGRAM / folder, is_skipped=_is_bytecode))
-    statuses = ((entry.path, entry.stat()) for entry in entries if not entry.is_dir())
+    walked = (walk_tree(_PROGRAM / one, is_skipped=lambda path: path.endswith("__pycache__")) for one in folders)
+    statuses = ((entry.path, entry.stat()) for entries in walked for _, entry in entries if not entry.is_dir())
     stamps = [(path, status.st_mtime_ns, status.st_size) for path, status in statuses]
     return hashlib.sha256(repr(sorted(stamps)).encode("utf-8", "surrogateescape")).digest()
-
-
-def _is_bytecode(path: str) -> bool:
-    return path.endswith("__pycache__")

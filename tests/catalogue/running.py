@@ -321,6 +321,12 @@ CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
         code: ("a.json", json.dumps({"execution_layers": layers}), {"check": "architecture_stability"}, {})
         for code, layers in ARCHITECTURES.items()
     },
+    "W347": (
+        "a.json",
+        json.dumps({"execution_layers": [LAYER]}),
+        {"check": "architecture_stability", "with": {"released_in": ["f.md"]}},
+        {"f.md": "Realease: a.py\n"},
+    ),
     "E334": ("a.json", '{"passed": true}\n', {"check": "json_values", "with": {"values": {"passed": False}}}, {}),
     "E335": ("a.json", '{"b": 1, "a": 2}\n', {"check": "json_values", "with": {"order": ["a", "b"]}}, {}),
 }

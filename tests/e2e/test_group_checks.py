@@ -11,7 +11,10 @@ pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make chec
 
 # What a model writes: a function that fails until the feedback names a test of it.
 BAD, GOOD = "def value():\\n    raise ValueError\\n", "def value():\\n    return 1\\n"
-WAY_ON = "it names no file of a model that has an attempt left; `--resample STAGE` requests another response"
+WAY_ON = (
+    "it names no file of a model with an attempt left; `--resample STAGE` requests another response, with this failure"
+)
+NEXT = "  or `orch23 build --resample STAGE` has its model called again, with this failure\n"
 KNOWS = "{% if brief and 'tests/test_app.py::test_NAME ' in brief.failing | join(' ') %}"
 STAGES = """\
   a: {promote: app, outputs: [src/a.py], llm: {prompt: a.md.j2, returns: text}, retry: 2}
@@ -110,6 +113,45 @@ def test_a_failure_that_names_no_file_of_a_stage_with_a_model_ends_the_group(
     assert failed.code == 1
     assert calls(project) == ["a 1", "b 1"]
     assert WAY_ON in failed.err
+
+
+WRONG = GOOD.replace("1", "2")  # its test fails, and the failure names the test alone
+
+
+@pytest.mark.parametrize("retry", [0, 2])
+def test_a_response_that_is_requested_again_is_reported_what_failed(project: Project, retry: int) -> None:
+    story(project, STAGES.replace("retry: 2", f"retry: {retry}"), **{"a.md.j2": answers("a", WRONG)})
+    failed = project.build()
+    assert (failed.code, calls(project), NEXT in failed.err) == (1, ["a 1", "b 1"], True)
+    green(project.build("--resample", "a"))
+    assert calls(project) == ["a 1", "b 1", "a 1"]
+    sent = project.run("show", "pipeline.yaml", "a", "--prompt").out
+    assert "return 1" in sent, "what the prompt answers if it knows the failing test"
+    assert ends(project) == {"a": "built", "b": "restored", "list": "built", "acceptance": "built"}
+    assert set(project.plan().values()) == {"fresh"}
+
+
+def test_the_failure_of_a_check_is_not_reported_for_another_prompt_or_by_a_check_that_passed(project: Project) -> None:
+    story(project, **{"a.md.j2": answers("a", WRONG)})
+    assert project.build().code == 1
+    project.edit("a.md.j2", answers("a", WRONG).replace("a {{", "changed {{"))
+    assert project.build("--resample", "a").code == 1
+    assert calls(project) == ["a 1", "b 1", "changed 1"]
+    assert "return 2" in project.run("show", "pipeline.yaml", "a", "--prompt").out
+    project.edit("tests/test_app.py", TESTS.replace("a.value() == 1", "a.value() == 2"))
+    green(project.build())
+    green(project.build("--resample", "a"))
+    assert "return 2" in project.read("src/a.py")
+    assert calls(project) == ["a 1", "b 1", "changed 1", "changed 1"]
+
+
+def test_a_later_round_does_not_call_models_again_that_were_called_on_request(project: Project) -> None:
+    """The failure of `a` names its file: it has another attempt, and `c`, which needs it, has not."""
+    c = "  c: {promote: app, needs: [a], outputs: [src/c.py], llm: {prompt: c.md.j2, returns: text}}\n"
+    story(project, STAGES + c, **{"a.md.j2": answers("a", WRONG, BAD), "c.md.j2": answers("c", GOOD)})
+    assert project.build().code == 1
+    assert project.build("--resample", "a", "--resample", "c").code == 1
+    assert sorted(calls(project)) == ["a 1", "a 1", "a 2", "a 3", "b 1", "c 1", "c 1"]
 
 
 def test_two_stages_are_named_and_each_has_an_attempt(project: Project) -> None:
@@ -213,4 +255,19 @@ def test_items_that_stand_on_one_another_are_tried_again_in_order(project: Proje
     )
     green(project.build())
     assert calls(project) == ["plan", "a 1", "b 1", "a 2", "b 2"]
+    assert set(ends(project).values()) == {"built"}
+    assert set(project.plan().values()) == {"fresh"}
+
+
+@pytest.mark.parametrize("more", ["llm: {prompt: c.md.j2, returns: text}", "shell: 'echo 1 > src/c.py'"])
+@pytest.mark.parametrize("reads", ["needs: [a]", "verify: {inputs: [src/a.py], steps: [{shell: 'true'}]}"])
+def test_a_result_that_stays_as_it_is_in_the_next_round_was_built_in_this_run(
+    project: Project, more: str, reads: str
+) -> None:
+    stages = STAGES + f"  c: {{promote: app, outputs: [src/c.py], {reads}, {more}}}\n"
+    green(story(project, stages, **{"c.md.j2": answers("c", GOOD)}).build())
+    assert set(ends(project).values()) == {"built"}
+    finished = [one["data"] for one in project.events_of("stage_finished") if one["role"] == "c"]
+    assert [(one["calls"], one["attempts"]) for one in finished] == [("llm" in more, 1)]
+    assert not project.events_of("stage_restored")
     assert set(project.plan().values()) == {"fresh"}

@@ -91,8 +91,8 @@ def test_the_life_of_it(app: Project) -> None:
     feedback(app)
     assert app.plan(PIPELINE) == {
         "scaffold": "fresh",
-        "intent": "run",
-        **dict.fromkeys(("architecture", "changes", "acceptance", "code_map"), "maybe"),
+        **dict.fromkeys(("intent", "architecture"), "run"),
+        **dict.fromkeys(("changes", "acceptance", "code_map"), "maybe"),
         "layers": "expand",
     }
     green(app.build(PIPELINE))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.layered_app import (
     APP,
+    DUE_DATE,
     LAYERS,
     PIPELINE,
     answer,
@@ -158,6 +159,38 @@ def test_a_line_of_feedback_releases_a_layer(built: Project) -> None:
     green(built.build(PIPELINE))
     assert "layers@backend_app" in asked(built), "its entry has changed, if only by a word"
     assert built.plan(PIPELINE)["architecture"] == "fresh"
+    sent = built.run("show", PIPELINE, "architecture", "--prompt").out
+    assert "\nRelease: backend_app\n" in sent, "the architect knows what need not be kept"
+    assert "Add a due date" not in sent.replace(value("intent", after_feedback=True)["history"][-1]["summary"], "")
+    assert "W347" not in str(built.events())
+
+
+def test_other_words_of_the_feedback_do_not_request_an_architecture_again(built: Project) -> None:
+    feedback(built, "Add a due date to tasks.\n")
+    green(built.build(PIPELINE))
+    assert "architecture" in asked(built)
+    built.edit(DUE_DATE, "Please add a due date to tasks.\n")
+    green(built.build(PIPELINE))
+    assert asked(built) == ["intent"], "the same intent, and the same request for an architecture"
+
+
+@pytest.mark.parametrize(
+    ("line", "warns"),
+    [
+        ("Release: backend_apq", "no layer or file has the name `backend_apq`"),
+        ("Release: backend_app, backend/app2.py", "no layer or file has the name `backend/app2.py`"),
+        ("Realease: backend_app", "is not a line `Release: NAME, NAME`"),
+        ("- release: backend_app", "is not a line `Release: NAME, NAME`"),
+        ("Release: backend/app.py", ""),
+        ("Please: keep the rest.", ""),
+    ],
+)
+def test_a_line_that_releases_nothing_is_reported_with_its_place(built: Project, line: str, warns: str) -> None:
+    feedback(built, f"Add a due date to tasks.\n{line}\n")
+    done = built.build(PIPELINE, "architecture")
+    green(done)
+    assert (f"[W347] {DUE_DATE}:2:1: {warns}" in done.err) == bool(warns)
+    assert ("W347" in done.err) == bool(warns)
 
 
 def test_a_fixed_architecture_goes_on_from_the_intent_that_is_there(built: Project) -> None:

@@ -78,6 +78,7 @@ ARCHITECTURE: dict[str, tuple[Change, set[str]]] = {
         {ROUTES},
     ),
     "a layer knows another part of the intent": (lambda layers: layers[3]["intent"].append("pages"), {APP_}),
+    "a layer knows less of the intent": (lambda layers: layers[3].update(intent=["app/title"]), {APP_}),
     "a layer is added": (lambda layers: layers.append(MORE), {"more"}),
     "a layer is added before all others": (lambda layers: layers.insert(0, MORE), {"more"}),
 }
@@ -136,6 +137,7 @@ POINTERS: dict[str, Change] = {
     "nothing": lambda ui: ui.update(intent=[]),
     "a part of an entity": lambda ui: ui.update(intent=["entities/[name=task]/name", "pages"]),
     "another kind": lambda ui: ui.update(intent=["pages"], kind="app"),
+    "another kind, and nothing": lambda ui: ui.update(intent=[], kind="app"),
     "all entities": lambda ui: ui.update(intent=["entities", "pages"]),
 }
 
@@ -155,6 +157,30 @@ def test_whatever_pointers_a_model_wrote_changed_fields_reach_models_services_ro
     answered(project, answers | {"intent": [json.dumps(evolved(intent))]})
     planned_then_built(project)
     assert layers_asked(project) == KNOW_FIELDS
+
+
+# what an architect may write of a layer of kind `app` in `backend/` that is an interface
+INTERFACES: dict[str, list[str]] = {
+    "it shows pages": ["app", "pages"],
+    "it shows one page": ["app/title", "pages/[name=tasks]"],
+    "it is a command line": ["actions"],
+    "it names an entity": ["app", "entities/[name=task]/name"],
+}
+
+
+@pytest.mark.parametrize("what", INTERFACES)
+def test_an_app_that_is_an_interface_is_reached_by_changed_fields(project: Project, what: str) -> None:
+    architecture = value("architecture")
+    architecture["execution_layers"][3]["intent"] = INTERFACES[what]
+    answers = {"intent": [answer("intent")], "architecture": [json.dumps(architecture)]}
+    answered(copied(project), answers | {f"layers@{name}": [answer(f"layers@{name}")] for name in LAYERS})
+    green(project.build(PIPELINE))
+    feedback(project, "Tasks have a note.\n")
+    intent = value("intent")
+    _fields(intent).append({"name": "note", "type": "text", "required": False})
+    answered(project, answers | {"intent": [json.dumps(evolved(intent))]})
+    planned_then_built(project)
+    assert layers_asked(project) == set(LAYERS)
 
 
 @pytest.mark.parametrize("what", ARCHITECTURE)

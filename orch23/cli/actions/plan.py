@@ -1,6 +1,6 @@
 """Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache, partial
@@ -33,8 +33,7 @@ from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, 
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
 from orch23.model.pipeline import NO_CACHE, Stage
-from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
-from orch23.model.record import Record
+from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Run, VerifyOnly
 from orch23.plan.planner import closure
 from orch23.plan.unknown_stages import check_items
 from orch23.providers.adapter import CallContext, ProviderContext
@@ -96,8 +95,12 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     bases = {name: _basis(project, seen, name, statistics_of(past, name)) for name in running}
     lacking = {name for name in bases if _lacking(project, seen.decided_stages.get(name), PROGRAM_NOT_FOUND)}
     found = {name: estimate(one, tariff_of) for name, one in bases.items() if one.recorded or name not in lacking}
-    for node, made in _refusable(seen):
-        found[node.name] = estimate(EstimateBasis(node=node, decision=VerifyOnly(made, ())), tariff_of)
+    if seen.plan.groups:
+        from orch23.engine.group_checks import refusable  # noqa: PLC0415 - few pipelines have groups
+
+        checked = refusable(seen.plan, seen.decisions)
+        made = ((node, VerifyOnly(record, ())) for node, record in checked)
+        found |= {node.name: estimate(EstimateBasis(node=node, decision=one), tariff_of) for node, one in made}
     # A recorded response may have failed, and fail again: then nothing after its stage runs.
     replayed = {name for name, basis in bases.items() if basis.recorded}
     for name in found if replayed else ():
@@ -110,17 +113,6 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
         for name, saving in expected_savings(calls, tariff_of).items():
             found[name] = found[name].with_cache(saving)
     return found
-
-
-def _refusable(seen: Preview) -> Iterator[tuple[Stage, Record]]:
-    """Yield the stages whose models may be called again if a check of their group refuses the result (ADR 69)."""
-    nodes = [(node, seen.decisions.get(name)) for name, node in seen.plan.nodes.items() if isinstance(node, Stage)]
-    checks = (node for node, one in nodes if isinstance(one, Run | VerifyOnly | Maybe) and not node.step.asks_model)
-    groups = {seen.plan.group_of(check.name) for check in checks} - {None}
-    for node, decision in nodes if groups else ():
-        may_try = node.step.asks_model and node.retry.max and seen.plan.group_of(node.name) in groups
-        if may_try and isinstance(decision, Fresh | Restore) and not decision.record.accepted:
-            yield node, decision.record
 
 
 def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
@@ -143,18 +135,12 @@ def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapp
     folders = {node.step.transcripts or "" for node in nodes if isinstance(node, Stage) and is_llm(node.step)}
     if not folders or any(one.tokens for one in past.values()):
         return past
-    tokens = _recorded_tokens(project, folders)
-    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in (*past, *tokens)}
-
-
-def _recorded_tokens(project: Project, folders: Collection[str]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return the input and output tokens of each recorded response, by stage."""
-    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    tokens: dict[str, tuple[tuple[int, int], ...]] = {}
     for folder in sorted(folders):
         with suppress(Orch23Error):  # damaged transcripts: a build reports them
             for stage, usages in project.store.exchanges.usages(folder or None).items():
-                found[stage] = tuple((one.input_tokens, one.output_tokens) for one in usages)
-    return found
+                tokens[stage] = tuple((one.input_tokens, one.output_tokens) for one in usages)
+    return {name: replace(past.get(name, StageStatistics()), tokens=tokens.get(name, ())) for name in (*past, *tokens)}
 
 
 def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:

@@ -124,6 +124,20 @@ def test_a_line_of_an_input_releases_what_it_names() -> None:
         assert sorted(one.code for one in ARCHITECTURE_STABILITY.run(given_)) == sorted(codes)
 
 
+def test_a_file_of_older_feedback_may_name_what_it_has_removed() -> None:
+    outputs = {"a.json": json.dumps(plan(BELOW)).encode()}
+    for texts, warnings in (
+        ((b"Release: gone.py", b"Add x.\nRelease: a"), []),
+        ((b"Release: gone.py", b"Release: a, zz.py,"), ["feedback/2.md:1:1"]),
+        ((b"Relaese: gone.py", b""), ["feedback/1.md:1:1"]),
+    ):
+        inputs = {f"feedback/{number}.md": text for number, text in enumerate(texts, 1)}
+        for previous, expected in ((outputs, warnings), ({}, [one for one in warnings if "1.md" in one])):
+            options = {"released_in": ["feedback/*"]}
+            given_ = CheckInput(outputs=outputs, previous=previous, inputs=inputs, options=options)
+            assert [str(one.location) for one in ARCHITECTURE_STABILITY.run(given_)] == expected
+
+
 @pytest.mark.parametrize("before", [b"{", {}, plan(), plan("a"), plan({"name": "c"})])
 def test_an_architecture_accepted_by_another_schema_does_not_count(before: Any) -> None:
     assert found(plan(BELOW), before) == []

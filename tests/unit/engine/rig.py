@@ -224,6 +224,7 @@ class MemoryConversations:
         load: Callable[[Sequence[Stage]], None] = lambda _stages: None,
     ) -> None:
         self.provider, self.exchanges, self.load = provider, exchanges, load
+        self.resample: frozenset[str] = frozenset()
 
     def prepare(self, stages: Sequence[Stage]) -> None:
         self.load(stages)

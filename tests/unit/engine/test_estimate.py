@@ -78,11 +78,14 @@ def test_a_limit_of_the_stage_bounds_its_calls_and_its_dollars() -> None:
     assert estimate(ground(Run(()), stage, request=REQUEST), tariff).most_cost == Decimal("1.5")
 
 
-def test_the_calls_of_a_list_that_is_not_known_have_no_upper_bound() -> None:
-    """The next list may have more items than the last one."""
+def test_the_calls_of_a_list_that_is_not_known_are_those_of_its_last_items_and_of_new_ones() -> None:
     node = each({"llm": {"provider": "local", "model": "tiny"}, "retry": {"max": 2}})
-    assert possible_calls(node, Expand((), 2)) == CallRange(0, None)
-    assert possible_calls(node, Expand((), 0)) == CallRange(0, None)
+    assert possible_calls(node, Expand((), 2)) == CallRange(0, 6, has_new_items=True)
+    assert possible_calls(node, Expand((), 0)) == CallRange(0, None, has_new_items=True)
+    assert possible_calls(each({"llm": {}, "retry": 1}), Expand((), 2)) == CallRange(0, 4, has_new_items=True)
+    assert possible_calls(each({"llm": {}}), Expand((), 2)) == CallRange(0, 2, has_new_items=True)
+    more: dict[str, Json] = {"llm": {"on_truncated": {"retries": 2}}}
+    assert possible_calls(each(more), Expand((), 2)) == CallRange(0, 6, has_new_items=True)
     assert possible_calls(each({"shell": "x"}, "shell"), Expand((), 2)) == CallRange()
 
 

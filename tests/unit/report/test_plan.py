@@ -287,6 +287,19 @@ def test_unknown_calls_are_not_shown_as_zero() -> None:
     assert "LLM calls at least 0; the maximum is unknown" in reported
 
 
+@pytest.mark.parametrize(
+    ("limit", "text", "most"), [(None, "1 to 8, and those of new items", None), (20, "1 to 20; limit 20", 20)]
+)
+def test_the_calls_of_new_items_are_not_within_the_maximum(limit: int | None, text: str, most: int | None) -> None:
+    counted = replace(FREE, calls=CallRange(1, 2))
+    estimates = {"code": counted, "each": replace(FREE, calls=CallRange(0, 6, has_new_items=True))}
+    seen = view({"code": Run(()), "each": Expand(("code",), 2)}, limit=limit, estimates=estimates)
+    assert f" LLM calls {text} · " in plan_text(seen, PLAIN)
+    found = json.loads(plan_json(seen))
+    assert found["llm_calls"] == {"min": 1, "max": most}
+    assert [one["llm_calls"]["max"] for one in found["stages"]] == [2, None]
+
+
 def test_a_blocked_stage_names_the_stages_that_block_it() -> None:
     assert " - b      blocked  blocked by a\n" in plan_text(view({"b": Blocked(("a",))}), PLAIN)
 
