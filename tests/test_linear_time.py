@@ -102,6 +102,7 @@ def test_a_pattern_takes_at_most_two_and_a_half_times_for_a_doubling(used: linea
     assert too_slow(used, linear.growth) == ""
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("pattern", [r"\s*x$", r"(\w+)\s*:", "c.*d.*e", r"a.*b.*c"])
 def test_a_quadratic_pattern_is_noticed_before_it_takes_minutes(pattern: str) -> None:
     assert too_slow(linear.UsedPattern("x", pattern, 0, "search"), linear.quick_growth)

@@ -46,6 +46,7 @@ def test_a_conversation_has_the_earlier_attempts(project: Project) -> None:
     assert project.read("out.txt") == "['user', 'assistant', 'user']\n"
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("program", "code", "message"),
     [

@@ -58,7 +58,7 @@ def put(project: Project, answer: Answer) -> dict[str, bytes]:
     return project.files("ws")
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("answer", [*sampled("bad")])
 def test_a_bad_answer_writes_nothing_and_says_every_code(project: Project, answer: Answer) -> None:
     before = put(project, answer)

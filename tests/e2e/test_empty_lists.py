@@ -54,6 +54,7 @@ stages:
 """
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("target", [["a"], ["c"], ["--downstream", "l"], ["--downstream", "a"]])
 def test_a_selected_empty_list_is_selected_with_the_stage_that_makes_it(project: Project, target: list[str]) -> None:
     project.write({"pipeline.yaml": MADE, "names.txt": "[]"})

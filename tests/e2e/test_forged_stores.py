@@ -199,6 +199,7 @@ def snapshot_of(path: Path, key: bytes) -> StatSnapshot:
     return snapshot
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("key", [b"", b"x" * 32, None])
 @pytest.mark.slow
 def test_only_a_snapshot_with_the_key_of_the_store_is_used(tmp_path, key):

@@ -96,6 +96,7 @@ def test_every_path_that_the_head_of_the_pipeline_names_is_created(
     assert not any("](../" in project.read(path) for path in pages)
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_builds_without_a_warning_and_is_then_up_to_date_without_a_call(
     initialized: Initialized, tmp_path: Path, name: str
@@ -155,7 +156,7 @@ def test_blank_is_the_smallest_pipeline_a_stage_with_a_model_and_a_test(
 OFFERED = [(name, choice) for name in NAMES for choice in builtin_templates()[name].questions["provider"]["choices"]]
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize(("name", "provider"), OFFERED)
 def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project, name: str, provider: str) -> None:
     more = {"server": SERVER, "command": ("--data", "command=tools/ask.py")}.get(provider, ())
@@ -186,6 +187,7 @@ def test_every_template_has_a_spec_to_edit() -> None:
     assert list(SPECS) == NAMES
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("is_built", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_after_an_edit_of_the_spec_no_scripted_or_recorded_response_is_used(
@@ -252,6 +254,7 @@ APPLICATIONS = {
 }
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("name", APPLICATIONS)
 def test_an_application_of_another_name_has_nothing_of_the_example(project: Project, name: str) -> None:
     answer, stated = APPLICATIONS[name]
@@ -282,6 +285,7 @@ def test_work_orders_may_stand_in_the_repository_itself(project: Project) -> Non
 EXAMPLES = [(one.name, number) for one in descriptions(HERE) for number in range(len(one.examples))]
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("name", "number"), EXAMPLES)
 def test_the_edits_that_its_responses_were_written_for_build(
     initialized: Initialized, tmp_path: Path, name: str, number: int
@@ -299,7 +303,7 @@ def test_the_edits_that_its_responses_were_written_for_build(
     assert built.code == 0, built.err
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_of_a_server_is_free_only_if_the_answer_says_so(project: Project, name: str) -> None:
     pipeline = f"pipelines/{name}.yaml"
@@ -320,6 +324,7 @@ def test_the_model_of_a_server_is_free_only_if_the_answer_says_so(project: Proje
     assert f"base_url: {ADDRESS}\n" in project.read(f".orch23-{name}.answers.yml")
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize(
     ("data", "code"),
     [
@@ -523,7 +528,7 @@ def test_a_folder_that_may_not_be_written_is_reported_without_a_traceback(projec
 # ---- answers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("question", ["name", "model"])
 @pytest.mark.parametrize("value", ["a\nstages: {}", "[[ name ]]", ""])
 def test_no_answer_can_be_more_than_one_plain_word_of_yaml(project: Project, question: str, value: str) -> None:
@@ -675,6 +680,7 @@ def test_a_url_runs_nothing(project: Project, url: str) -> None:
 # ---- what no template may ----------------------------------------------------------------------------
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
@@ -700,6 +706,7 @@ def test_a_template_that_would_run_code_is_refused(
     assert everything(project) == {}
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("path", [".git/hooks/post-commit", "sub/.GIT/config", ".orch23/VERSION", "[[ '.git' ]]/x"])
 def test_a_template_writes_nothing_into_the_folders_of_git_and_orch23(
     project: Project, tmp_path: Path, path: str
@@ -756,6 +763,7 @@ def test_the_schema_is_not_written_through_a_link(project: Project, tmp_path: Pa
     assert ((tmp_path / "elsewhere").read_text(), schema.is_symlink(), schema.read_text()) == ("mine\n", False, text)
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("text", ["a: [", "name: {type: nonsense, default: 1}", "_envops: {undefined: os.system}"])
 def test_a_template_with_a_fault_is_reported_without_a_traceback(project: Project, tmp_path: Path, text: str) -> None:
     repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"})

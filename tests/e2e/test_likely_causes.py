@@ -42,6 +42,7 @@ def _merge(old: dict[str, Any], new: dict[str, Any]) -> None:
             old[key] = [*old.get(key, []), *value[1:]] if is_list else value
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("stages", "key"),
     [
@@ -270,6 +271,7 @@ def test_the_last_line_is_the_first_cause_in_the_order_of_the_plan(project: Proj
     assert last == "failed: a (pipeline.yaml:6:3): exited with 4 and printed nothing (and 1 more stage)"
 
 
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stages", "entry"),
@@ -321,6 +323,7 @@ def editable(project: Project, how: str, place: Path) -> None:
     (place / "mypkg/__main__.py").write_text("print('hi')\n")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "keys"),

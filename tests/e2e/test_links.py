@@ -127,6 +127,7 @@ def test_a_link_to_an_output_of_another_stage_is_refused_unless_that_comes_befor
     assert project.read("out") == "1\n"
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("name", TIERS)
 @pytest.mark.parametrize(
     "command",

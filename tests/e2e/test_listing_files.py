@@ -43,6 +43,7 @@ def test_a_name_with_a_line_break_is_one_line(project: Project) -> None:
 A, B, ALL = {"list": "docs/a"}, {"list": "docs/b"}, {"list": "docs/*"}
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("before", "after", "became"),
     [

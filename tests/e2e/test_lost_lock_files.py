@@ -56,6 +56,7 @@ def without_one(project: Project, name: str = "pipeline.lock") -> None:
 LOSSES = pytest.mark.parametrize("lose", [delete, empty, without_one])
 
 
+@pytest.mark.stride(3)
 @LOSSES
 @pytest.mark.parametrize("failing", [False, True], ids=["", "after a failed build"])
 def test_the_output_of_a_deleted_input_is_removed(

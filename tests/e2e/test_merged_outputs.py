@@ -33,6 +33,7 @@ def on_a_branch(repository: Repository, path: str, text: str) -> None:
     repository.git("checkout", "-q", "main")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["ours", "theirs"])
 @pytest.mark.parametrize("stage", [JOIN, {**JOIN, "shell": None, "render": PAGE}])

@@ -36,6 +36,7 @@ def attempts(project: Project) -> list[str]:
     return [event["data"].get("excerpt") or "" for event in project.events_of("attempt_finished")]
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("returns", "answer"), ANSWERS)
 def test_the_file_on_disk_stays_and_is_verified(project: Project, returns: str, answer: str) -> None:

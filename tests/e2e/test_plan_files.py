@@ -90,6 +90,7 @@ def test_a_build_has_the_options_of_its_plan(project: Project) -> None:
     assert project.read("other.txt") == "two\nrich\n"
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize(
     "options",
     [

@@ -63,6 +63,7 @@ def test_a_planted_store_answers_nothing_and_is_set_aside(tmp_path):
     assert clone.run("build", "--overwrite-edited").code == 1, "the failing test runs"
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("aside", ["link", "dangling", "file", "pipe", "inner link", "inner folder", "numbers"])
 @pytest.mark.parametrize("command", ["build", pytest.param("gc", marks=pytest.mark.slow)])
 def test_a_store_is_not_moved_out_of_the_project(tmp_path, aside, command):
@@ -194,6 +195,7 @@ def forged(project: Project, stage: str, path: str, into: str) -> None:
     write_lock(project.root, "pipeline.lock", LockFile({**found.records, into: record}), "pipeline")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["README.md", "pipeline.yaml", ".git/HEAD", "src/deep/a.py"])
 @pytest.mark.parametrize("into", ["former", "copy"])

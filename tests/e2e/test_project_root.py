@@ -324,6 +324,7 @@ def edited(below: Here) -> str:
     return "copy"
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_works_in_a_subdirectory(below: Here, name: str) -> None:
     below.write({"more.yaml": "{}\n"})

@@ -57,6 +57,7 @@ def wrote(outcome: Outcome, project: Project, path: str) -> bool:
     return outcome.code == 0 or (project.root / path).exists()
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("path", [*NEVER, *LITERALLY])
 def test_a_step_with_the_widest_scope_writes_no_protected_name(project: Project, path: str) -> None:
     project.write(scripted({"a": writing(path)}, {}))
@@ -68,6 +69,7 @@ def test_a_step_with_the_widest_scope_writes_no_protected_name(project: Project,
     assert not project.exists("out.txt")
 
 
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("path", LITERALLY)
 def test_a_literal_entry_admits_it(project: Project, path: str) -> None:
@@ -176,6 +178,7 @@ def test_a_name_that_configures_a_tool_is_reported_of(project: Project, path: st
     assert project.read(path) == "forged"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("path", TOOLS)
 def test_not_so_where_it_is_named(project: Project, path: str) -> None:
     project.write(scripted({"a": writing(path, allowed_paths={"write": ["**", path]})}, {}))

@@ -85,6 +85,7 @@ def test_verification_is_confined_too(project: Project, name: str) -> None:
     assert project.read("precious") == "kept"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*TIERS, UNCONFINED])
 def test_a_pytest_that_a_step_runs_does_not_find_the_settings_of_the_project(project: Project, name: str) -> None:

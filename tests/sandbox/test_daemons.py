@@ -39,6 +39,7 @@ def test_there_are_at_least_ten_kinds() -> None:
     assert len(KINDS) >= 10
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow  # a dozen steps each
 @pytest.mark.parametrize("tier", [*TIERS, "none"])
 def test_no_daemon_is_left(tier: str, tmp_path: Path) -> None:

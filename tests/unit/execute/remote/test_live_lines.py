@@ -76,6 +76,7 @@ def bash(text: str, *words: str, **given: Any) -> Action:
     return Action(argv=("bash", "-c", text, *words), inputs={}, sandbox=False, **given)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 def test_a_line_is_heard_while_the_step_runs(rig: Rig, tmp_path: Path) -> None:
     go_on, heard = tmp_path / "go-on", Listener()
@@ -93,6 +94,7 @@ def test_a_line_is_heard_while_the_step_runs(rig: Rig, tmp_path: Path) -> None:
     assert heard.lines == ["begun", "", "the end"]
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 def test_each_line_of_a_long_output_is_heard_once(rig: Rig) -> None:
     heard = Listener()
