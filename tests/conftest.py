@@ -2,8 +2,10 @@
 
 import gc
 import os
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,22 +30,43 @@ settings.register_profile("thorough", _ANY_MACHINE, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+_ROOT = Path(__file__).parent.parent
+_BENCH = Path(__file__).parent / "unit" / "bench"
+_RECENT = 50  # commits; more than a branch has
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the cases of a test that is marked `stride(n)` take every n-th; `make thorough` takes all."""
+    """Leave out what every run need not repeat; `make thorough` leaves nothing out.
+
+    Of the cases of a test that is marked `stride(n)` take every n-th. Take the slow tests of the benchmarks only if
+    `bench` or these tests changed in the last commits or after them.
+    """
     if os.environ.get("HYPOTHESIS_PROFILE") == "thorough":
         return
     seen: Counter[str] = Counter()
-    left_out = []
+    left_out = set()
     for item in items:
         mark = item.get_closest_marker("stride")
         if mark is not None:
             name = item.nodeid.partition("[")[0]
             if seen[name] % mark.args[0]:
-                left_out.append(item)
+                left_out.add(item)
             seen[name] += 1
+        if item.path.parent == _BENCH and item.get_closest_marker("slow") and not _bench_changed():
+            left_out.add(item)
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+@cache
+def _bench_changed() -> bool:
+    """Return whether the benchmarks may have changed, which they may if git cannot tell."""
+    argv = ["git", "-C", str(_ROOT), "diff", "--quiet", f"HEAD~{_RECENT}", "--", "bench", str(_BENCH)]
+    try:
+        return subprocess.run(argv, capture_output=True, check=False).returncode != 0
+    except OSError:
+        return True
 
 
 def pytest_collection_finish() -> None:

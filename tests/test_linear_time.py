@@ -223,6 +223,7 @@ def test_every_cause_of_a_failure_is_fed() -> None:
 # ---- bounds ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("returns", "number"), [("blocks", 80_000), ("files", 80_000), ("edits", 20_000)])
 def test_a_response_has_a_limited_number_of_files(returns: str, number: int) -> None:
     texts = {

@@ -79,6 +79,7 @@ LINES: dict[str, Callable[[bytes, bytes], bytes]] = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("line_of", LINES.values(), ids=LINES)
 def test_a_forged_record_proves_nothing(tmp_path, line_of):
     project = made(tmp_path / "p")

@@ -89,7 +89,7 @@ CASES = [
         name,
         tier,
         id=f"{name}-{tier}",
-        marks=[pytest.mark.thorough] if name == MANY and tier in {"namespaces", "landlock"} else [],
+        marks=[pytest.mark.thorough] if name == MANY and tier != "none" else [],
     )
     for name, tree in TREES.items()
     for tier in tree.tiers

@@ -62,6 +62,7 @@ def everything(project: Project) -> dict[str, bytes]:
 # ---- what comes with orch23 ------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_level(
     initialized: Initialized, tmp_path: Path, name: str
@@ -214,6 +215,7 @@ def test_after_an_edit_of_the_spec_no_scripted_or_recorded_response_is_used(
         assert project.build(pipeline, env=NOBODY).code == 0
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "quickstart"])
 def test_an_edit_of_a_prompt_makes_scripted_responses_meaningless_too(
     initialized: Initialized, tmp_path: Path, name: str
@@ -239,10 +241,10 @@ def test_the_way_out_is_one_command(initialized: Initialized, tmp_path: Path) ->
     assert project.run("validate", "pipelines/layered_app.yaml").code == 0
 
 
-def test_another_name_of_the_pipeline_leaves_its_responses(project: Project) -> None:
-    for name in ("layered_app", "tdd_loop"):
-        init(project, name, "--data", "name=mine")
-        assert project.build(f"pipelines/{name}.yaml").code == 0
+@pytest.mark.parametrize("name", ["tdd_loop", pytest.param("layered_app", marks=pytest.mark.thorough)])
+def test_another_name_of_the_pipeline_leaves_its_responses(project: Project, name: str) -> None:
+    init(project, name, "--data", "name=mine")
+    assert project.build(f"pipelines/{name}.yaml").code == 0
 
 
 # The question for the application, an answer, and what the pipeline has of it.
@@ -538,6 +540,7 @@ def test_no_answer_can_be_more_than_one_plain_word_of_yaml(project: Project, que
     assert everything(project) == {}
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("value", ["qwen2.5:7b", "org/model@2"])
 def test_names_of_models_are_plain_words(project: Project, value: str) -> None:
     assert init(project, "quickstart", "--data", f"model={value}").code == 0

@@ -42,6 +42,7 @@ def test_a_build_of_a_plan_runs_what_the_plan_lists(planned: Project) -> None:
     assert planned.read("count.txt").strip() == "6"
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("change", "texts"),
     [

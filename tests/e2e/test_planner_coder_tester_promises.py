@@ -330,6 +330,7 @@ def test_a_task_whose_own_tests_were_all_skipped_says_so(template: Project) -> N
     assert (warned["role"], warned["level"]) == ("code@T1", "info")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("root", [".", "./"])
 def test_tasks_may_work_on_the_whole_repository(template: Project, root: str) -> None:
     """Its reports are not among its sources."""
