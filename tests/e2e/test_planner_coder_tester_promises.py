@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -39,11 +40,18 @@ def template(project: Project) -> Project:
     return pct.placed(project)
 
 
+@pytest.fixture(scope="module")
+def first_build(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Build the template once for all tests that start after its first build."""
+    made = pct.placed(Project(tmp_path_factory.mktemp("first") / "project"))
+    assert made.build(PIPELINE).code == 0
+    return made
+
+
 @pytest.fixture
-def built(template: Project) -> Project:
-    """Give the template after its own first build."""
-    assert template.build(PIPELINE).code == 0
-    return template
+def built(first_build: Project, tmp_path: Path) -> Project:
+    """Give a copy of the template after its own first build."""
+    return first_build.copy(tmp_path / "project")
 
 
 def red(project: Project, printed: int) -> None:

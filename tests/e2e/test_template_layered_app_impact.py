@@ -157,6 +157,7 @@ def test_whatever_pointers_a_model_wrote_changed_fields_reach_models_services_ro
     assert layers_asked(project) == KNOW_FIELDS
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("what", ARCHITECTURE)
 def test_a_change_of_the_architecture_reaches_exactly_the_layers_whose_entry_changed(app: Project, what: str) -> None:
     change, reached = ARCHITECTURE[what]
