@@ -102,6 +102,7 @@ def test_a_merge_is_kept_if_lock_files_are_not_trusted(tmp_path, model, lock, te
     up_to_date(users.ben.run("build", "a.yaml", env={"ORCH23_TRUST": "0"}))
 
 
+@pytest.mark.slow
 @pytest.mark.stride(3)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_result_that_git_took_from_the_other_side_is_no_edit(tmp_path, model, lock):
@@ -142,6 +143,7 @@ def test_without_the_commits_of_a_merge_no_file_of_a_user_is_overwritten(tmp_pat
     assert clone.read("gen.py").startswith(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", ["ours", "theirs"])
 def test_the_other_result_is_taken_if_the_accepted_edit_is_discarded(tmp_path, model, lock):
     users = two_users(tmp_path)
@@ -151,6 +153,7 @@ def test_the_other_result_is_taken_if_the_accepted_edit_is_discarded(tmp_path, m
     assert (len(model.calls), users.ben.read("gen.py")) == (calls, addition("b"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", ["ours", "theirs"])
 def test_a_merge_that_does_not_pass_fails_without_a_call(tmp_path, model, lock):
     users = two_users(tmp_path)
@@ -160,6 +163,7 @@ def test_a_merge_that_does_not_pass_fails_without_a_call(tmp_path, model, lock):
     assert (len(model.calls), users.ben.read("gen.py")) == (calls, "bad\n")
 
 
+@pytest.mark.slow
 @pytest.mark.stride(3)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_merge_that_is_not_committed_is_left_to_the_user(tmp_path, model, lock):
@@ -263,6 +267,7 @@ def test_a_file_in_a_folder_that_only_the_other_result_has_is_no_base(
         assert (len(model.calls), ends(where)["site"]) == (calls, "fresh")
 
 
+@pytest.mark.slow
 def test_a_changed_spec_after_a_merge_starts_from_the_merged_file(tmp_path, model):
     users = two_users(tmp_path)
     users.merge("ours", {"gen.py": HAND})
@@ -305,6 +310,7 @@ def test_a_generated_file_of_the_other_branch_is_no_edit(tmp_path, step, lock, r
 CONFLICT = "<<<<<<< HEAD\none\n=======\ntwo\n>>>>>>> 1234567\n"
 
 
+@pytest.mark.slow
 @pytest.mark.stride(5)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("how", ["committed", "accepted", "run"])
@@ -328,6 +334,7 @@ def test_a_file_with_conflict_markers_is_not_accepted(tmp_path, model, how, end)
         assert "<<<<<<<" not in users.ben.read("gen.py")
 
 
+@pytest.mark.slow
 @pytest.mark.stride(2)
 @pytest.mark.parametrize("text", ["a\n=======\nb\n", ">>>>>>> x\n=======\n<<<<<<< y\n", "<<<<<<< x\n"])
 def test_lines_that_only_look_like_markers_are_accepted(tmp_path, model, text):

@@ -44,6 +44,7 @@ def _of_a_second_proof(name: str, number: int) -> bool:
     return number % (2 if kind in {"pipeline", "template"} else 3) != 0
 
 
+@pytest.mark.slow
 @pytest.mark.stride(5)
 @pytest.mark.parametrize(
     "name",

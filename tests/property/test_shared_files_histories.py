@@ -16,6 +16,7 @@ def check(setup: Setup, steps: list[Step]) -> Played:
     return played
 
 
+@pytest.mark.slow
 @pytest.mark.stride(2)
 @pytest.mark.parametrize("seed", SAMPLE)
 def test_no_edit_is_lost_and_a_build_does_what_the_rules_say(seed):

@@ -221,6 +221,7 @@ def test_without_a_listener_no_line_is_sent(tmp_path: Path, kind: str) -> None:
             assert rig.engine.server.calls.count("Read") == 0
 
 
+@pytest.mark.slow
 def test_a_line_that_another_program_sends_is_limited() -> None:
     listener = Listener()
     heard = HeardLines(listener)
@@ -257,6 +258,7 @@ def test_batches_are_small_and_not_too_many() -> None:
     assert max(sum(len(line) + 1 for line, _ in batch) for batch in sent) <= BATCH_CHARACTERS
 
 
+@pytest.mark.slow
 def test_a_flood_ends_the_batches() -> None:
     sent: list[Line] = []
     clock = Clock()
