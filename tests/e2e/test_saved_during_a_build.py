@@ -288,6 +288,7 @@ def test_a_stage_whose_name_is_a_number(moments: Moments) -> None:
     assert sorted(outputs(Path())) == ["out/1.txt", "out/2.txt"]
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("link", ["to a folder", "to nothing"])
 def test_a_link_in_the_place_of_a_missing_folder(two: Moments, link: str) -> None:
     """Case: the folder of an optional input that is not there becomes a link, and then the file comes behind it."""
@@ -335,6 +336,7 @@ def test_what_a_model_is_asked_with_is_what_the_key_says(moments: Moments, path:
     check_nothing_is_missed(moments, "pipeline.yaml")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("moment", ["look", "stage_decided", "run_finished"])
 def test_an_interpreter_behind_a_link(two: Moments, moment: str) -> None:
     """Case: the link to an environment is led to another one that is as old."""

@@ -82,6 +82,7 @@ def untracked(repository: Repository) -> list[str]:
 # ---- 6: accepted edits -----------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("own_outputs", [False, True])
 @pytest.mark.parametrize("committed", [False, True])
@@ -212,6 +213,7 @@ def test_a_stage_that_is_only_renamed_is_fresh(repository, model, committed):
     settled(repository, model)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("by_way_of", [False, True])
@@ -273,6 +275,7 @@ def test_a_released_file_may_be_written_by_another_pipeline(repository, model):
     assert repository.read("src/m.py") == BASE + A + B
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -357,6 +360,7 @@ def test_a_file_that_another_stage_names_as_an_input_is_released(repository, mod
 # ---- 10: a fresh clone -----------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("change", [False, True])
@@ -533,6 +537,7 @@ class KilledError(Exception):
     """The process is gone at this place."""
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("at", range(7))
 def test_reset_after_a_kill_during_the_promotion_of_a_group(repository, model, monkeypatch, at):
@@ -580,6 +585,7 @@ def raw(repository: Repository, *argv: str) -> None:
     build_run.run_build(project_loading.open_project(settings), build_parts.BuildRequest(), Silent())
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("outputs", [(), ("--outputs",)])
 @pytest.mark.parametrize("existed", [False, True])
@@ -621,6 +627,7 @@ def test_accepting_after_a_reset_takes_the_other_files_of_the_folder_from_git(re
     settled(repository, model)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["clean", "delete"])
 @pytest.mark.parametrize("decided", ["accepted", "committed"])
@@ -748,6 +755,7 @@ def test_an_item_does_not_start_from_what_the_item_before_it_started_from(reposi
     assert repository.read("src/m.py") == BASE + A + B + B + C
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("items", [[("z", "c"), ("x", "a")], [("y", "b"), ("z", "c")], [("z", "c")]])
 def test_the_plan_of_a_committed_chain_with_other_items_is_what_the_build_does(repository, model, items):
@@ -846,6 +854,7 @@ def test_a_lost_record_of_an_earlier_item_makes_no_version_a_users(repository, m
 # ---- kept failures ---------------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("existed", [False, True])
 @pytest.mark.parametrize("alone", [False, True])

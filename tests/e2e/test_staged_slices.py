@@ -15,6 +15,7 @@ def copying(*slices: str, command: str = "cat v.json > out") -> str:
     return f"  copy: {{inputs: {json.dumps(slices)}, outputs: [out], shell: '{command}'}}\n"
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("slices", "staged"),

@@ -82,6 +82,7 @@ def story(project: Project, vendor: Vendor, max_tokens: int) -> Project:
     return project.write({"ask.md.j2": "Say something.", "pipeline.yaml": pipeline})
 
 
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("interface", ["messages", "chat", "responses"])
 @pytest.mark.parametrize(
