@@ -37,7 +37,9 @@ demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml with recorded responses
 	@echo 'next: edit specs/quickstart.md, then `$(BIN)/orch23 plan pipelines/quickstart.yaml`; "Five minutes" in README.md goes on'
 
 # mypy takes one processor for half a minute, so the tests begin beside it. A failure of `lint` ends the run at once.
-test: $(VENV)/.orch23-test ## run all checks and tests: format, lint, types, layers, all tests
+test: $(VENV)/.orch23-test ## run all checks and tests: format, lint, types, layers, each test (of long tables some cases)
+	@echo 'make test: format, ruff, codespell, mypy, the layers, and beside them pytest. It runs each test; of long tables'
+	@echo 'it runs every n-th case, and benchmarks only if bench/ changed: make thorough runs all. Percentages are of all tests.'
 	$(MAKE) --no-print-directory --jobs=2 lint contracts types tests
 
 # In a new tree, one process compiles the tests. Otherwise, each worker would compile all of them.
@@ -69,7 +71,7 @@ unit: $(VENV)/.orch23-test ## run the quick unit tests: under 15 seconds
 	printf '%s\n' 'tests/unit/[a-l]*' 'tests/unit/[m-z]*' | HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} \
 	  xargs -P 2 -I {} $(SHELL) -c '$(BIN)/python -m pytest -q $(QUICK) {}'
 
-thorough: $(VENV)/.orch23-test ## run every test with very many examples, and the mutants of docs/seeds.md: hours
+thorough: $(VENV)/.orch23-test ## run every case of every test with very many examples, and the mutants of docs/seeds.md: hours
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "" --timeout 3600
 
 cover: $(VENV)/.orch23-test ## run all tests, and check the minimum of branch coverage: about ten minutes

@@ -2,8 +2,10 @@
 
 import gc
 import os
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,37 +30,53 @@ settings.register_profile("thorough", _ANY_MACHINE, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
-FEATURES = Path(__file__).parent.parent / "orch23" / "features"
+_ROOT = Path(__file__).parent.parent
+_BENCH = Path(__file__).parent / "unit" / "bench"
+_FEATURES = _ROOT / "orch23" / "features"
+_RECENT = 50  # commits; more than a branch has
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out the tests of a feature whose folder is not there."""
     is_of_feature = collection_path.parent == Path(__file__).parent / "features" and collection_path.is_dir()
-    return True if is_of_feature and not (FEATURES / collection_path.name / "__init__.py").is_file() else None
+    return True if is_of_feature and not (_FEATURES / collection_path.name / "__init__.py").is_file() else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs a feature that is not there, and of the cases of a test with `stride(n)` all but every n-th.
+    """Leave out what needs a feature that is not there, and what every run need not repeat.
 
-    `make thorough` takes all cases.
+    Of the cases of a test that is marked `stride(n)` take every n-th. Take the slow tests of the benchmarks only if
+    `bench` changed in the last commits or after them. `make thorough` takes all.
     """
     is_thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
     seen: Counter[str] = Counter()
-    left_out = [item for item in items if not all(map(_has, item.iter_markers("needs")))]
+    left_out = {item for item in items if not all(map(_has, item.iter_markers("needs")))}
     for item in items if not is_thorough else ():
         mark = item.get_closest_marker("stride")
         if mark is not None:
             name = item.nodeid.partition("[")[0]
             if seen[name] % mark.args[0]:
-                left_out.append(item)
+                left_out.add(item)
             seen[name] += 1
+        if item.path.parent == _BENCH and item.get_closest_marker("slow") and not _bench_changed():
+            left_out.add(item)
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+@cache
+def _bench_changed() -> bool:
+    """Return whether the benchmarks may have changed, which they may if git cannot tell."""
+    argv = ["git", "-C", str(_ROOT), "diff", "--quiet", f"HEAD~{_RECENT}", "--", "bench"]
+    try:
+        return subprocess.run(argv, capture_output=True, check=False).returncode != 0
+    except OSError:
+        return True
 
 
 def _has(mark: pytest.Mark) -> bool:
-    return all((FEATURES / feature / "__init__.py").is_file() for feature in mark.args)
+    return all((_FEATURES / feature / "__init__.py").is_file() for feature in mark.args)
 
 
 def pytest_collection_finish() -> None:

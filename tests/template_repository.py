@@ -18,11 +18,11 @@ QUESTIONS = {
 
 
 class TemplateRepository:
-    """A folder with versions; a version replaces all files of the one before."""
+    """A folder with versions, or a copy of one; a version replaces all files of the one before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         git(folder, "init", "--quiet")
 
     @property

@@ -102,6 +102,8 @@ def test_a_pattern_takes_at_most_two_and_a_half_times_for_a_doubling(used: linea
     assert too_slow(used, linear.growth) == ""
 
 
+@pytest.mark.slow
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("pattern", [r"\s*x$", r"(\w+)\s*:", "c.*d.*e", r"a.*b.*c"])
 def test_a_quadratic_pattern_is_noticed_before_it_takes_minutes(pattern: str) -> None:
     assert too_slow(linear.UsedPattern("x", pattern, 0, "search"), linear.quick_growth)
@@ -222,6 +224,8 @@ def test_every_cause_of_a_failure_is_fed() -> None:
 # ---- bounds ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("returns", "number"), [("blocks", 80_000), ("files", 80_000), ("edits", 20_000)])
 def test_a_response_has_a_limited_number_of_files(returns: str, number: int) -> None:
     texts = {

@@ -124,6 +124,7 @@ def _is_of_path(call: ast.Call, name: str) -> bool:
     return is_mode or (first is None and all(one.arg in OF_OPEN for one in call.keywords))
 
 
+@pytest.mark.slow
 def test_only_the_layer_of_safe_files_opens_paths() -> None:
     found = {}
     for folder in ("orch23", "orch23_checks"):

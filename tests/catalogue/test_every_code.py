@@ -26,6 +26,7 @@ _NEEDS_NO_HINT = frozenset({"E301"})  # the test that failed says what is wrong
 _POSITION_OF_HINT, _POSITION_OF_SEVERITY = 3, 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code", [pytest.param(code, marks=pytest.mark.slow) if code in SLOW else code for code in sorted(TRIGGERS)]
 )
@@ -63,6 +64,7 @@ def value_of(place: str, node: ast.expr | None) -> object:
         return None
 
 
+@pytest.mark.slow
 def test_an_error_has_a_code_with_e_and_a_warning_or_a_note_one_with_w() -> None:
     wrong, found = [], Counter[str]()
     for place, call in problems():
@@ -78,6 +80,7 @@ def test_an_error_has_a_code_with_e_and_a_warning_or_a_note_one_with_w() -> None
     assert (found[Severity.ERROR] > 200, found[Severity.WARNING] > 10, found[Severity.NOTE] > 3) == (True, True, True)
 
 
+@pytest.mark.slow
 def test_no_event_is_a_warning_with_the_code_of_an_error() -> None:
     codes = []
     for path in sorted(SOURCE.parent.glob("orch23*/**/*.py")):
@@ -104,6 +107,7 @@ def test_help_of_a_code_that_was_renamed_shows_the_new_one(project: Project) -> 
     assert project.run("help", "e731").out.startswith("W731: ")
 
 
+@pytest.mark.slow
 def test_every_error_is_made_with_a_way_out() -> None:
     found = list(problems())
     assert len(found) > len(diagnostic_codes())

@@ -26,6 +26,7 @@ _MOST_CALLS_OF_AN_ANSWER = 12
 """So many calls lie between the end of an answer and its being durable: only a death in these may lose it."""
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("mode", ["kill", "half"])
 @pytest.mark.parametrize("which", SCENES)
 def test_a_build_killed_at_any_call_is_finished_by_the_next_one(
@@ -51,7 +52,7 @@ def test_a_build_killed_at_any_call_is_finished_by_the_next_one(
     )
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(
     ("mode", "error"),
     [

@@ -27,6 +27,7 @@ def newest_run(project: Project) -> str:
     return project.journals()[-1].stem
 
 
+@pytest.mark.slow
 def test_explain_and_show_name_an_accepted_edit_and_its_run(built: Project) -> None:
     built.edit("w.txt", "my word\n")
     accepted = built.run("accept", "write")
@@ -47,6 +48,7 @@ def test_without_an_accepted_edit_nothing_is_said_about_one(built: Project) -> N
     assert "accepted" not in built.run("explain", "write").out + built.run("show", "write").out
 
 
+@pytest.mark.slow
 def test_a_refused_edit_shows_no_time_and_what_to_do_next(built: Project) -> None:
     built.edit("w.txt", "nothing\n")
     refused = built.run("accept", "write")
@@ -57,12 +59,14 @@ def test_a_refused_edit_shows_no_time_and_what_to_do_next(built: Project) -> Non
     assert f"  next: correct the file, then {accept}; {discard} discards the edit\n" in refused.err
 
 
+@pytest.mark.slow
 def test_an_accepted_edit_shows_no_time(built: Project) -> None:
     built.edit("w.txt", "my word\n")
     row = next(line for line in built.run("accept", "write").err.splitlines() if " write " in line)
     assert row.split()[1:] == ["write", "verified", "w.txt"]
 
 
+@pytest.mark.slow
 def test_a_restored_stage_says_what_changed_and_whose_result_it_is(built: Project) -> None:
     first = newest_run(built)
     built.edit("a.txt", "another word\n")
@@ -97,12 +101,14 @@ def edited(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_a_forced_run_over_a_changed_file_does_not_say_that_nothing_changed(edited: Project) -> None:
     (edited.root / "b.txt").unlink()
     assert "same bytes" not in edited.run("build", "-f", "b", "--only", "b").err
     assert "same bytes" in edited.run("build", "-f", "b", "--only", "b").err
 
 
+@pytest.mark.slow
 def test_several_stages_are_accepted_at_once(edited: Project) -> None:
     assert edited.run("accept", "a", "b").code == 0
     assert edited.build().code == 6
@@ -111,12 +117,14 @@ def test_several_stages_are_accepted_at_once(edited: Project) -> None:
     assert [edited.read(path) for path in ("a.txt", "b.txt", "c.txt")] == ["my a.txt\n", "my b.txt\n", "my c.txt\n"]
 
 
+@pytest.mark.slow
 def test_a_stage_and_one_that_reads_it_are_accepted_at_once(edited: Project) -> None:
     assert edited.run("accept", "c", "b", "a").code == 0
     assert edited.build().code == 0
     assert [edited.read(path) for path in ("a.txt", "b.txt", "c.txt")] == ["my a.txt\n", "my b.txt\n", "my c.txt\n"]
 
 
+@pytest.mark.slow
 def test_all_stages_that_cannot_be_accepted_are_named_and_none_is_accepted(edited: Project) -> None:
     edited.edit("b.txt", "b\n")
     refused = edited.run("accept", "a", "b", "zero")

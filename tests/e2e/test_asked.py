@@ -131,6 +131,7 @@ SERVER = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("typed", "is_free"), [(b"y", True), (b"n", False), (b"\r", False)])
 def test_a_server_is_found_and_prices_are_written_only_after_yes(tmp_path: Path, typed: bytes, is_free: bool) -> None:
     with loopback(rule=served) as server:

@@ -67,6 +67,7 @@ def test_a_later_attempt_is_reported_the_failure_and_may_pass(project: Project) 
     assert "exit 1" in project.read("app.txt")
 
 
+@pytest.mark.slow
 def test_retry_counts_attempts_after_the_first(project: Project) -> None:
     loop(project, "bad {{ attempt }}", more="    retry: 3\n")
     assert project.build().code == 1
@@ -125,6 +126,7 @@ def test_from_says_what_the_next_attempt_starts_with(project: Project, start: st
     assert sorted(project.files("app")) == (["app/a.txt", "app/b.txt"] if code == 0 else [])
 
 
+@pytest.mark.slow
 def test_a_retry_has_a_prompt_of_its_own(project: Project) -> None:
     loop(project, "bad", more="    retry: {max: 1, prompt: patch.md.j2}\n")
     project.write({"patch.md.j2": prompt("patch {{ previous }}", "good")})
@@ -134,6 +136,7 @@ def test_a_retry_has_a_prompt_of_its_own(project: Project) -> None:
     assert project.plan() == {"code": "fresh"}, "what a later attempt is asked with is no part of the key"
 
 
+@pytest.mark.slow
 def test_the_same_failure_in_a_row_ends_the_loop_early(project: Project) -> None:
     loop(project, "bad {{ attempt }}", more="    retry: {max: 9, no_progress: 3}\n")
     failed = project.build()
@@ -149,6 +152,7 @@ def test_a_proposal_seen_before_ends_the_loop_early(project: Project) -> None:
     assert "no progress" in failed.err
 
 
+@pytest.mark.slow
 def test_attempt_n_asks_model_n_and_the_last_repeats(project: Project) -> None:
     loop(project, "bad {{ attempt }}", more="    retry: {max: 3, escalate: [small, large]}\n")
     assert project.build().code == 1
@@ -174,6 +178,7 @@ def test_a_broken_requirement_asks_no_model(project: Project) -> None:
     assert calls(project) == ["attempt 1"]
 
 
+@pytest.mark.slow
 def test_a_directory_may_be_required_to_be_empty_but_for_what_the_stage_made_itself(project: Project) -> None:
     more = "    outputs: [app/]\n    requires: {file_absent: app/, file_exists: lib/}\n"
     answer = proposing("x", {"app/a.txt": "inputs['in.txt'].text"}).partition("\n")[2]
@@ -233,6 +238,7 @@ THREE = "".join(f"  ask{n}: {{outputs: [a{n}.txt], llm: {{prompt: p{n}.md.j2, re
 PROMPTS = {f"p{n}.md.j2": prompt(f"ask{n}", f"answer {n}") for n in (1, 2, 3)}
 
 
+@pytest.mark.slow
 def test_the_limit_of_calls_ends_the_run_and_the_next_one_goes_on(project: Project) -> None:
     project.write(pipeline(THREE, PROMPTS, head="stop_conditions: {max_llm_calls: 2}\n"))
     stopped = project.build("-j1")
@@ -244,6 +250,7 @@ def test_the_limit_of_calls_ends_the_run_and_the_next_one_goes_on(project: Proje
     assert calls(project) == ["ask1", "ask2", "ask3"], "what is paid for is kept"
 
 
+@pytest.mark.slow
 def test_recorded_answers_do_not_count_against_the_limit(project: Project) -> None:
     project.write(pipeline(THREE, PROMPTS, head="stop_conditions: {max_llm_calls: 3}\n"))
     green(project.build())
@@ -306,6 +313,7 @@ def test_keep_going_blocks_only_what_needs_a_failure(project: Project) -> None:
     assert ends(project) == {"bad": "failed", "after": "blocked", "aside": "built"}
 
 
+@pytest.mark.slow
 def test_a_finished_failed_run_does_not_count_against_the_next(project: Project) -> None:
     loop(project, "bad {{ attempt }}", more="    retry: 1\n", head="stop_conditions: {max_llm_calls: 2}\n")
     assert project.build().code == 1
@@ -328,6 +336,7 @@ def test_an_edited_scripted_answer_makes_its_stage_stale_and_no_other(project: P
     assert project.plan() == {"a": "restore", "b": "fresh"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "code"),
     [

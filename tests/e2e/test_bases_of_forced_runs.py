@@ -54,6 +54,7 @@ def starts_from_the_edit(repository: Repository, model: EchoModel, *argv: str) -
 WAYS = (("-f", "feature"), ("--resample", "feature"), ("-f", "feature", "--overwrite-edited"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_a_forced_run_starts_from_an_accepted_edit(
     accepted: Repository, model: EchoModel, way: tuple[str, ...]
@@ -62,6 +63,7 @@ def test_a_forced_run_starts_from_an_accepted_edit(
     assert "up to date" in accepted.run("build", "a.yaml").err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS[:2], ids=" ".join)
 def test_a_forced_run_starts_from_a_committed_edit(tmp_path: Path, model: EchoModel, way: tuple[str, ...]) -> None:
     repository = Repository(tmp_path / "p")
@@ -75,6 +77,7 @@ def test_a_forced_run_starts_from_a_committed_edit(tmp_path: Path, model: EchoMo
     starts_from_the_edit(repository, model, *way)
 
 
+@pytest.mark.slow
 def test_a_forced_run_without_an_edit_repeats_its_request(tmp_path: Path, model: EchoModel) -> None:
     repository = Repository(tmp_path / "p")
     declare(repository)
@@ -90,21 +93,25 @@ def test_a_forced_run_without_an_edit_repeats_its_request(tmp_path: Path, model:
     assert repository.read(M) == made
 
 
+@pytest.mark.slow
 def test_a_plan_file_of_a_forced_run_starts_from_an_accepted_edit(accepted: Repository, model: EchoModel) -> None:
     green(accepted.run("plan", "a.yaml", "-f", "feature", "--out", "p.json"))
     starts_from_the_edit(accepted, model, "--plan", "p.json")
 
 
+@pytest.mark.slow
 def test_a_stage_without_a_cache_starts_from_an_accepted_edit(accepted: Repository, model: EchoModel) -> None:
     declare(accepted, cache=False)
     starts_from_the_edit(accepted, model)
 
 
+@pytest.mark.slow
 def test_a_forced_run_after_a_reset_starts_from_an_accepted_edit(accepted: Repository, model: EchoModel) -> None:
     green(accepted.run("reset", "a.yaml"))
     starts_from_the_edit(accepted, model, "-f", "feature")
 
 
+@pytest.mark.slow
 def test_an_accepted_edit_that_fails_a_new_verification_is_the_base_of_the_run(
     accepted: Repository, model: EchoModel
 ) -> None:
@@ -116,6 +123,7 @@ def test_an_accepted_edit_that_fails_a_new_verification_is_the_base_of_the_run(
     assert accepted.read(M).startswith(before)
 
 
+@pytest.mark.slow
 def test_a_forced_item_of_a_chain_starts_from_an_accepted_edit(tmp_path: Path, model: EchoModel) -> None:
     repository = Repository(tmp_path / "p")
     items = [{"id": name, "files": [M], "text": name} for name in ("x", "y")]
@@ -130,6 +138,7 @@ def test_a_forced_item_of_a_chain_starts_from_an_accepted_edit(tmp_path: Path, m
         assert EDIT in repository.read(M), way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["current", "baseline"])
 def test_the_next_run_after_a_failed_verification_keeps_the_edit(
     accepted: Repository, model: EchoModel, start: str
@@ -143,6 +152,7 @@ def test_the_next_run_after_a_failed_verification_keeps_the_edit(
     assert EDIT in accepted.read(M), "also if the input changes after that"
 
 
+@pytest.mark.slow
 def test_a_forced_item_before_an_edited_one_keeps_the_edit(tmp_path: Path, model: EchoModel) -> None:
     repository = Repository(tmp_path / "p")
     items = [{"id": name, "files": [M], "text": name} for name in ("x", "y")]
@@ -166,6 +176,7 @@ def other(response: Response) -> Response:
     return replace(response, text=json.dumps(written))
 
 
+@pytest.mark.slow
 def test_accepting_an_edit_for_a_changed_spec_does_not_keep_other_files_of_the_former_one(
     tmp_path: Path, model: EchoModel
 ) -> None:
@@ -201,6 +212,8 @@ def unseen(tmp_path: Path, model: EchoModel) -> Repository:
     return repository
 
 
+@pytest.mark.slow
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("how", ["accepted", "committed", "accepted and committed"])
 @pytest.mark.parametrize("way", [(), *WAYS[:2]], ids=" ".join)
 def test_an_edit_that_the_prompt_does_not_show_is_for_the_user_to_decide(
@@ -226,6 +239,7 @@ def test_an_edit_that_the_prompt_does_not_show_is_for_the_user_to_decide(
     assert "up to date" in unseen.run("build", "a.yaml").err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [(), *WAYS[:2]], ids=" ".join)
 def test_what_only_the_stage_wrote_need_not_be_shown(unseen: Repository, way: tuple[str, ...]) -> None:
     if not way:
@@ -233,6 +247,7 @@ def test_what_only_the_stage_wrote_need_not_be_shown(unseen: Repository, way: tu
     assert "1 built" in green(unseen.run("build", "a.yaml", *way)).err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", ["own[0].text if own else ''", "inputs[1].text | indent(4)"])
 def test_an_edit_may_be_shown_indented_or_as_the_own_result(unseen: Repository, shown: str) -> None:
     edit(unseen)
@@ -242,6 +257,7 @@ def test_an_edit_may_be_shown_indented_or_as_the_own_result(unseen: Repository, 
         green(unseen.run("build", "a.yaml", "-f", "feature"))
 
 
+@pytest.mark.slow
 def test_an_unseen_edit_that_fails_a_new_verification_is_kept(unseen: Repository, model: EchoModel) -> None:
     edit(unseen)
     green(unseen.run("accept", "a.yaml", "feature"))

@@ -64,6 +64,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("step", "answer", "held"), STREAMS.values(), ids=STREAMS.keys())
 def test_eight_calls_are_broken_off_and_only_what_had_not_arrived_is_asked_again(
     project: Project, step: str, answer: Callable[[str], Reply], held: Scripted

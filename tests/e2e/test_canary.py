@@ -188,6 +188,7 @@ def test_a_recorded_answer_is_no_way_around_the_guard(tmp_path: Path) -> None:
     assert "[E601]: app.md:1: the prompt would send a secret: A_KEY" in late.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "part"),
     [
@@ -235,6 +236,7 @@ def test_a_name_that_is_a_secret_is_not_stored(tmp_path: Path, stage: str, part:
     assert held <= {"pipeline.yaml", "seed.txt"}
 
 
+@pytest.mark.slow
 def test_of_what_a_command_prints_no_limit_leaves_the_half_of_a_secret(tmp_path: Path) -> None:
     """The excerpt of 4,000 characters has its cuts where they meet a secret, whatever is printed before."""
     script = "import sys; text = open('spec.md').read(); print('x' * int(open('n').read()) + text * 400); sys.exit(1)"
@@ -249,6 +251,7 @@ def test_of_what_a_command_prints_no_limit_leaves_the_half_of_a_secret(tmp_path:
         assert [part for part in parts if any(part in text for text in reported)] == []
 
 
+@pytest.mark.slow
 def test_the_limit_of_the_previous_answer_leaves_no_half_of_a_secret(tmp_path: Path) -> None:
     """The answer was recorded where the value was no secret; what is shown of it is cut within the value."""
     project = Project(tmp_path / "p")
@@ -288,6 +291,7 @@ def test_an_edit_with_a_secret_is_not_accepted_into_the_transcripts(tmp_path: Pa
     green(project.run("accept", "asks", env=SECRETS))
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_private_and_what_is_committed_is_not(tmp_path: Path) -> None:
     project = Project(tmp_path / "p")
     stages = (

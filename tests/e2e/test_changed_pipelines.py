@@ -126,6 +126,7 @@ def test_two_stages_that_ask_the_same_thing_ask_once(project: Project) -> None:
     assert project.read("b.txt") == project.read("a.txt")
 
 
+@pytest.mark.slow
 def test_the_limit_of_calls_holds_for_many_at_once(project: Project) -> None:
     stages = "".join(f"  a{n}: {{outputs: [a{n}.txt], llm: {{prompt: p{n}, returns: text}}}}\n" for n in range(6))
     prompts = {f"p{n}": prompt(f"a{n}", f"x{n}") for n in range(6)}
@@ -211,6 +212,7 @@ def moved(project: Project) -> None:
     green(project.build())
 
 
+@pytest.mark.slow
 def test_what_a_build_removes_is_in_plan_screen_and_summary(project: Project) -> None:
     moved(project)
     old = ["one/a.txt", "one/b.txt", "one/list.json", "one/readme.txt"]

@@ -76,6 +76,7 @@ def entry(text: str) -> FileEntry:
     return FileEntry(digest_bytes(text.encode()))
 
 
+@pytest.mark.slow
 def test_a_clone_verifies_each_result_once_and_asks_no_model(tmp_path, model):
     author = maker(tmp_path / "author")
     calls = len(model.calls)
@@ -160,6 +161,7 @@ def test_tests_that_are_said_to_have_passed_run(tmp_path):
     assert ends(clone)["code"] == "built"
 
 
+@pytest.mark.slow
 def test_a_failing_test_in_a_clone_fails_whatever_the_lock_file_says(tmp_path):
     stages = {"check": {"inputs": ["in.txt"], "shell": "grep True in.txt"}}
     author = maker(tmp_path / "author", stages)
@@ -233,6 +235,7 @@ def chain(root: Path, *, transcripts: bool) -> Repository:
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transcripts", [True, False])
 def test_a_chain_is_verified_with_the_versions_that_can_be_had(tmp_path, model, transcripts):
     author = chain(tmp_path / "author", transcripts=transcripts)
@@ -246,6 +249,7 @@ def test_a_chain_is_verified_with_the_versions_that_can_be_had(tmp_path, model, 
     up_to_date(clone.build("a.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transcripts", [True, False])
 def test_a_forged_end_of_a_chain_fails_without_a_call(tmp_path, model, transcripts):
     author = chain(tmp_path / "author", transcripts=transcripts)

@@ -45,6 +45,7 @@ READING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", READING, ids=" ".join)
 def test_stdout_is_one_json_document_and_nothing_is_written(two: Project, argv: tuple[str, ...]) -> None:
     assert two.build().code == 0
@@ -62,6 +63,7 @@ def test_plan_and_status_write_nothing_into_a_new_project(two: Project) -> None:
     assert _everything(two.root) == before
 
 
+@pytest.mark.slow
 def test_exit_code_asks_whether_something_would_run(two: Project) -> None:
     assert two.run("plan").code == 0
     assert two.run("plan", "--exit-code").code == 1
@@ -71,6 +73,7 @@ def test_exit_code_asks_whether_something_would_run(two: Project) -> None:
     assert two.run("status", "--exit-code").code == 0
 
 
+@pytest.mark.slow
 def test_the_selection_is_the_same_for_plan_and_build(two: Project) -> None:
     two.build()
     two.edit("in.txt", "two\n")
@@ -85,6 +88,7 @@ def test_the_selection_is_the_same_for_plan_and_build(two: Project) -> None:
     assert two.ran() == ["after"]
 
 
+@pytest.mark.slow
 def test_a_build_of_one_stage_tells_nothing_of_others_that_could_not_go_on_anyway(project: Project) -> None:
     both = {"inputs": ["out.txt", "other.txt"], "outputs": ["last.txt"], "shell": "cat out.txt other.txt > last.txt"}
     other = {"outputs": ["other.txt"], "shell": "echo > other.txt"}
@@ -239,6 +243,7 @@ def test_reset_forgets_nothing_where_a_stage_is_named(project: Project) -> None:
     assert project.plan() == {"a": "fresh"}
 
 
+@pytest.mark.slow
 def test_reset_fixes_what_a_build_cannot(two: Project) -> None:
     two.build()
     two.write({".orch23/VERSION": "99\n"})
@@ -318,6 +323,7 @@ def orch23(*argv: str, cwd: Path, program: str = PROBE) -> subprocess.Popen[str]
     )
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     """All in one process: what one loads, all after it have; the first is to blame."""
     asked = ["--help", "--version", *(f"{name} --help" for name in COMMANDS)]
@@ -330,6 +336,7 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
 RUN = "from orch23.entry import run; run()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
 )

@@ -89,6 +89,7 @@ def test_first_plan_and_build(project: Project, golden: Golden) -> None:
     held(golden, "log", project.run("log"))
 
 
+@pytest.mark.slow
 def test_an_edit_of_the_spec(built: Project, golden: Golden) -> None:
     built.edit("specs/a.txt", "another\n")
     held(golden, "plan-edited-spec", built.run("plan"))
@@ -102,11 +103,13 @@ def test_an_edit_of_the_command_is_explained_with_a_difference(built: Project, g
     held(golden, "explain-edited-command", built.run("explain", "banner"))
 
 
+@pytest.mark.slow
 def test_a_failed_build(project: Project, golden: Golden) -> None:
     demo(project, WRONG, WRONG, WRONG)
     held(golden, "build-failed", project.build("-j1"))
 
 
+@pytest.mark.slow
 def test_an_edited_output(built: Project, golden: Golden) -> None:
     built.edit("app.py", "def f():\n    return 3 - 2\n")
     held(golden, "plan-edited-output", built.run("plan"))
@@ -115,6 +118,7 @@ def test_an_edited_output(built: Project, golden: Golden) -> None:
     held(golden, "build-accepted", built.build("-j1"))
 
 
+@pytest.mark.slow
 def test_errors(project: Project, golden: Golden) -> None:
     text = "version: 1\nstages:\n  a:\n    shell: x\n    need: [b]\n  b:\n    shel: y\n"
     project.write({"pipeline.yaml": text})

@@ -24,6 +24,7 @@ def written(project: Project, program: str = "python3, tools/ask.py", more: str 
     return project.write({"pipeline.yaml": PIPELINE % (program, more), **FILES})
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_script_or_of_its_argument_calls_the_program_again(project: Project) -> None:
     assert written(project).build().code == 0
     assert project.read("a.txt") == "answer one, low\n"
@@ -52,6 +53,7 @@ def test_a_program_of_the_project_is_part_of_the_request(project: Project) -> No
     assert project.read("a.txt") == "answer two, low\n"
 
 
+@pytest.mark.slow
 def test_files_that_read_names_are_part_of_the_request_and_those_of_other_folders_are_not(project: Project) -> None:
     written(project, more=", read: [tools/lib]")
     project.write({"tools/lib/words.py": "WORD = 'x'\n", "tools/other.py": "X = 1\n"})
@@ -65,6 +67,7 @@ def test_files_that_read_names_are_part_of_the_request_and_those_of_other_folder
     assert "tools/lib/new.py" in project.run("plan").out
 
 
+@pytest.mark.slow
 def test_a_file_that_the_stage_writes_is_not_part_of_its_program(project: Project) -> None:
     text = PIPELINE.replace("cfg/agent.conf]", "cfg/agent.conf, a.txt]") % ("python3, tools/ask.py", "")
     project.write({"pipeline.yaml": text, **FILES})
@@ -105,6 +108,7 @@ stages:
     return project.write({"pipeline.yaml": stages, "ask.py": script, "task.md": "ask\n", "p.j2": "hi"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reads",
     [
@@ -123,6 +127,7 @@ def test_a_stage_runs_after_those_that_make_files_of_its_program(project: Projec
     assert project.plan() == {"ask": "fresh", "config": "fresh"}
 
 
+@pytest.mark.slow
 def test_a_file_of_a_program_that_is_made_from_its_result_is_a_cycle(project: Project) -> None:
     made(project, "command: [python3, ask.py], read: [gen/agent.conf]")
     project.replace("pipeline.yaml", "outputs: [gen/agent.conf]", "inputs: [a.txt]\n    outputs: [gen/agent.conf]")
@@ -135,6 +140,7 @@ def test_a_file_of_a_program_that_is_made_from_its_result_is_a_cycle(project: Pr
     assert "E820" not in project.build().err
 
 
+@pytest.mark.slow
 def test_a_folder_that_a_program_reads_orders_nothing(project: Project) -> None:
     made(project, "command: [python3, ask.py], read: [gen]")
     project.replace("pipeline.yaml", "outputs: [gen/agent.conf]", "inputs: [a.txt]\n    outputs: [gen/agent.conf]")
@@ -153,6 +159,7 @@ def earlier(project: Project) -> Project:
     return project.write({"tools/ask.py": ASK.replace("answer one", "answer of version 1")})
 
 
+@pytest.mark.slow
 def test_a_result_of_an_earlier_version_counts_as_made_by_the_program_that_is_there_now(earlier: Project) -> None:
     assert earlier.build("--replay").code == 0
     assert "up to date" in earlier.build("--replay").err
@@ -196,6 +203,7 @@ def test_affected_names_a_stage_whose_program_changed(tmp_path: Path) -> None:
     assert "tools/ask.py" in repository.run("affected", "--since", "HEAD").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["plan", "validate", "build"])
 def test_a_path_to_read_that_does_not_exist_is_reported_with_its_place(project: Project, command: str) -> None:
     reads = "command: [python3, ask.py, gen/agent.conf], read: [task.md, nope/, gen/agent.conf, gen, ~/x]"
@@ -207,6 +215,7 @@ def test_a_path_to_read_that_does_not_exist_is_reported_with_its_place(project: 
         assert " --> pipeline.yaml:6:" in shown
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_stage_whose_tokens_are_not_known_says_so(project: Project) -> None:
     made(project, "command: [python3, ask.py, gen/agent.conf]").build()
     shown = project.run("show", "ask", "--cost").out

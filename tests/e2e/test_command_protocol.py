@@ -26,6 +26,7 @@ def written(project: Project, program: str, stage: str = STAGE) -> Project:
     return project.write({"pipeline.yaml": stage, "p.md": "Say it.", "s.md": "Be brief.", "model.py": program})
 
 
+@pytest.mark.slow
 def test_the_request_has_the_keys_of_the_page(project: Project) -> None:
     program = "import sys\nprint(sys.stdin.read() + 'good')\n"
     assert written(project, program).build().code == 0
@@ -39,6 +40,7 @@ def test_the_request_has_the_keys_of_the_page(project: Project) -> None:
     assert request["params"].keys() == {"max_tokens"}
 
 
+@pytest.mark.slow
 def test_a_conversation_has_the_earlier_attempts(project: Project) -> None:
     count = "[one['role'] for one in json.load(sys.stdin)['messages']]"
     program = f"import json, sys\nroles = {count}\nprint('bad' if len(roles) == 1 else roles)\n"
@@ -46,6 +48,8 @@ def test_a_conversation_has_the_earlier_attempts(project: Project) -> None:
     assert project.read("out.txt") == "['user', 'assistant', 'user']\n"
 
 
+@pytest.mark.slow
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("program", "code", "message"),
     [
@@ -75,6 +79,7 @@ def test_a_program_that_cannot_be_started_is_an_error(project: Project) -> None:
     assert (done.code, "E407" in done.err) == (78, True), done.err
 
 
+@pytest.mark.slow
 def test_another_program_is_another_request_and_the_same_one_answers_again_for_nothing(project: Project) -> None:
     written(project, "print('one')").build()
     written(project, "print('two')")

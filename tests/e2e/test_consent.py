@@ -98,6 +98,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_what_was_allowed_asks_again(clone: Project, change: str) -> None:
     allow(clone)
@@ -163,6 +164,7 @@ def test_grants_that_come_with_the_project_count_for_nothing(clone: Project) -> 
     assert clone.build(env=inside).code == 77
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("what", ["damaged", "writable by others", "a link", "another's"])
 def test_a_file_of_grants_that_others_may_have_written_counts_for_nothing(clone: Project, what: str) -> None:
     allow(clone)

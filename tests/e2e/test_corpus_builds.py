@@ -58,7 +58,7 @@ def put(project: Project, answer: Answer) -> dict[str, bytes]:
     return project.files("ws")
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("answer", [*sampled("bad")])
 def test_a_bad_answer_writes_nothing_and_says_every_code(project: Project, answer: Answer) -> None:
     before = put(project, answer)
@@ -72,6 +72,7 @@ def test_a_bad_answer_writes_nothing_and_says_every_code(project: Project, answe
     assert "work" not in project.read("pipeline.lock"), "a refused answer is no result"
 
 
+@pytest.mark.slow
 @pytest.mark.stride(3)
 @pytest.mark.parametrize("answer", [*sampled("good")])
 def test_a_good_answer_is_what_the_files_become(project: Project, answer: Answer) -> None:
@@ -88,6 +89,7 @@ def test_a_good_answer_is_what_the_files_become(project: Project, answer: Answer
     assert not set(answer.deletes) & set(after)
 
 
+@pytest.mark.slow
 def test_each_plausible_answer_is_what_the_files_become_at_the_first_attempt(project: Project) -> None:
     cases = yaml.safe_load(PLAUSIBLE.read_text(encoding="utf-8"))
     stages: dict[str, dict[str, object]] = {}
@@ -112,6 +114,7 @@ def test_each_plausible_answer_is_what_the_files_become_at_the_first_attempt(pro
     assert {path: project.read(path) for path in expected} == expected
 
 
+@pytest.mark.slow
 def test_an_exchange_keeps_what_was_wrong_with_its_answer(project: Project) -> None:
     """A paid answer is on disk with its outcome, also where it was no use."""
     put(project, next(one for one in answers("bad") if one.name == "elided-rest-of-code.json"))

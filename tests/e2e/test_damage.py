@@ -75,6 +75,7 @@ def test_an_output_that_became_a_folder_is_left_and_reported(project: Project) -
     assert project.read("out.txt/mine") == "mine\n"
 
 
+@pytest.mark.slow
 def test_an_edited_output_blocks_what_reads_it_until_it_is_accepted(project: Project) -> None:
     project.write(shell(COPY + "  next: {inputs: [out.txt], outputs: [n.txt], shell: cp out.txt n.txt}\n", FILES))
     green(project.build())
@@ -89,6 +90,7 @@ def test_an_edited_output_blocks_what_reads_it_until_it_is_accepted(project: Pro
     assert project.read("n.txt") == "mine\n"
 
 
+@pytest.mark.slow
 def test_a_clean_tree_comes_back_from_the_store_and_a_reset_store_from_the_answers(project: Project) -> None:
     project.write(pipeline(COPY + ASK, FILES))
     green(project.build())
@@ -105,6 +107,7 @@ def test_a_clean_tree_comes_back_from_the_store_and_a_reset_store_from_the_answe
     assert project.files() == before
 
 
+@pytest.mark.slow
 def test_a_replay_asks_no_one(project: Project) -> None:
     project.write(pipeline(COPY + ASK, FILES))
     assert project.build("--replay").code == 5

@@ -15,6 +15,7 @@ from tests.unit.execute.remote.clusters import dask_cluster, plain_cluster
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("processes", [True, False])
 def test_a_build_on_the_workers_of_dask_is_the_same_and_leaves_nothing(tmp_path: Path, processes: bool) -> None:
     scratch = tmp_path / "scratch"

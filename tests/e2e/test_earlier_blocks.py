@@ -29,6 +29,7 @@ def earlier(tmp_path: Path) -> Project:
     return Project(root)
 
 
+@pytest.mark.slow
 def test_it_is_up_to_date(earlier: Project) -> None:
     lock = earlier.read("pipeline.lock")
     assert "up to date (7 stages)" in earlier.run("plan").out
@@ -46,6 +47,7 @@ def test_its_results_are_restored_without_a_call(earlier: Project) -> None:
     assert earlier.files() == before
 
 
+@pytest.mark.slow
 def test_its_transcripts_answer_every_request_of_every_attempt(earlier: Project) -> None:
     results = {path: earlier.read(path) for path in ("src/app.py", "out/a.txt", "out/all.md", "doc/notes.md")}
     for folder in (".orch23", "out", "src", "doc"):

@@ -20,6 +20,7 @@ def earlier(tmp_path: Path) -> Project:
     return Project(root)
 
 
+@pytest.mark.slow
 def test_it_is_up_to_date_once_it_is_trusted(earlier: Project) -> None:
     untrusted = {"ORCH23_TRUST": "0"}
     lock = earlier.read("pipeline.lock")

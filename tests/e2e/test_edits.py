@@ -29,6 +29,7 @@ def story(project: Project, *answers: str, big: str = BIG, returns: str = "edits
     project.write({"spec.md": "change three values\n", "big.py": big})
 
 
+@pytest.mark.slow
 def test_three_lines_of_six_thousand_are_changed_by_a_short_response(project: Project) -> None:
     answer = edit(*changed(17, 3000, 5999))
     story(project, answer)
@@ -39,6 +40,7 @@ def test_three_lines_of_six_thousand_are_changed_by_a_short_response(project: Pr
     assert len(answer) * 300 < len(BIG)
 
 
+@pytest.mark.slow
 def test_a_block_that_matches_twice_or_nowhere_is_refused_with_its_lines_and_repaired(project: Project) -> None:
     twice = BIG + LINES[17]
     wrong = edit((LINES[17], "value_17 = -17\n"), ("value_3000 = 3000  # note\n", "value_3000 = -3000\n"))
@@ -64,6 +66,7 @@ def test_a_section_is_shown_and_edited_and_the_rest_is_not(project: Project) -> 
     assert "# Stop" not in project.run("show", "code", "--prompt").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("returns", ["files", "blocks", "code", "text"])
 def test_a_file_over_the_limit_is_reported_before_the_call(project: Project, returns: str) -> None:
     """With whole files, no response to this prompt could be accepted."""
@@ -85,6 +88,7 @@ def test_a_file_over_the_limit_that_the_prompt_does_not_show_may_be_replaced(pro
     assert project.read("big.py") == "x = 1\n"
 
 
+@pytest.mark.slow
 def test_a_recorded_response_for_a_file_over_the_limit_is_used(project: Project) -> None:
     """A version that called the model recorded it: that stays valid, as every recording."""
     story(project, files_answer({"big.py": "x = 1\n"}), big=NOTES, returns="files")

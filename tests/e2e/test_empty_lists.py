@@ -33,6 +33,7 @@ LISTS = {
 }
 
 
+@pytest.mark.slow
 def test_each_build_with_nothing_to_do_names_an_empty_list(project: Project) -> None:
     project.write({"pipeline.yaml": PIPELINE.replace("LIST", "{from: l.json}"), "l.json": "[]"})
     green(project.build())
@@ -54,6 +55,8 @@ stages:
 """
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("target", [["a"], ["c"], ["--downstream", "l"], ["--downstream", "a"]])
 def test_a_selected_empty_list_is_selected_with_the_stage_that_makes_it(project: Project, target: list[str]) -> None:
     project.write({"pipeline.yaml": MADE, "names.txt": "[]"})
@@ -81,6 +84,7 @@ def test_a_selected_empty_list_is_selected_with_the_stage_that_makes_it(project:
     assert ends(project)["a@q"] == "built"
 
 
+@pytest.mark.slow
 def test_an_empty_list_is_in_the_graph(project: Project) -> None:
     project.write({"pipeline.yaml": MADE, "names.txt": "[]"})
     assert project.run("graph").out.splitlines() == [

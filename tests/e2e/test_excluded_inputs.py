@@ -45,6 +45,7 @@ CASES = {
 }
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("inputs", CASES)
 @pytest.mark.parametrize("where", ["inputs", "verify"])
 def test_it_removes_files_from_the_patterns_before_it(project: Project, inputs: str, where: str) -> None:

@@ -206,6 +206,7 @@ def test_no_link_local_address_is_reached_through_a_proxy(project: Project, host
         assert proxy.asked == []
 
 
+@pytest.mark.slow
 def test_a_redirect_leads_only_where_the_pipeline_says(project: Project, server: FileServer) -> None:
     with serving() as other:
         other.files["/there"] = DATA
@@ -246,6 +247,7 @@ HELLO = hashlib.sha256(b"hello").hexdigest()
 MAKE = "  make: {outputs: [made.bin], shell: 'printf hello > made.bin'}\n"
 
 
+@pytest.mark.slow
 def test_the_stage_that_makes_a_file_of_the_project_runs_first(project: Project) -> None:
     pipeline(project, "file:made.bin", HELLO, stage=MAKE)
     assert project.build().code == 0
@@ -257,6 +259,7 @@ def test_the_stage_that_makes_a_file_of_the_project_runs_first(project: Project)
     assert (outcome.code, "blocked by make" in outcome.err, "E452" in outcome.err) == (1, True, False), outcome.err
 
 
+@pytest.mark.slow
 def test_a_stage_is_fresh_as_long_as_its_digest_is_the_same(project: Project, server: FileServer) -> None:
     project.write({"a.txt": b"hello", "b.txt": b"hello"})
     pipeline(project, "file:a.txt", HELLO, stage=MAKE)

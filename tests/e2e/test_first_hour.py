@@ -61,6 +61,8 @@ def masked(text: str, root: Path, home: Path, server: str) -> str:
 ALL = (*MISTAKES, *VARIANTS)
 
 
+@pytest.mark.slow
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("mistake", ALL, ids=[one.id for one in ALL])
 def test_a_mistake_is_answered_with_place_cause_and_way_out(
     mistake: Mistake, tmp_path: Path, server: str, golden: Golden
@@ -68,6 +70,7 @@ def test_a_mistake_is_answered_with_place_cause_and_way_out(
     golden.check(f"mistakes/{mistake.id}.txt", run(mistake, tmp_path / "app", tmp_path / "home", server))
 
 
+@pytest.mark.slow
 def test_the_project_without_a_mistake_builds(project: Project, server: str) -> None:
     Mistake(0, "none").prepare(project.root, project.home, server)
     assert project.build().code == 0

@@ -157,6 +157,7 @@ def test_a_budget_of_the_command_line_stands_in_the_place_of_the_pipelines(proje
         assert float(json.loads(reported.out)["max_cost_usd"]) == float(budget)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("priced_programs")
 def test_a_budget_on_the_command_line_is_the_runs(project: Project) -> None:
     price = "prices: {command/echo: {input: 1, output: 1}, louder: {input: 1, output: 1}}\n"
@@ -197,6 +198,7 @@ def test_resample_of_no_stage_is_not_found(project: Project) -> None:
     assert calls(project) == []
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_a_resample_runs(project: Project) -> None:
     project.write(pipeline(ONE, FILES))
     green(project.build())
@@ -350,6 +352,7 @@ def test_the_key_holds_who_is_asked_and_how_and_no_limit(project: Project, chang
     assert (key_of(project) == before) is (change in OUTSIDE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["it", "it[*]"])
 def test_both_names_of_all_items_of_a_foreach_are_taken_wherever_a_stage_is_named(project: Project, name: str) -> None:
     body = '    outputs: ["t/${{ item }}.txt"]\n    shell: [touch, "t/${{ item }}.txt"]\n'

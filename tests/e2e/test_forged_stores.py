@@ -79,6 +79,8 @@ LINES: dict[str, Callable[[bytes, bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("line_of", LINES.values(), ids=LINES)
 def test_a_forged_record_proves_nothing(tmp_path, line_of):
     project = made(tmp_path / "p")
@@ -92,6 +94,7 @@ def test_a_forged_record_proves_nothing(tmp_path, line_of):
     assert project.run("build").code == 1, "the command of the test was not run"
 
 
+@pytest.mark.slow
 def test_a_record_under_the_key_of_another_stage_is_damage(tmp_path):
     project = made(tmp_path / "p")
     files = record_files(project.root)
@@ -103,6 +106,7 @@ def test_a_record_under_the_key_of_another_stage_is_damage(tmp_path):
     up_to_date(project.run("build"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [-75, -3, 20])
 def test_damage_of_a_record_is_repaired(tmp_path, place):
     project = made(tmp_path / "p")
@@ -117,6 +121,7 @@ def test_damage_of_a_record_is_repaired(tmp_path, place):
     up_to_date(project.run("build"))
 
 
+@pytest.mark.slow
 def test_records_that_were_rolled_back_are_still_those_of_the_user(tmp_path):
     project = made(tmp_path / "p")
     shutil.copytree(project.root / STORE, tmp_path / "before")
@@ -130,6 +135,7 @@ def test_records_that_were_rolled_back_are_still_those_of_the_user(tmp_path):
     up_to_date(project.run("build"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_the_store", [False, True])
 def test_a_forged_result_with_another_verification_proves_nothing(tmp_path, in_the_store):
     """The verification changed, so outputs of the former one would only be verified again, by nothing."""
@@ -152,6 +158,7 @@ def test_a_forged_result_with_another_verification_proves_nothing(tmp_path, in_t
     assert project.read("out.txt") == "good\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "proven"), [("old", False), ("copy", False), ("old", True)])
 def test_a_record_that_others_added_removes_no_file(tmp_path, stage, proven):
     project = made(tmp_path / "p")
@@ -199,6 +206,7 @@ def snapshot_of(path: Path, key: bytes) -> StatSnapshot:
     return snapshot
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("key", [b"", b"x" * 32, None])
 @pytest.mark.slow
 def test_only_a_snapshot_with_the_key_of_the_store_is_used(tmp_path, key):
@@ -240,6 +248,7 @@ def test_only_rows_with_the_key_of_the_store_are_used(tmp_path, forges):
 # ---- other files of a store -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_forged_promotion_is_not_finished(tmp_path):
     project = made(tmp_path / "p")
     entry = digest_text = hashlib.sha256(b"good\n").hexdigest() + ":5"
@@ -285,6 +294,7 @@ def test_a_new_store_has_a_key_that_only_its_user_can_read(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_store_of_an_earlier_version_is_authenticated_once(tmp_path):
     project = made(tmp_path / "p")
     as_before(project.root)
@@ -302,6 +312,7 @@ def test_a_store_of_an_earlier_version_is_authenticated_once(tmp_path):
     assert CLAIM in project.run("plan", "-v").out + project.run("explain", "test").out
 
 
+@pytest.mark.slow
 def test_a_store_of_an_earlier_version_at_another_place_makes_claims(tmp_path):
     project = made(tmp_path / "a")
     as_before(project.root)
@@ -316,6 +327,7 @@ def test_a_store_of_an_earlier_version_at_another_place_makes_claims(tmp_path):
     up_to_date(project.run("build"))
 
 
+@pytest.mark.slow
 def test_trust_authenticates_a_store_at_another_place(tmp_path):
     project = made(tmp_path / "a")
     as_before(project.root)
@@ -326,6 +338,7 @@ def test_trust_authenticates_a_store_at_another_place(tmp_path):
     assert "is trusted from now on" not in moved.run("trust").out
 
 
+@pytest.mark.slow
 def test_results_of_this_user_count_wherever_the_store_is(tmp_path):
     project = made(tmp_path / "a")
     shutil.copytree(project.root, tmp_path / "b", symlinks=True)
@@ -337,6 +350,7 @@ def test_results_of_this_user_count_wherever_the_store_is(tmp_path):
     assert " built" not in built.err
 
 
+@pytest.mark.slow
 def test_a_store_without_its_registration_is_that_of_someone_else(tmp_path):
     project = made(tmp_path / "p")
     number = (project.root / STORE / "id").read_text().strip()
@@ -347,6 +361,7 @@ def test_a_store_without_its_registration_is_that_of_someone_else(tmp_path):
     assert registration(str(project.root / STORE)) != (b"", str(project.root / STORE))
 
 
+@pytest.mark.slow
 def test_an_id_alone_proves_nothing(tmp_path):
     project = made(tmp_path / "p")
     for path in (project.root / STORE).iterdir():
@@ -358,6 +373,7 @@ def test_an_id_alone_proves_nothing(tmp_path):
     up_to_date(project.run("build"))
 
 
+@pytest.mark.slow
 def test_a_restored_cache_counts_only_if_the_environment_trusts_it(tmp_path):
     project = made(tmp_path / "p")
     other = {"XDG_STATE_HOME": str(tmp_path / "fresh")}
@@ -375,6 +391,7 @@ def test_results_of_a_build_that_trusts_all_count_later(tmp_path):
     up_to_date(project.run("build"))
 
 
+@pytest.mark.slow
 def test_a_state_directory_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch):
     project = made(tmp_path / "p")
     as_before(project.root)

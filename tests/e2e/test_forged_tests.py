@@ -74,6 +74,7 @@ REWRITING = {
 }
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("way", REWRITING)
 def test_code_cannot_rewrite_a_test_when_it_is_imported(project: Project, tier: str, way: str) -> None:
     code = {
@@ -164,6 +165,7 @@ def test_a_module_that_is_meant_to_hide_one_can_be_trusted(project: Project) -> 
     green(generated(project, {"statistics.py": "def mean(values): return 99\n"}, test, verify=steps))
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("name", ["test/__init__.py", "mymath.py", "lib/statistics.py", "yaml/data.py"])
 def test_modules_that_hide_none_are_accepted(project: Project, name: str) -> None:
     test = {"tests/test_app.py": "import app\ndef test_it(): assert app.X == 1\n"}
@@ -189,6 +191,7 @@ def steps_for(what: str) -> tuple[list[object], dict[str, str]]:
     return [{"pytest": {"paths": ["tests"], "pythonpath": ["src"]}}], {"tests/test_it.py": WRITING[what]}
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("what", WRITING)
 def test_a_step_that_writes_to_the_tree_fails_and_is_reported_of_scratch(
     project: Project, tier: str, what: str
@@ -201,6 +204,7 @@ def test_a_step_that_writes_to_the_tree_fails_and_is_reported_of_scratch(
     assert "list the path in `scratch`" in outcome.err
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("what", WRITING)
 def test_what_scratch_names_can_be_written(project: Project, tier: str, what: str) -> None:
     steps, files = steps_for(what)
@@ -218,6 +222,7 @@ def test_it(tmp_path):
 """
 
 
+@pytest.mark.stride(3)
 def test_caches_and_temporary_files_work_while_the_tree_is_read_only(project: Project, tier: str) -> None:
     steps = [
         {"pytest": {"paths": ["tests"], "pythonpath": ["src"]}},
@@ -229,6 +234,7 @@ def test_caches_and_temporary_files_work_while_the_tree_is_read_only(project: Pr
     green(generated(project, {"app.py": "X = 1\n"}, {"tests/test_it.py": CACHES}, verify=steps))
 
 
+@pytest.mark.stride(3)
 def test_a_pytest_stage_may_write_its_outputs_and_no_input(project: Project, tier: str) -> None:
     stages = {
         "tests": {
@@ -249,6 +255,7 @@ def test_a_pytest_stage_may_write_its_outputs_and_no_input(project: Project, tie
     assert "E323" in failure(project)
 
 
+@pytest.mark.stride(3)
 def test_an_output_that_a_pytest_stage_does_not_write_is_missing(project: Project, tier: str) -> None:
     stages = {"tests": {"inputs": ["test_it.py"], "outputs": ["results.xml"], "pytest": {}, "retry": 0}}
     project.write(scripted(stages, {})).write({"test_it.py": "def test_it(): pass\n"})

@@ -49,6 +49,7 @@ def stored(project: Project) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_goes_while_the_store_is_small(grown: Project) -> None:
     before = blobs(grown)
     outcome = grown.run("gc")
@@ -57,6 +58,7 @@ def test_nothing_goes_while_the_store_is_small(grown: Project) -> None:
     assert blobs(grown) == before
 
 
+@pytest.mark.slow
 def test_the_least_recently_used_results_go_first(grown: Project) -> None:
     grown.replace("in.txt", text(5), text(1))
     assert grown.build().code == 0  # the oldest result is restored, and so is used again
@@ -119,6 +121,7 @@ def test_what_goes_is_made_again_and_the_same(grown: Project) -> None:
     assert set(grown.plan().values()) == {"fresh"}
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_would_go_and_writes_nothing(grown: Project) -> None:
     before = {path: path.read_bytes() for path in grown.root.rglob("*") if path.is_file()}
     foreseen = grown.run("gc", "-n", "--keep", "0B", "--json").json()
@@ -354,6 +357,7 @@ def test_stats_tell_how_much_there_is_of_each_kind(asked: Project) -> None:
     assert "`orch23 gc` keeps 10.0 GB" in shown
 
 
+@pytest.mark.slow
 def test_verify_names_what_is_damaged_and_a_build_makes_it_again(grown: Project) -> None:
     assert grown.run("cache", "verify", "--exit-code").code == 0
     victim = max((grown.root / ".orch23/cas").rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)

@@ -81,6 +81,7 @@ def test_the_newest_fifty_runs_of_a_pipeline_stay_without_an_option(grown: Proje
     assert len(runs(grown)) == 50
 
 
+@pytest.mark.slow
 def test_a_link_in_place_of_a_run_is_removed_and_not_followed(project: Project, tmp_path: Path) -> None:
     project.write({"pipeline.yaml": PIPELINE, "k": "k\n", "i": "1\n"})
     assert project.build().code == 0

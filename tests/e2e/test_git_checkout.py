@@ -100,6 +100,7 @@ def with_submodule(project: Project) -> Project:
     return project
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("given", ['"vendor/**"', "vendor/lib/a.txt", '"**/*.txt"', '{list: "vendor/**"}', "vendor/"])
 def test_a_submodule_that_is_not_checked_out_is_not_deleted(with_submodule: Project, given: str) -> None:
     project = with_submodule
@@ -200,6 +201,7 @@ def numbers(project: Project) -> Project:
     return project
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("form", ["cone", "no cone", "sparse index", "worktree"])
 @pytest.mark.parametrize("command", [0, 1])
 def test_what_is_outside_of_a_sparse_checkout_is_not_deleted(numbers: Project, form: str, command: int) -> None:
@@ -282,6 +284,7 @@ FILES: Mapping[str, str] = {
 }
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize(
     "lost", ["in.md", "p.j2", "v.md", "cut.md", "many/a.txt", "list.json", "given.py", "many.txt", "tr/*", "*.lock"]
 )
@@ -397,6 +400,7 @@ def converted(project: Project, attributes: str = "") -> Project:
     return clone
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("how", ["config", "global", "* text=auto eol=crlf", "* text eol=crlf", "* eol=crlf"])
 def test_a_clean_clone_with_other_line_ends_is_not_edited(project: Project, how: str) -> None:
     clone = converted(project, "" if how in ("config", "global") else how)

@@ -55,6 +55,7 @@ def test_a_failure_is_an_annotation_of_its_stage_and_what_it_blocked_is_not(proj
     assert text.startswith("$ echo '::warning::forged | <b>*x*</b>'; exit 3\n")
 
 
+@pytest.mark.slow
 def test_no_line_of_a_step_is_obeyed(project: Project) -> None:
     project.write(shell(STAGES))
     log = project.build("--live", env=job(project)).err
@@ -66,6 +67,7 @@ def test_no_line_of_a_step_is_obeyed(project: Project) -> None:
     assert len(tokens) == len(again) == len(tokens | again) - 1, "each build has a token of its own"
 
 
+@pytest.mark.slow
 def test_at_most_ten_failures_are_annotated_and_the_last_one_counts_the_others(project: Project) -> None:
     project.write(shell("".join(f'  s{number:02}: {{shell: "exit 1"}}\n' for number in range(12))))
     log = project.build("-k", "-j1", env=job(project)).err
@@ -92,6 +94,7 @@ def test_the_summary_of_the_job_has_a_table_with_failures_first(project: Project
     assert "&lt;b&gt;*x*&lt;/b&gt;" in text, "in <pre>, where Markdown has no meaning"
 
 
+@pytest.mark.slow
 def test_a_summary_that_is_nearly_full_gets_whole_lines_and_no_more_than_its_limit(project: Project) -> None:
     project.write(shell(STAGES))
     summary = project.root / "summary.md"

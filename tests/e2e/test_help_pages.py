@@ -38,11 +38,13 @@ def docstring(body: list[ast.stmt]) -> list[ast.expr]:
     return [first.value] if isinstance(first, ast.Expr) else []
 
 
+@pytest.mark.slow
 def test_no_message_names_a_file_that_is_not_installed() -> None:
     names = [(place, text) for place, text in strings() if re.search(r"\bdocs/[\w/-]+\.md|\bCONTRIBUTING\b", text)]
     assert names == []
 
 
+@pytest.mark.slow
 def test_every_topic_that_the_program_names_can_be_shown() -> None:
     topics = {topic for _, text in strings() for topic in NAMED.findall(text)} - {"pages", "CODE", "PAGE"}
     assert {"budgets", "secrets", "pipeline-reference"} <= topics

@@ -89,7 +89,7 @@ CASES = [
         name,
         tier,
         id=f"{name}-{tier}",
-        marks=[pytest.mark.thorough] if name == MANY and tier in {"namespaces", "landlock"} else [],
+        marks=[pytest.mark.thorough] if name == MANY and tier != "none" else [],
     )
     for name, tree in TREES.items()
     for tier in tree.tiers
@@ -124,6 +124,7 @@ def choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orch23.cli.build_run.best_tier_once", lambda: choice)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("name", "tier"), CASES)
 def test_a_hostile_tree_is_refused_in_a_line_and_removed(
     project: Project, outside: Path, monkeypatch: pytest.MonkeyPatch, name: str, tier: str

@@ -71,6 +71,7 @@ def edited(moments: Moments, project: Project, number: int, text: str, *, by_par
     assert moments.counts["stage_decided"] == (1 if by_part else 70)
 
 
+@pytest.mark.slow
 def test_without_it_everything_is_decided_and_it_is_made_again(many: Project, moments: Moments) -> None:
     edited(moments, many, 3, "three\n")
     (many.root / INDEX).unlink()
@@ -79,6 +80,7 @@ def test_without_it_everything_is_decided_and_it_is_made_again(many: Project, mo
     edited(moments, many, 5, "five\n")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "data", [b"", b"no database", b"SQLite format 3\0" + bytes(4080)], ids=["empty", "text", "zeros"]

@@ -24,6 +24,7 @@ run()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("schema", "file"), [("github-actions", ACTION), ("gitlab-ci", TEMPLATE)])
 def test_the_file_is_valid(schema: str, file: Path) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(file)]
@@ -53,6 +54,7 @@ def suite_of(path: Path) -> tuple[str | None, str | None]:
     return suite.get("tests"), suite.get("failures")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "code", "tests"), [("", 1, "2"), ("--only a -j1", 0, "1")])
 def test_the_action_builds(project: Project, arguments: str, code: int, tests: str) -> None:
     project.write({"own.yaml": shell(STAGES)["pipeline.yaml"]})
@@ -69,6 +71,7 @@ def test_the_action_builds(project: Project, arguments: str, code: int, tests: s
     assert "<!doctype html>" in (junit.parent / "report.html").read_text().lower()
 
 
+@pytest.mark.slow
 def test_the_action_builds_the_default_pipeline(project: Project) -> None:
     project.write(shell("  a: {outputs: [a.txt], shell: echo a > a.txt}\n"))
     output = project.home / "output"
@@ -94,6 +97,7 @@ def test_only_trusted_events_save_the_store() -> None:
     assert template["cache"][0]["policy"] == "$ORCH23_CACHE_POLICY"
 
 
+@pytest.mark.slow
 def test_the_template_of_gitlab_builds(project: Project) -> None:
     project.write({"own.yaml": shell(STAGES)["pipeline.yaml"]})
     template = yaml.safe_load(TEMPLATE.read_text())[".orch23"]

@@ -42,6 +42,8 @@ def _merge(old: dict[str, Any], new: dict[str, Any]) -> None:
             old[key] = [*old.get(key, []), *value[1:]] if is_list else value
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("stages", "key"),
     [
@@ -66,6 +68,7 @@ def test_an_undeclared_input_is_named_and_the_shown_change_makes_the_build_pass(
     assert passed.code == 0, passed.err
 
 
+@pytest.mark.slow
 def test_a_module_of_the_project_is_an_undeclared_input(project: Project) -> None:
     stages = "  t:\n    inputs: [test_a.py]\n    pytest: {paths: [test_a.py]}\n"
     files = {"app.py": "X = 1\n", "test_a.py": "import app\n\n\ndef test_x():\n    assert app.X\n"}
@@ -75,6 +78,7 @@ def test_a_module_of_the_project_is_an_undeclared_input(project: Project) -> Non
     assert project.build().code == 0
 
 
+@pytest.mark.slow
 def test_a_module_below_src_needs_the_path(project: Project) -> None:
     stages = "  t:\n    inputs: [test_a.py, src/]\n    pytest: {paths: [test_a.py]}\n"
     files = {"src/app.py": "X = 1\n", "test_a.py": "import app\n\n\ndef test_x():\n    assert app.X\n"}
@@ -84,6 +88,7 @@ def test_a_module_below_src_needs_the_path(project: Project) -> None:
     assert project.build().code == 0
 
 
+@pytest.mark.slow
 def test_a_timeout_shows_a_larger_one(project: Project) -> None:
     shown = failed(project, "  a:\n    timeout: 1s  # seconds\n    shell: sleep 1.2\n").err
     assert "\n  cause[E304]: it did not end within its `timeout` of 1s\n" in shown
@@ -92,6 +97,7 @@ def test_a_timeout_shows_a_larger_one(project: Project) -> None:
     assert project.build().code == 0
 
 
+@pytest.mark.slow
 def test_a_memory_limit_shows_a_larger_one(project: Project) -> None:
     take = 'python -c "import time; x = bytearray(90 << 20); time.sleep(0.6)"'
     shown = failed(project, f"  a:\n    limits: {{memory: 64MiB}}\n    shell: {take}\n").err
@@ -101,6 +107,7 @@ def test_a_memory_limit_shows_a_larger_one(project: Project) -> None:
     assert project.build().code == 0
 
 
+@pytest.mark.slow
 def test_a_variable_of_the_user_is_named_and_its_value_is_not(project: Project) -> None:
     env = {"SERVICE_URL": "value-of-the-user"}
     shown = failed(project, "  a:\n    shell: set -u; echo $SERVICE_URL\n", env=env).err
@@ -148,6 +155,7 @@ def add_tool(project: Project, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", ["~/bin/tool", "$HOME/bin/tool", "{outside}/tool"])
 def test_a_program_by_its_path_is_copied_as_the_screen_says_and_the_build_passes(
     project: Project, tmp_path: Path, written: str
@@ -196,6 +204,7 @@ def test_an_absolute_path_of_the_project_is_shown_as_the_step_has_it(project: Pr
     assert "  next: make both changes, then `orch23 build`\n" in shown
 
 
+@pytest.mark.slow
 def test_a_connection_to_this_machine_is_a_possible_cause_and_not_in_the_feedback(project: Project) -> None:
     code = "import urllib.request as u; u.urlopen('http://127.0.0.1:9/')"
     shown = failed(project, f'  a:\n    shell: python -c "{code}"\n').err
@@ -210,6 +219,7 @@ def test_a_connection_to_this_machine_is_a_possible_cause_and_not_in_the_feedbac
     assert "possible cause: `127.0.0.1` in a step" in report
 
 
+@pytest.mark.slow
 def test_too_much_output_is_a_cause_without_a_line(project: Project) -> None:
     shown = failed(project, "  a:\n    shell: 'yes'\n").err
     assert "\n  cause: it printed more than 16MiB" in shown
@@ -245,6 +255,7 @@ def test_an_output_of_a_later_stage_is_not_proposed(project: Project) -> None:
     assert "cause" not in shown
 
 
+@pytest.mark.slow
 def test_the_cause_is_in_the_event_and_the_report_and_not_in_the_feedback(project: Project) -> None:
     failed(project, "  a:\n    inputs: [b.txt]\n    shell: cat docs/a.md\n", {"docs/a.md": "a\n", "b.txt": "b\n"})
     (event,) = project.events_of("stage_finished")
@@ -270,6 +281,7 @@ def test_the_last_line_is_the_first_cause_in_the_order_of_the_plan(project: Proj
     assert last == "failed: a (pipeline.yaml:6:3): exited with 4 and printed nothing (and 1 more stage)"
 
 
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stages", "entry"),
@@ -321,6 +333,7 @@ def editable(project: Project, how: str, place: Path) -> None:
     (place / "mypkg/__main__.py").write_text("print('hi')\n")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "keys"),
@@ -347,6 +360,7 @@ def test_a_package_that_is_installed_as_editable_needs_its_folder_on_the_path(
     assert passed.code == 0, passed.err
 
 
+@pytest.mark.slow
 def test_a_package_that_is_installed_as_editable_is_named_as_an_input_first(project: Project) -> None:
     editable(project, "pth", project.root / "lib")
     shown = failed(project, "  a:\n    shell: python -m mypkg\n").err

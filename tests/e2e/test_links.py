@@ -43,6 +43,7 @@ def test_a_program_behind_a_link_finds_what_lies_beside_it(project: Project, nam
     assert project.read("out") == "found\n"
 
 
+@pytest.mark.slow
 def test_a_link_without_its_target_is_staged_as_the_file(project: Project) -> None:
     project.write({"data/v1/a.txt": "one\n", "data/v2/a.txt": "two\n"})
     linked(project, {"current": "data/v1", "a.txt": "current/a.txt"})
@@ -70,6 +71,7 @@ def test_where_a_link_leads_is_part_of_the_key(project: Project) -> None:
     assert project.plan() == {"a": "run"}
 
 
+@pytest.mark.slow
 def test_a_changed_link_is_noticed_after_a_build_with_nothing_to_do(tmp_path: Path) -> None:
     project = Repository(tmp_path / "p")
     project.write({"d/one": "1\n", "d/two": "2\n"})
@@ -114,6 +116,7 @@ def test_a_link_that_leads_out_or_in_a_circle_is_an_error(
         green(project.build())
 
 
+@pytest.mark.slow
 def test_a_link_to_an_output_of_another_stage_is_refused_unless_that_comes_before(project: Project) -> None:
     linked(project, {"l": "made"})
     make = {"inputs": ["in"], "outputs": ["made"], "shell": "cp in made"}
@@ -127,6 +130,7 @@ def test_a_link_to_an_output_of_another_stage_is_refused_unless_that_comes_befor
     assert project.read("out") == "1\n"
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("name", TIERS)
 @pytest.mark.parametrize(
     "command",

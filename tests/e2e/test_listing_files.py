@@ -14,6 +14,7 @@ def pipeline(**stage: object) -> str:
     return json.dumps({"version": 1, "stages": {"s": {"outputs": ["out"], **stage}}})
 
 
+@pytest.mark.slow
 def test_a_program_reads_its_listings_in_their_order(project: Project) -> None:
     inputs = [{"list": "docs/*"}, "!docs/c", {"list": "none/**"}, "src", {"list": "src"}]
     project.write({"docs/b": "", "docs/a b": "", "docs/c": "", "src": ""})
@@ -28,6 +29,7 @@ def test_a_program_reads_its_listings_in_their_order(project: Project) -> None:
     assert not project.exists(LISTING)
 
 
+@pytest.mark.slow
 def test_a_name_with_a_line_break_is_one_line(project: Project) -> None:
     names = ["d/a\nb", 'd/"q', '"top', "d/\u2028"]
     project.write(dict.fromkeys(names, ""))
@@ -43,6 +45,8 @@ def test_a_name_with_a_line_break_is_one_line(project: Project) -> None:
 A, B, ALL = {"list": "docs/a"}, {"list": "docs/b"}, {"list": "docs/*"}
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("before", "after", "became"),
     [
@@ -70,6 +74,7 @@ def test_the_number_of_a_listing_is_in_the_key(
         assert project.read("out") == built
 
 
+@pytest.mark.slow
 def test_the_number_of_a_listing_is_in_the_key_of_a_verification(project: Project) -> None:
     project.write({"docs/a": "", "docs/b": "", "t.j2": "x", "c": ""})
     for own, inputs, number in (
@@ -115,6 +120,7 @@ def test_tests_and_steps_of_a_verification_read_them_too(project: Project) -> No
     assert "docs/a\ntest_it.py\n" in log.read_text()
 
 
+@pytest.mark.slow
 def test_the_way_out_of_a_changed_listing_works(project: Project) -> None:
     project.write({"docs/a": ""})
     body: dict[str, object] = {"inputs": [{"list": "docs/*"}], "shell": f"echo >> {LISTING}/1; touch out"}

@@ -41,6 +41,7 @@ def test_values_of_the_command_line_are_items_too(project: Project) -> None:
     assert set(project.plan("--vars", "v.yaml")) == {"obj@z", "bin@z"}
 
 
+@pytest.mark.slow
 def test_a_list_is_a_source_once_the_items_that_might_make_it_are_known(project: Project) -> None:
     """Of `first`, the pattern of its items is known before their names: `o/*.json` may be the list of the others."""
     first = {"foreach": {"from": "l.json"}, "outputs": ["o/${{ item }}.json"]}
@@ -74,6 +75,7 @@ def test_errors_of_a_list_replace_the_cycle_that_its_patterns_would_make(
         assert (outcome.code, set(re.findall(r"error.(E\d+)", outcome.err))) == (65, {code})
 
 
+@pytest.mark.slow
 def test_a_list_whose_maker_is_switched_off_is_missing(project: Project) -> None:
     text = stages(list={**MADE, "if": "${{ vars.on }}"}, **json.loads(of_c("l.json", "bin/${{ item }}.exe"))["stages"])
     text = text.replace('"vars": {', '"vars": {"on": true, ')
@@ -83,6 +85,7 @@ def test_a_list_whose_maker_is_switched_off_is_missing(project: Project) -> None
     assert (off.code, off.err.count("`l.json` does not exist, and no stage makes it")) == (65, 2)
 
 
+@pytest.mark.slow
 def test_two_lists_may_read_each_other_by_turns(project: Project) -> None:
     """Each foreach reads what the other one writes, but no item waits for itself."""
     one = [{"id": "a", "of": "src"}, {"id": "b", "of": "two-a"}]
@@ -138,6 +141,7 @@ def test_of_a_list_that_a_stage_makes_the_fixed_parts_of_a_path_decide(
     assert set(project.plan()) == {"list", "obj", "bin"}
 
 
+@pytest.mark.slow
 def test_the_help_of_a_cycle_that_only_may_be_one_is_true(project: Project) -> None:
     text = stages(list=MADE, **json.loads(of_c("l.json"))["stages"])
     project.write({"pipeline.yaml": text})

@@ -33,6 +33,7 @@ def listed(project: Project) -> Project:
     return project.write({"pipeline.yaml": PIPELINE, "gen/list.yaml": "[a, b]\n"})
 
 
+@pytest.mark.slow
 def test_lists_are_expanded_together_with_those_that_turn_out_to_be_no_ones(listed: Project) -> None:
     with patch("orch23.engine.plan_walk.extend_plan", side_effect=extend_plan) as extended:
         assert listed.plan() == {
@@ -57,6 +58,7 @@ def test_the_mistakes_of_all_lists_are_reported_at_once(listed: Project) -> None
         assert name in outcome.err, outcome.err
 
 
+@pytest.mark.slow
 def test_the_items_of_a_list_that_a_stage_makes_are_rendered_once(project: Project) -> None:
     text = """\
 version: 1

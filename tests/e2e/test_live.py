@@ -33,6 +33,7 @@ def events(root: Path) -> list[tuple[str, str]]:
     return [(one["role"], one["data"]["line"]) for one in found if one["type"] in ("step_output", "llm_text")]
 
 
+@pytest.mark.slow
 def test_without_it_nothing_is_reported(talking: Project) -> None:
     assert talking.build().code == 0
     assert events(talking.root) == []

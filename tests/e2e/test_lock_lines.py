@@ -144,6 +144,7 @@ def changed_lines(project: Repository) -> int:
     return int(added) + int(removed)
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EDITS)
 def test_a_reviewed_edit_changes_at_most_15_lines_of_the_lock_file(

@@ -56,6 +56,8 @@ def without_one(project: Project, name: str = "pipeline.lock") -> None:
 LOSSES = pytest.mark.parametrize("lose", [delete, empty, without_one])
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @LOSSES
 @pytest.mark.parametrize("failing", [False, True], ids=["", "after a failed build"])
 def test_the_output_of_a_deleted_input_is_removed(
@@ -72,6 +74,7 @@ def test_the_output_of_a_deleted_input_is_removed(
     up_to_date(built.build())
 
 
+@pytest.mark.slow
 def test_an_older_lock_file_does_not_give_outputs_away(built: Project) -> None:
     older = built.read("pipeline.lock")
     built.write({"g/3": "3\n"})
@@ -85,6 +88,7 @@ def test_an_older_lock_file_does_not_give_outputs_away(built: Project) -> None:
     up_to_date(built.build())
 
 
+@pytest.mark.slow
 @LOSSES
 def test_files_of_an_ended_stage_are_removed(built: Project, lose: Callable[[Project], None]) -> None:
     lose(built)
@@ -94,6 +98,7 @@ def test_files_of_an_ended_stage_are_removed(built: Project, lose: Callable[[Pro
     assert (built.read("sum.txt"), built.exists("o/1.out")) == ("", False)
 
 
+@pytest.mark.slow
 @LOSSES
 def test_files_of_the_user_stay(built: Project, lose: Callable[[Project], None]) -> None:
     built.write({"o/mine.out": "mine\n"})
@@ -104,6 +109,7 @@ def test_files_of_the_user_stay(built: Project, lose: Callable[[Project], None])
     assert built.read("sum.txt") == "1\nmine\n"
 
 
+@pytest.mark.slow
 def test_a_reset_after_the_loss_gives_no_output_away(built: Project) -> None:
     delete(built)
     green(built.run("reset"))
@@ -112,6 +118,7 @@ def test_a_reset_after_the_loss_gives_no_output_away(built: Project) -> None:
     assert (built.read("sum.txt"), built.exists("o/2.out")) == ("1\n", False)
 
 
+@pytest.mark.slow
 def test_a_loss_after_a_reset_gives_no_output_away(built: Project) -> None:
     green(built.run("reset"))
     delete(built)
@@ -127,6 +134,7 @@ def test_clean_removes_outputs_without_a_lock_file(built: Project) -> None:
     assert not built.exists("sum.txt")
 
 
+@pytest.mark.slow
 def test_released_files_stay_released(built: Project) -> None:
     built.write(document({"sum": SUM}))
     green(built.run("release", "make"))
@@ -135,6 +143,7 @@ def test_released_files_stay_released(built: Project) -> None:
     assert built.read("sum.txt") == "1\n2\n"
 
 
+@pytest.mark.slow
 def test_an_older_version_of_a_released_file_stays(built: Project) -> None:
     older = built.read("o/1.out")
     built.write({"g/1": "one\n"})
@@ -145,6 +154,7 @@ def test_an_older_version_of_a_released_file_stays(built: Project) -> None:
     assert (built.read("o/1.out"), built.read("sum.txt")) == (older, "1\n2\n")
 
 
+@pytest.mark.slow
 def test_a_lock_file_without_a_store_is_as_before(built: Project) -> None:
     shutil.rmtree(built.root / ".orch23")
     built.delete("g/2")
@@ -152,6 +162,7 @@ def test_a_lock_file_without_a_store_is_as_before(built: Project) -> None:
     assert (built.read("sum.txt"), built.exists("o/2.out")) == ("1\n", False)
 
 
+@pytest.mark.slow
 def test_a_link_in_the_place_of_a_folder_of_former_outputs_is_not_followed(built: Project) -> None:
     delete(built)
     shutil.rmtree(built.root / "o")
@@ -164,6 +175,7 @@ def test_a_link_in_the_place_of_a_folder_of_former_outputs_is_not_followed(built
     assert built.read("elsewhere/1.out") == "1\n"
 
 
+@pytest.mark.slow
 def test_all_records_are_read_only_after_the_lock_file_was_replaced(
     built: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +211,7 @@ def two(project: Project) -> None:
         green(project.run("build", f"{name}.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [("a",), ("b",), ("a", "b")], ids=" ".join)
 def test_a_stage_with_the_same_name_in_another_pipeline_keeps_its_files(
     project: Project, lost: tuple[str, ...]
@@ -214,6 +227,7 @@ def test_a_stage_with_the_same_name_in_another_pipeline_keeps_its_files(
     up_to_date(project.run("build", "b.yaml"))
 
 
+@pytest.mark.slow
 def test_a_path_of_a_pipeline_without_its_lock_file_is_refused_to_another(project: Project) -> None:
     two(project)
     delete(project, "a.lock")
@@ -235,6 +249,7 @@ def started(tmp_path: Path, **more: Any) -> Repository:
     return repository
 
 
+@pytest.mark.slow
 def test_a_model_does_not_start_from_its_own_output(tmp_path: Path, model: EchoModel) -> None:
     repository = started(tmp_path)
     repository.delete("a.lock")
@@ -243,6 +258,7 @@ def test_a_model_does_not_start_from_its_own_output(tmp_path: Path, model: EchoM
     assert model.bases(M) == ["# base\n", "# base\n"]
 
 
+@pytest.mark.slow
 def test_a_renamed_stage_does_not_start_from_its_own_output(tmp_path: Path, model: EchoModel) -> None:
     repository = Repository(tmp_path / "p")
     repository.write({**pipeline({"gen": llm(["G.md"], ["g.py"])}), "G.md": spec("g.py: one")})
@@ -264,6 +280,7 @@ def test_an_edit_is_not_overwritten(tmp_path: Path, model: EchoModel) -> None:
     assert len(model.calls) == 1
 
 
+@pytest.mark.slow
 def test_an_accepted_edit_is_the_base(tmp_path: Path, model: EchoModel) -> None:
     repository = started(tmp_path)
     repository.write({M: repository.read(M) + EDIT})
@@ -276,6 +293,7 @@ def test_an_accepted_edit_is_the_base(tmp_path: Path, model: EchoModel) -> None:
     assert ends(repository) == {"feature": "built"}
 
 
+@pytest.mark.slow
 def test_a_released_file_is_the_users_start(tmp_path: Path, model: EchoModel) -> None:
     repository = started(tmp_path)
     green(repository.run("release", "a.yaml", "feature"))
@@ -285,6 +303,7 @@ def test_a_released_file_is_the_users_start(tmp_path: Path, model: EchoModel) ->
     assert model.last.base[M] == EDIT
 
 
+@pytest.mark.slow
 def test_a_committed_file_stays_as_in_a_clone(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "p")
     repository.write({**document({"make": MAKE, "sum": SUM}), "g/1": "1\n"})
@@ -303,6 +322,7 @@ def test_a_committed_file_stays_as_in_a_clone(tmp_path: Path) -> None:
         assert one.read("sum.txt") == "1\n2\n"
 
 
+@pytest.mark.slow
 def test_an_original_of_an_item_that_ended_before_does_not_come_back(tmp_path: Path, model: EchoModel) -> None:
     repository = Repository(tmp_path / "p")
 
@@ -328,6 +348,7 @@ def test_an_original_of_an_item_that_ended_before_does_not_come_back(tmp_path: P
     assert repository.read(M).startswith("# another base\n")
 
 
+@pytest.mark.slow
 def test_an_edit_of_an_output_of_a_program_is_not_overwritten(built: Project) -> None:
     built.write({"o/1.out": "mine\n", "g/1": "other\n"})
     delete(built)
@@ -335,6 +356,7 @@ def test_an_edit_of_an_output_of_a_program_is_not_overwritten(built: Project) ->
     assert built.read("o/1.out") == "mine\n"
 
 
+@pytest.mark.slow
 def test_a_kept_failure_of_an_ended_stage_is_removed(project: Project) -> None:
     make: dict[str, Any] = {"inputs": ["g/1"], "outputs": ["o/1.out"], "shell": "cp g/1 o/1.out", "on_failure": "keep"}
     make["verify"] = [{"shell": "! grep -q bad o/1.out"}]

@@ -24,6 +24,7 @@ def during_the_call(monkeypatch: pytest.MonkeyPatch, project: Project, path: str
     monkeypatch.setattr(LocalProgramRunner, "run", run)
 
 
+@pytest.mark.slow
 def test_an_input_edited_during_a_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write(pipeline(ASK, {"spec.md": "one\n", "p.md.j2": prompt("ask", "{{ inputs[0].text }}")}))
     during_the_call(monkeypatch, project, "spec.md", "two\n")

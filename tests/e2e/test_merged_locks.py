@@ -73,6 +73,7 @@ def kept(repository: Repository, model: EchoModel, text: str, path: str = "gen.p
     assert "<<<<<<<" not in repository.read("a.lock"), outcome.out
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("rebase", [False, True])
 @pytest.mark.parametrize("clone", ["", "clone"])
@@ -87,6 +88,7 @@ def test_a_merge_resolved_by_hand_is_kept_whichever_lock_is_taken(tmp_path, mode
     assert where.read("a.lock").count('"accepted"') == 1
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [HAND, addition("b")])
 @pytest.mark.parametrize("lock", LOCKS)
@@ -100,6 +102,8 @@ def test_a_merge_is_kept_if_lock_files_are_not_trusted(tmp_path, model, lock, te
     up_to_date(users.ben.run("build", "a.yaml", env={"ORCH23_TRUST": "0"}))
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_result_that_git_took_from_the_other_side_is_no_edit(tmp_path, model, lock):
     users = two_users(tmp_path)
@@ -108,6 +112,7 @@ def test_a_result_that_git_took_from_the_other_side_is_no_edit(tmp_path, model, 
     assert ends(users.ben)["gen"] in ("fresh", "verified")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("clone", ["", "clone"])
 @pytest.mark.parametrize("lock", LOCKS)
@@ -123,6 +128,7 @@ def test_an_edit_accepted_for_other_inputs_is_for_the_user_to_decide(tmp_path, m
     kept(where, model, mine)
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hand", "accepted", "other"])
 @pytest.mark.parametrize("lock", LOCKS)
@@ -137,6 +143,7 @@ def test_without_the_commits_of_a_merge_no_file_of_a_user_is_overwritten(tmp_pat
     assert clone.read("gen.py").startswith(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", ["ours", "theirs"])
 def test_the_other_result_is_taken_if_the_accepted_edit_is_discarded(tmp_path, model, lock):
     users = two_users(tmp_path)
@@ -146,6 +153,7 @@ def test_the_other_result_is_taken_if_the_accepted_edit_is_discarded(tmp_path, m
     assert (len(model.calls), users.ben.read("gen.py")) == (calls, addition("b"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", ["ours", "theirs"])
 def test_a_merge_that_does_not_pass_fails_without_a_call(tmp_path, model, lock):
     users = two_users(tmp_path)
@@ -155,6 +163,8 @@ def test_a_merge_that_does_not_pass_fails_without_a_call(tmp_path, model, lock):
     assert (len(model.calls), users.ben.read("gen.py")) == (calls, "bad\n")
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_merge_that_is_not_committed_is_left_to_the_user(tmp_path, model, lock):
     users = two_users(tmp_path)
@@ -165,6 +175,7 @@ def test_a_merge_that_is_not_committed_is_left_to_the_user(tmp_path, model, lock
     assert (len(model.calls), users.ben.read("gen.py")) == (calls, HAND + "# more\n")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("lock", LOCKS)
 def test_during_a_merge_the_records_of_both_sides_are_known(tmp_path, model, lock):
@@ -181,6 +192,7 @@ def test_during_a_merge_the_records_of_both_sides_are_known(tmp_path, model, loc
     kept(ben, model, addition("b"))
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("lock", LOCKS)
 def test_items_of_a_foreach_are_merged_alike(tmp_path, model, lock):
@@ -202,6 +214,7 @@ def test_items_of_a_foreach_are_merged_alike(tmp_path, model, lock):
     assert (users.ben.read("t_y.py"), users.ben.read("t_z.py")) == ("# ben y\n", addition("b"))
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_file_that_existed_is_merged_alike(tmp_path, model, lock):
@@ -221,6 +234,7 @@ def site(text: str) -> str:
     return spec(*(f"site/{one[0]}.py: {one[1]}" for one in text.split()))
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("is_green", [False, True])
 @pytest.mark.parametrize("lock", ["ours", "markers", "deleted"])
@@ -253,6 +267,7 @@ def test_a_file_in_a_folder_that_only_the_other_result_has_is_no_base(
         assert (len(model.calls), ends(where)["site"]) == (calls, "fresh")
 
 
+@pytest.mark.slow
 def test_a_changed_spec_after_a_merge_starts_from_the_merged_file(tmp_path, model):
     users = two_users(tmp_path)
     users.merge("ours", {"gen.py": HAND})
@@ -265,6 +280,7 @@ LINES = "".join(f"{number}\n" for number in range(9))
 MERGED = f"anna\n{LINES}ben\n"
 
 
+@pytest.mark.stride(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("force", [(), ("-f", "copy")])
 @pytest.mark.parametrize("rebase", [False, True])
@@ -294,6 +310,8 @@ def test_a_generated_file_of_the_other_branch_is_no_edit(tmp_path, step, lock, r
 CONFLICT = "<<<<<<< HEAD\none\n=======\ntwo\n>>>>>>> 1234567\n"
 
 
+@pytest.mark.slow
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("how", ["committed", "accepted", "run"])
 def test_a_file_with_conflict_markers_is_not_accepted(tmp_path, model, how, end):
@@ -316,6 +334,8 @@ def test_a_file_with_conflict_markers_is_not_accepted(tmp_path, model, how, end)
         assert "<<<<<<<" not in users.ben.read("gen.py")
 
 
+@pytest.mark.slow
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("text", ["a\n=======\nb\n", ">>>>>>> x\n=======\n<<<<<<< y\n", "<<<<<<< x\n"])
 def test_lines_that_only_look_like_markers_are_accepted(tmp_path, model, text):
     users = two_users(tmp_path)

@@ -33,6 +33,7 @@ def on_a_branch(repository: Repository, path: str, text: str) -> None:
     repository.git("checkout", "-q", "main")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["ours", "theirs"])
 @pytest.mark.parametrize("stage", [JOIN, {**JOIN, "shell": None, "render": PAGE}])
@@ -58,6 +59,7 @@ def test_a_file_that_git_merged_to_the_bytes_that_the_stage_makes_is_no_edit(rep
     up_to_date(repository.run("build", "a.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("-f", "join")])
 def test_other_bytes_than_the_stage_makes_are_an_edit(repository, more):
     built(
@@ -84,6 +86,7 @@ def test_an_edit_of_a_stage_that_need_not_run_is_not_compared(repository):
     assert not repository.events_of("attempt_started")
 
 
+@pytest.mark.slow
 def test_an_accepted_edit_that_the_stage_makes_now_is_its_result(repository):
     built(repository, {"join": JOIN})
     repository.edit("all.txt", "new\ntwo\n")
@@ -98,6 +101,7 @@ def test_an_accepted_edit_that_the_stage_makes_now_is_its_result(repository):
     assert repository.read("all.txt") == "newer\ntwo\n", "the bytes are the stage's own again"
 
 
+@pytest.mark.slow
 def test_if_one_of_several_outputs_differs_nothing_is_written(repository):
     stages = {"both": {"inputs": ["in/1.txt"], "outputs": ["a.txt", "b.txt"], "shell": "tee a.txt b.txt < in/1.txt"}}
     built(repository, stages)
@@ -111,6 +115,7 @@ def test_if_one_of_several_outputs_differs_nothing_is_written(repository):
     assert (repository.read("a.txt"), repository.read("b.txt")) == ("new\n", "new\n")
 
 
+@pytest.mark.slow
 def test_an_edited_file_that_the_new_result_lacks_stays(repository):
     program = "mkdir -p site; for i in $(cat in/1.txt); do echo page $i > site/$i; done"
     built(repository, {"site": {"inputs": ["in/1.txt"], "outputs": ["site/"], "shell": program}})
@@ -129,6 +134,7 @@ def test_an_edited_file_that_the_new_result_lacks_stays(repository):
     assert not repository.exists("site/one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
 def test_items_whose_bytes_differ_are_edited_and_withhold_only_their_group(repository, together):
     each = {
@@ -149,6 +155,7 @@ def test_items_whose_bytes_differ_are_edited_and_withhold_only_their_group(repos
     up_to_date(repository.run("build", "a.yaml"))
 
 
+@pytest.mark.slow
 def test_a_failed_run_keeps_no_file_over_an_edit(repository):
     stage = {**JOIN, "shell": "cat in/*.txt > all.txt; ! grep -q bad in/1.txt", "on_failure": "keep"}
     built(repository, {"join": stage})
@@ -159,6 +166,7 @@ def test_a_failed_run_keeps_no_file_over_an_edit(repository):
     assert repository.read("all.txt") == "by hand\n"
 
 
+@pytest.mark.slow
 def test_the_report_of_tests_is_compared_as_any_output(repository):
     stage = {
         "inputs": ["test_a.py"],
@@ -183,6 +191,7 @@ def test_the_report_of_tests_is_compared_as_any_output(repository):
 COPIES = {"outputs": ["d/"], "shell": "mkdir -p d; cp in/1.txt d/a; cp in/1.txt d/b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [{}, {"outputs": ["d/a", "d/b"]}, {"shell": "mkdir -p d; cp in/1.txt d/a; grep -v new in/1.txt > d/b || rm d/b"}],

@@ -137,6 +137,7 @@ def test_a_plan_loads_the_price_table_only_where_a_priced_model_would_be_asked(p
         assert loaded(paid(dear, server)) == ""  # its own prices come first
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("command", [["status"], ["explain", "code"], ["validate"], ["show", "code", "--key"]])
 def test_what_shows_no_estimate_loads_no_price_table(project: Project, command: list[str]) -> None:
     with replying() as server:

@@ -36,6 +36,7 @@ def attempts(project: Project) -> list[str]:
     return [event["data"].get("excerpt") or "" for event in project.events_of("attempt_finished")]
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("returns", "answer"), ANSWERS)
 def test_the_file_on_disk_stays_and_is_verified(project: Project, returns: str, answer: str) -> None:
@@ -98,6 +99,7 @@ def test_a_form_error_before_it_does_not_count(project: Project) -> None:
     assert project.build().code == 0
 
 
+@pytest.mark.slow
 def test_a_file_that_the_stage_made_before_stays_after_an_edit_of_the_specification(project: Project) -> None:
     story(project, files_answer({"src/m.py": RIGHT}))
     assert project.build().code == 0
@@ -154,6 +156,7 @@ def test_other_responses_without_a_file_are_refused_as_before(
     assert code in outcome.err
 
 
+@pytest.mark.slow
 def test_a_result_that_was_kept_is_replayed_after_a_reset(project: Project) -> None:
     more: dict[str, Any] = {"llm": {"returns": "files", "transcripts": "tr"}}
     story(project, files_answer({"src/m.py": RIGHT}), **more)
@@ -181,6 +184,7 @@ def test_an_item_keeps_its_file_and_another_one_writes_its_own(project: Project)
     assert (project.read("src/a.py"), project.read("src/b.py")) == (WRONG, RIGHT)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_output_any_more_does_not_stay(project: Project) -> None:
     both = files_answer({"src/m.py": RIGHT, "src/n.py": RIGHT})
     story(project, both, outputs=["src/m.py", "src/n.py"])

@@ -22,6 +22,7 @@ def several(project: Project) -> Project:
     return project.write(shell(STAGES, {f"in/{number}": f"{number}\n" for number in range(4)}))
 
 
+@pytest.mark.slow
 def test_a_report_has_each_stage_in_each_build(several: Project) -> None:
     with patch("orch23.engine.idle_build.FEWEST", 0):
         for number in range(4):
@@ -34,6 +35,7 @@ def test_a_report_has_each_stage_in_each_build(several: Project) -> None:
             assert "stages" in outcome.err, "people read the text"
 
 
+@pytest.mark.slow
 def test_a_report_says_what_failed(several: Project) -> None:
     several.delete("in/1")
     several.write({"in/1": "x\n"})
@@ -45,6 +47,7 @@ def test_a_report_says_what_failed(several: Project) -> None:
     assert (failed, suite.get("tests")) == (["s1"], "4")
 
 
+@pytest.mark.slow
 def test_a_build_writes_its_documents_to_files_beside_any_output(several: Project) -> None:
     files = ("--junit", "reports/deep/junit.xml", "--trace", "reports/trace.json")
     for output in ("auto", "jsonl", "quiet"):
@@ -58,6 +61,7 @@ def test_a_build_writes_its_documents_to_files_beside_any_output(several: Projec
     assert several.build("--junit", "reports/deep/junit.xml", "-k").code == 0
 
 
+@pytest.mark.slow
 def test_a_document_of_the_environment_is_written_also_with_nothing_to_do(several: Project) -> None:
     environ = {"PATH": os.environ["PATH"], "HOME": str(several.home), "PYTHONPATH": str(Path(__file__).parents[2])}
     environ |= {"ORCH23_BUILD_JUNIT": "junit.xml", "XDG_STATE_HOME": str(several.home / "state")}
@@ -88,6 +92,7 @@ def test_a_file_that_cannot_be_written_is_an_error_before_anything_runs(
     assert not (several.root / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_document_that_cannot_be_written_at_the_end_loses_no_result(several: Project) -> None:
     stage = f"  s4: {{outputs: [out/4], sandbox: off, shell: 'mkdir -p {several.root}/r/j.xml; echo 4 > out/4'}}\n"
     several.edit("pipeline.yaml", (several.root / "pipeline.yaml").read_text() + stage)
@@ -102,11 +107,13 @@ def test_a_dry_run_writes_no_document(several: Project) -> None:
     assert (outcome.code, "drop `--dry-run`" in outcome.err) == (64, True)
 
 
+@pytest.mark.slow
 def test_what_is_shown_otherwise_leaves_stdout_alone(several: Project) -> None:
     for name in ("auto", "plain", "quiet"):
         assert several.build("--output", name).out == ""
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_build_has_what_each_stage_comes_after(project: Project) -> None:
     stages = """\
   b: {inputs: [a], outputs: [b], shell: cp a b}

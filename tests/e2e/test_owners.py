@@ -25,6 +25,7 @@ def two(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_a_file_in_a_folder_output_is_refused_once_it_is_written(two: Project) -> None:
     outcome = two.build("b.yaml")
     assert outcome.code == 1
@@ -35,6 +36,7 @@ def test_a_file_in_a_folder_output_is_refused_once_it_is_written(two: Project) -
     assert two.build("a.yaml").err == "a: up to date (1 stage)\n"
 
 
+@pytest.mark.slow
 def test_the_outcome_of_a_response_is_recorded_although_its_files_are_refused(two: Project) -> None:
     """It was accepted, and no result is stored with which its exchange would be written."""
     page = proposing("pages", {"site/page.txt": "'b'"})
@@ -47,6 +49,7 @@ def test_the_outcome_of_a_response_is_recorded_although_its_files_are_refused(tw
     assert json.loads(recorded.read_text())["outcome"] == "accepted"
 
 
+@pytest.mark.slow
 def test_after_the_older_owner_is_released_the_file_is_not_overwritten_without_a_word(two: Project) -> None:
     assert two.run("release", "a.yaml", "page").code == 0
     two.delete("a.yaml")
@@ -57,6 +60,7 @@ def test_after_the_older_owner_is_released_the_file_is_not_overwritten_without_a
     assert two.read("site/page.txt") == "1\nb\n"
 
 
+@pytest.mark.slow
 def test_a_stage_that_moves_to_another_pipeline_takes_its_files_with_it(project: Project) -> None:
     page = {"inputs": ["in.txt"], "outputs": ["page.txt"], "shell": "cp in.txt page.txt"}
     keep = {"outputs": ["k.txt"], "shell": "echo k > k.txt"}
@@ -69,6 +73,7 @@ def test_a_stage_that_moves_to_another_pipeline_takes_its_files_with_it(project:
     assert project.build("b.yaml").err == "b: up to date (1 stage)\n"
 
 
+@pytest.mark.slow
 def test_items_that_are_known_late_are_refused_before_they_run(project: Project) -> None:
     items = {
         "foreach": {"from": "list.json", "as": "one", "key": "id"},
@@ -88,6 +93,7 @@ def test_items_that_are_known_late_are_refused_before_they_run(project: Project)
     assert project.read("x.txt") == "older\n"
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_cannot_be_loaded_keeps_its_files(two: Project) -> None:
     two.write({"a.yaml": "version: 1\nstages: {page: {outputs: [site/page.txt], shel: x}}\n"})
     outcome = two.build("b.yaml")

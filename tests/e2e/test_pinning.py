@@ -242,6 +242,7 @@ UNASKED = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("change", UNASKED)
 def test_what_the_model_does_not_see_asks_no_one(built: Project, change: str) -> None:
     old, new = UNASKED[change]
@@ -261,6 +262,7 @@ ASKING: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("change", ASKING)
 def test_what_the_model_sees_asks_exactly_the_stages_that_it_touches(built: Project, change: str) -> None:
     old, new, asked = ASKING[change]

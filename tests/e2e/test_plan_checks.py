@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.project import Project, scripted
 from tests.unit.checks.orders import exists, manifest, order
 
@@ -64,6 +66,7 @@ def test_a_plan_is_judged_again_when_the_listing_changes_and_not_otherwise(proje
     assert "E101" in outcome.out + outcome.err
 
 
+@pytest.mark.slow
 def test_orders_that_a_program_computed_are_held_to_the_contract(project: Project) -> None:
     """`verify_exempt` of a rendered manifest is compared with what follows from the contract."""
     plan = manifest(order(1), order(2), verify_contract={"requires": exists("f2.py")})

@@ -33,6 +33,7 @@ def plan_of(project: Project, file: str = "p.json") -> dict[str, Any]:
     return plan
 
 
+@pytest.mark.slow
 def test_a_build_of_a_plan_runs_what_the_plan_lists(planned: Project) -> None:
     actions = {one["stage"]: one["action"] for one in plan_of(planned)["stages"]}
     assert actions == {"upper": "run", "count": "maybe", "other": "fresh"}
@@ -42,6 +43,8 @@ def test_a_build_of_a_plan_runs_what_the_plan_lists(planned: Project) -> None:
     assert planned.read("count.txt").strip() == "6"
 
 
+@pytest.mark.slow
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("change", "texts"),
     [
@@ -64,6 +67,7 @@ def test_a_plan_that_no_longer_holds_builds_nothing(
     assert (planned.read("upper.txt"), planned.journals()) == (before, runs)
 
 
+@pytest.mark.slow
 def test_an_output_that_was_edited_after_its_plan_is_kept(planned: Project) -> None:
     planned.edit("count.txt", "mine\n")
     done = planned.build("--plan", "p.json")
@@ -71,6 +75,7 @@ def test_an_output_that_was_edited_after_its_plan_is_kept(planned: Project) -> N
     assert planned.read("count.txt") == "mine\n"
 
 
+@pytest.mark.slow
 def test_a_vars_file_that_changed_is_named(project: Project) -> None:
     project.write({**shell(STAGES, FILES, head=HEAD), "conf/v.yaml": "word: rich\n"})
     green(project.run("plan", "--vars", "conf/v.yaml", "--out", "p.json"))
@@ -90,6 +95,8 @@ def test_a_build_has_the_options_of_its_plan(project: Project) -> None:
     assert project.read("other.txt") == "two\nrich\n"
 
 
+@pytest.mark.slow
+@pytest.mark.stride(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -119,6 +126,7 @@ def test_the_same_option_again_is_no_contradiction(project: Project) -> None:
     green(project.build("--plan", "p.json", *options, "-j2"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -137,6 +145,7 @@ def test_a_file_that_is_not_a_plan_file_is_refused(planned: Project, text: str, 
     assert (gone.code, "E681" in gone.err) == (66, True), gone.err
 
 
+@pytest.mark.slow
 def test_a_stage_that_is_not_planned_does_not_run_if_its_input_changes_during_the_build(project: Project) -> None:
     """The step of a planned stage edits what a fresh stage reads: without a plan, that stage would run."""
     stages = """\
@@ -174,6 +183,7 @@ def test_a_plan_with_errors_is_not_written(project: Project) -> None:
     assert (refused.code != 0, project.exists("p.json")) == (True, False)
 
 
+@pytest.mark.slow
 def test_a_plan_from_a_subdirectory_is_built_from_the_root(project: Project) -> None:
     project.write({**shell(STAGES, FILES, head=HEAD), "orch23.toml": "", "sub/v.yaml": "word: rich\n"})
     green(project.run("-C", "sub", "plan", "--vars", "v.yaml", "--out", "p.json"))
@@ -182,6 +192,7 @@ def test_a_plan_from_a_subdirectory_is_built_from_the_root(project: Project) -> 
     assert project.read("other.txt") == "two\nrich\n"
 
 
+@pytest.mark.slow
 def test_each_build_of_a_plan_is_checked(planned: Project) -> None:
     green(planned.build("--plan", "p.json"))
     green(planned.run("plan", "--out", "p.json"))

@@ -41,6 +41,7 @@ def savings(project: Project) -> list[Decimal]:
     return [Decimal(one["estimate"]["cache_saving_usd"]) for one in stages]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "write"), [("", 125), (", cache: {ttl: 1h}", 200)])
 def test_the_first_item_writes_and_the_others_read(tmp_path: Path, more: str, write: int) -> None:
     story = project(tmp_path, more)
@@ -52,6 +53,7 @@ def test_the_first_item_writes_and_the_others_read(tmp_path: Path, more: str, wr
     assert f" the prompt cache should save ~${total:.2f} of first attempts\n" in story.run("plan").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "rules"),
     [

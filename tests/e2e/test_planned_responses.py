@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.project import Project, scripted
 
 OTHER = "0" * 16
@@ -56,6 +58,7 @@ def test_a_request_that_may_still_change_needs_no_warning(project: Project) -> N
     assert "E404" not in project.run("validate").err
 
 
+@pytest.mark.slow
 def test_validate_counts_the_items_of_lists_that_exist(project: Project) -> None:
     item = "{outputs: ['${{ item }}.txt'], foreach: {in: [a, b, c]}, shell: [touch, '${{ item }}.txt']}"
     later = "{outputs: ['${{ item }}.md'], foreach: {from: names.json}, shell: [touch, '${{ item }}.md']}"

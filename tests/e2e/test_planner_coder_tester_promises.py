@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -41,11 +42,18 @@ def template(project: Project) -> Project:
     return pct.placed(project)
 
 
+@pytest.fixture(scope="module")
+def first_build(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Build the template once for all tests that start after its first build."""
+    made = pct.placed(Project(tmp_path_factory.mktemp("first") / "project"))
+    assert made.build(PIPELINE).code == 0
+    return made
+
+
 @pytest.fixture
-def built(template: Project) -> Project:
-    """Give the template after its own first build."""
-    assert template.build(PIPELINE).code == 0
-    return template
+def built(first_build: Project, tmp_path: Path) -> Project:
+    """Give a copy of the template after its own first build."""
+    return first_build.copy(tmp_path / "project")
 
 
 def red(project: Project, printed: int) -> None:
@@ -396,6 +404,7 @@ def test_a_task_whose_own_tests_were_all_skipped_says_so(template: Project) -> N
     assert (warned["role"], warned["level"]) == ("code@T1", "info")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("root", [".", "./"])
 def test_tasks_may_work_on_the_whole_repository(template: Project, root: str) -> None:
     """Its reports, and the files of the pipeline, are not among its sources."""

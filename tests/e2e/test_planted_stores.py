@@ -48,6 +48,7 @@ def planted(project: Project, root: Path) -> Project:
     return Untrusting(root)
 
 
+@pytest.mark.slow
 def test_a_planted_store_answers_nothing_and_is_set_aside(tmp_path):
     clone = planted(made(tmp_path / "a"), tmp_path / "b")
     (clone.root / "pipeline.lock").unlink()
@@ -63,6 +64,8 @@ def test_a_planted_store_answers_nothing_and_is_set_aside(tmp_path):
     assert clone.run("build", "--overwrite-edited").code == 1, "the failing test runs"
 
 
+@pytest.mark.slow
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("aside", ["link", "dangling", "file", "pipe", "inner link", "inner folder", "numbers"])
 @pytest.mark.parametrize("command", ["build", pytest.param("gc", marks=pytest.mark.slow)])
 def test_a_store_is_not_moved_out_of_the_project(tmp_path, aside, command):
@@ -110,6 +113,7 @@ def test_a_store_that_is_a_link_is_not_used_even_if_nothing_is_to_do(tmp_path, t
     assert (refused.code, "E691" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_planted_snapshot_is_not_believed(tmp_path):
     root = tmp_path / "p"
     project = made(root)
@@ -137,6 +141,7 @@ def test_trust_takes_a_store_for_the_users_own(tmp_path):
     assert not (clone.root / ".orch23-aside").exists()
 
 
+@pytest.mark.slow
 def test_a_store_that_was_set_aside_can_be_taken_back(tmp_path):
     clone = planted(made(tmp_path / "a"), tmp_path / "b")
     green(clone.run("build"))
@@ -194,6 +199,7 @@ def forged(project: Project, stage: str, path: str, into: str) -> None:
     write_lock(project.root, "pipeline.lock", LockFile({**found.records, into: record}), "pipeline")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["README.md", "pipeline.yaml", ".git/HEAD", "src/deep/a.py"])
 @pytest.mark.parametrize("into", ["former", "copy"])

@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.installed import Install
 from tests.project import Project
 
@@ -25,6 +27,7 @@ def install_it(install: Install) -> str:
     return install(code.replace("acme_tools", "{name}"), entries.replace("acme_tools", "{name}"))
 
 
+@pytest.mark.slow
 def test_the_pipeline_of_the_page_is_built_with_the_plugin_of_the_page(project: Project, install: Install) -> None:
     name = install_it(install)
     pipeline = blocks("yaml")[0].replace("acme-tools", name)

@@ -130,6 +130,7 @@ def serialise(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> list[Serialis
     return made
 
 
+@pytest.mark.thorough  # the test of both ports at once stays
 @pytest.mark.slow
 def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     project: Project, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +158,7 @@ def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.thorough  # the test of both ports at once stays
 @pytest.mark.slow
 def test_a_build_with_contents_in_memory_is_the_same(
     project: Project, expected: dict[str, bytes], in_memory: MemoryContents

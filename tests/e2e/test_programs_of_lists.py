@@ -66,6 +66,7 @@ def test_a_command_line_is_no_program(project: Project, body: dict[str, object],
     assert all(way in outcome.err for way in ways), outcome.err
 
 
+@pytest.mark.slow
 def test_the_ways_that_the_help_names_work(project: Project) -> None:
     for shell in (["touch", "out"], "touch out && echo hi", "touch out\necho ok && echo more"):
         project.write({"pipeline.yaml": stage(shell=shell)})
@@ -98,6 +99,7 @@ def test_a_program_with_a_blank_may_be_made_in_a_folder_of_the_stage(project: Pr
     assert project.run("validate").code == 0
 
 
+@pytest.mark.slow
 def test_a_file_of_the_stage_may_have_a_blank_in_its_name(project: Project) -> None:
     project.write(TOOL)
     (project.root / "bin/my tool").chmod(0o755)

@@ -194,6 +194,7 @@ def test_the_directory_that_the_user_works_in_may_be_another_users(theirs: Path)
     assert (theirs / "a").is_file()
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_directory_that_was_given_to_another_user_answers_no_more(tmp_path: Path) -> None:
     top = tmp_path / "top"
@@ -270,6 +271,7 @@ def test_a_crash_is_kept_in_the_logs_of_the_project(below: Here) -> None:
     assert names(below.root) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leftover", ["empty", "used"])
 def test_a_store_that_was_left_over_in_a_subdirectory_decides_nothing(below: Here, leftover: str) -> None:
     if leftover == "empty":
@@ -324,6 +326,7 @@ def edited(below: Here) -> str:
     return "copy"
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_works_in_a_subdirectory(below: Here, name: str) -> None:
     below.write({"more.yaml": "{}\n"})
@@ -337,6 +340,7 @@ def test_each_command_works_in_a_subdirectory(below: Here, name: str) -> None:
         assert "removed the results in pipeline.lock" in done.out
 
 
+@pytest.mark.slow
 def test_where_paths_start_from_is_said_once_and_again_by_a_build_with_nothing_to_do(below: Here) -> None:
     place = f"project: {below.root.parent} (paths are relative to it)\n"
     built = [below.run("build") for _ in range(4)]
@@ -348,6 +352,7 @@ def test_where_paths_start_from_is_said_once_and_again_by_a_build_with_nothing_t
     assert "project:" not in Here(below.root.parent).run("build").err
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_comes_nearer_is_seen_after_a_build_with_nothing_to_do(below: Here) -> None:
     (below.root.parent / ".git").mkdir()
     for _ in range(3):
@@ -379,6 +384,7 @@ def only(tmp_path: Path) -> Here:
     return here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "src"])
 @pytest.mark.parametrize("name", ["pipelines/second.yaml", "pipelines/second.yml"])
 def test_a_second_pipeline_is_seen_after_a_build_with_nothing_to_do(only: Here, place: str, name: str) -> None:
@@ -392,6 +398,7 @@ def test_a_second_pipeline_is_seen_after_a_build_with_nothing_to_do(only: Here, 
     assert "up to date" in here.run("build").err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "src"])
 @pytest.mark.parametrize("name", ["pipeline.yaml", "src/pipeline.yaml", "src/pipelines/near.yaml"])
 def test_a_pipeline_that_comes_first_is_seen_after_a_build_with_nothing_to_do(
@@ -404,6 +411,7 @@ def test_a_pipeline_that_comes_first_is_seen_after_a_build_with_nothing_to_do(
     assert ("near  shell" in built.err) == (name == "pipeline.yaml" or place == "src"), built.err
 
 
+@pytest.mark.slow
 def test_an_edit_after_a_second_pipeline_is_not_built(only: Here) -> None:
     top = Here(only.root.parent)
     top.write({"pipelines/second.yaml": OTHER_PIPELINE, "in.txt": "good too\n"})
@@ -411,6 +419,7 @@ def test_an_edit_after_a_second_pipeline_is_not_built(only: Here) -> None:
     assert top.read("out.txt") == "good\n"
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("other", ["pipelines", "pipelines/pipeline.yaml", "."])
 def test_the_only_pipeline_of_another_user_in_a_parent_directory_is_refused(only: Here, other: str) -> None:
@@ -445,6 +454,7 @@ def test_the_command_that_gives_consent_works_where_the_user_is(tmp_path: Path, 
     assert f"allowed for {tmp_path}/top:" in given.out
 
 
+@pytest.mark.slow
 def test_what_a_commit_affects_is_said_in_a_subdirectory(tmp_path: Path) -> None:
     top = Repository(tmp_path / "top")
     top.init()

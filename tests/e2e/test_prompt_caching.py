@@ -134,6 +134,7 @@ class HeldFirst:
         assert self.together.wait(60)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
 @pytest.mark.parametrize(("respond", "attempts"), [(lambda _text: "good", 1), (third_time, 3)])
 def test_sixteen_items_write_what_they_share_once(
@@ -152,6 +153,7 @@ def test_sixteen_items_write_what_they_share_once(
         assert rule.in_units() <= 1.1 * least_of_items(texts)
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("cache", [", cache: off", ", cache: {share: false}"])
 def test_without_sharing_items_mark_nothing_for_others(tmp_path: Path, cache: str) -> None:
     rule = CachedServer(lambda _text: "good", lambda: 0.0)

@@ -57,6 +57,7 @@ def wrote(outcome: Outcome, project: Project, path: str) -> bool:
     return outcome.code == 0 or (project.root / path).exists()
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("path", [*NEVER, *LITERALLY])
 def test_a_step_with_the_widest_scope_writes_no_protected_name(project: Project, path: str) -> None:
     project.write(scripted({"a": writing(path)}, {}))
@@ -68,6 +69,7 @@ def test_a_step_with_the_widest_scope_writes_no_protected_name(project: Project,
     assert not project.exists("out.txt")
 
 
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("path", LITERALLY)
 def test_a_literal_entry_admits_it(project: Project, path: str) -> None:
@@ -129,6 +131,7 @@ def test_a_model_cannot_declare_them_either(project: Project) -> None:
     assert not project.exists("vendor")
 
 
+@pytest.mark.slow
 def test_no_step_writes_the_lock_file_of_a_pipeline(project: Project) -> None:
     project.write(scripted({"b": {"outputs": ["b.txt"], "shell": "echo b > b.txt"}}, {}, name="second"))
     for lock in ("pipeline.lock", "second.lock"):
@@ -154,6 +157,7 @@ def test_a_kept_failure_has_no_protected_name(project: Project) -> None:
     assert not project.exists("conftest.py")
 
 
+@pytest.mark.slow
 def test_of_many_the_first_are_named(project: Project) -> None:
     shell = "for i in $(seq 10 40); do mkdir -p out/$i; echo x > out/$i/conftest.py; done"
     refused = project.write(scripted({"a": {"outputs": ["out/"], "shell": shell}}, {})).build()
@@ -176,6 +180,7 @@ def test_a_name_that_configures_a_tool_is_reported_of(project: Project, path: st
     assert project.read(path) == "forged"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("path", TOOLS)
 def test_not_so_where_it_is_named(project: Project, path: str) -> None:
     project.write(scripted({"a": writing(path, allowed_paths={"write": ["**", path]})}, {}))
@@ -184,6 +189,7 @@ def test_not_so_where_it_is_named(project: Project, path: str) -> None:
     assert "W306" not in built.err
 
 
+@pytest.mark.slow
 def test_of_many_there_is_one_warning(project: Project) -> None:
     shell = "for i in $(seq 10 40); do mkdir -p out/$i; echo x > out/$i/.npmrc; done"
     built = project.write(scripted({"a": {"outputs": ["out/"], "shell": shell}}, {})).build()
@@ -259,6 +265,7 @@ def test_no_file_of_a_protected_name_is_removed_since_a_record_says_that_a_forme
     assert precious(project) == PRECIOUS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("clean",), ("clean", "--force"), ("reset", "--outputs"), ("release", "a")])
 def test_no_command_removes_one(project: Project, command: tuple[str, ...]) -> None:
     project.write(scripted({"a": HONEST}, {}))
@@ -315,6 +322,7 @@ def test_a_result_that_was_recorded_before_its_name_was_protected_says_the_way_o
     assert not project.exists("src/Makefile")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [".git/hooks/post-checkout", "conftest.py"])
 def test_a_group_with_such_a_result_is_not_promoted(project: Project, path: str) -> None:
     stages = {one: {"outputs": [f"{one}.txt"], "shell": f"echo > {one}.txt", "promote": "g"} for one in ("a", "b")}
@@ -328,6 +336,7 @@ def test_a_group_with_such_a_result_is_not_promoted(project: Project, path: str)
     assert project.exists("a.txt") == project.exists("b.txt")
 
 
+@pytest.mark.slow
 def test_an_interrupted_promotion_leads_to_none(project: Project) -> None:
     project.write(scripted({"a": HONEST}, {}))
     assert project.build().code == 0

@@ -18,6 +18,7 @@ def write(project: Project, python_path: str = "src", extra: str = "tests/test_m
     project.write({**scripted({"app": stage}, {"app": [CODE]}), "tests/test_app.py": TEST, extra: "x = 1\n"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["plan", "validate", "build"])
 def test_a_test_file_that_is_not_an_input_is_reported(project: Project, command: str) -> None:
     write(project)

@@ -74,6 +74,7 @@ def test_twenty_stages_at_ten_requests_in_a_period_are_all_green(project: Projec
     assert bucket.refused == len(project.events_of("http_retry")) <= 40
 
 
+@pytest.mark.thorough  # that of twenty stages stays
 def test_three_hundred_calls_at_a_limit_are_all_green(project: Project) -> None:
     bucket = Bucket(20, 0.1)
     with OpenAIServer(rule=bucket) as server:

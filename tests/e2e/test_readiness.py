@@ -304,6 +304,7 @@ def test_a_build_is_not_looked_at_twice_where_nothing_could_be_missing(
 # ---- what is imported -------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "argv", [["validate"], ["plan"], ["status"], ["doctor"], ["build"], ["build", "--budget", "1"]]

@@ -92,6 +92,7 @@ def test_ctrl_c_kills_the_steps_on_the_workers(project: Project, server: Executi
     cancels_steps_by_ctrl_c(project, *options_of(server, "orch23"))
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("kind", ["orch23", "plain"])
 def test_a_step_of_a_killed_build_is_found_by_the_next_one(
     project: Project, server: ExecutionServer, kind: str

@@ -49,6 +49,7 @@ def retries(project: Project) -> list[int]:
 # ---- refused for the rate or load -----------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("status", [429, 503, 529])
 def test_a_refused_batch_waits_like_an_ordinary_request(project: Project, status: int) -> None:
     with server() as vendor:
@@ -313,6 +314,7 @@ def test_a_batch_of_openai_whose_reply_was_an_error_is_found_by_its_label(projec
 # ---- polling and downloading ----------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("status", [429, 500, 503])
 @pytest.mark.parametrize("part", ["msgbatch_1", "results"])
 def test_a_poll_or_download_that_fails_leaves_the_batch(project: Project, part: str, status: int) -> None:
@@ -330,6 +332,7 @@ def test_a_poll_or_download_that_fails_leaves_the_batch(project: Project, part: 
     assert (finished(project)["cost"], finished(project)["before"]["possible_cost"]) == ("0.12", "0")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("status", [429, 500, 503])
 @pytest.mark.parametrize("part", ["/batches/batch_1", "/content"])
 def test_a_poll_or_download_of_openai_that_fails_leaves_the_batch(project: Project, part: str, status: int) -> None:

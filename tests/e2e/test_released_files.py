@@ -70,6 +70,7 @@ def released(root: Path, stage: dict[str, Any], *, removed: bool = False) -> Rep
     return repository
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("removed", [False, True])
 @pytest.mark.parametrize("where", WHERE)
@@ -85,6 +86,7 @@ def test_a_released_file_is_not_generated_again(tmp_path: Path, kind: str, where
     assert project.read(PATH) == "another\n"
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("removed", [False, True])
 @pytest.mark.parametrize("where", WHERE)
@@ -99,6 +101,7 @@ def test_a_model_starts_from_a_released_file(
     assert project.read(PATH) == addition("a") + addition("b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["shell", "folder"])
 def test_a_stage_that_makes_a_released_file_unchanged_owns_it_again(tmp_path: Path, kind: str) -> None:
     project = clone(released(tmp_path, GENERATED[kind]), tmp_path)
@@ -109,6 +112,7 @@ def test_a_stage_that_makes_a_released_file_unchanged_owns_it_again(tmp_path: Pa
     assert project.read(PATH) == "another\n"
 
 
+@pytest.mark.slow
 def test_the_lock_file_has_a_released_file_until_it_is_deleted(tmp_path: Path) -> None:
     project = clone(released(tmp_path, GENERATED["shell"], removed=True), tmp_path)
     project.write(pipeline(ZERO))

@@ -235,6 +235,7 @@ def test_a_step_of_a_killed_build_is_found_by_the_next_one(project: Project, per
     finds_a_step_of_a_killed_build(project, *permissive)
 
 
+@pytest.mark.thorough  # that of test_reapi_builds.py stays
 def test_ctrl_c_kills_a_step_of_an_earlier_build_too(project: Project, permissive: tuple[str, ...]) -> None:
     cancels_a_found_step(project, *permissive)
 

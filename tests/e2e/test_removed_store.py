@@ -51,6 +51,7 @@ def _set_up(project: Project) -> None:
     project.write({"pipeline.yaml": PIPELINE, "i": "1\n", "t.j2": "{{ inputs[0].text }}"})
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ def logged(project: Project) -> list[tuple[str, str, str]]:
     return [tuple(json.loads(line)[key] for key in ("role", "type", "text")) for line in log.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_log_with_responses_and_outputs_and_the_next_one_has_its_own(project: Project) -> None:
     green(project_with_log(project).build())
     assert logged(project) == [("a", "check_result", "a\n"), ("a", "attempt_finished", "a")]
@@ -45,6 +46,7 @@ def test_a_failed_run_and_one_that_reached_a_limit_write_it_too(project: Project
     assert logged(project) == [("b", "attempt_finished", "b")]
 
 
+@pytest.mark.slow
 def test_an_empty_log_is_not_written_and_the_template_is_in_no_key(project: Project) -> None:
     green(project_with_log(project).build())
     project.write({TEMPLATE: "{# nothing #}\n"})

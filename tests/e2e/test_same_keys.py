@@ -139,7 +139,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[tup
     return build(tmp_path_factory.mktemp("reference"), Way(environ={"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1"}))
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("which", WAYS)
 def test_another_way_to_build_gives_the_same_keys_and_bytes(

@@ -85,6 +85,7 @@ def test_verification_is_confined_too(project: Project, name: str) -> None:
     assert project.read("precious") == "kept"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*TIERS, UNCONFINED])
 def test_a_pytest_that_a_step_runs_does_not_find_the_settings_of_the_project(project: Project, name: str) -> None:
@@ -105,6 +106,7 @@ def test_git_in_a_step_does_not_find_the_repository_of_the_project(project: Proj
     assert outcome.code == 0, outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIERS)
 def test_tests_report_across_the_sandbox(project: Project, name: str) -> None:
     test = "import app\n\n\ndef test_a(tmp_path):\n    (tmp_path / 'x').write_text('x')\n    assert app.X == 1\n"
@@ -129,6 +131,7 @@ def test_in_bubblewrap_every_process_sees_one_path_and_only_its_inputs(project: 
     assert project.read("a") == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIERS)
 def test_the_network_is_there_only_for_a_stage_that_says_so(project: Project, name: str) -> None:
     choice = chosen(name)
@@ -170,6 +173,7 @@ def test_a_script_without_its_interpreter_is_not_found_in_bubblewrap(project: Pr
 # ---- an interpreter wherever it is --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIERS)
 def test_the_interpreter_of_a_virtual_environment_in_the_project_is_seen(project: Project, name: str) -> None:
     with_an_environment(project)
@@ -202,6 +206,7 @@ def below_usr() -> Iterator[Project]:
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIERS)
 def test_a_project_below_usr_is_as_closed_as_any_other(below_usr: Project, name: str) -> None:
     project = below_usr
@@ -214,6 +219,7 @@ def test_a_project_below_usr_is_as_closed_as_any_other(below_usr: Project, name:
     assert project.read("a") == "/usr/bin\n/usr/src\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIERS)
 def test_an_interpreter_in_a_project_below_usr_is_seen(below_usr: Project, name: str) -> None:
     with_an_environment(below_usr)
@@ -535,6 +541,7 @@ def test_the_items_of_a_foreach_can_require_namespaces(project: Project) -> None
     assert "needs at least `namespaces`" in re.sub(r"\s+", " ", outcome.err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bubblewrap", "namespaces"])
 def test_a_stage_that_requires_namespaces_runs_in_them_and_is_then_fresh_anywhere(project: Project, name: str) -> None:
     project.write(pipeline(b=STRICT))

@@ -120,6 +120,7 @@ def build_until_at_rest(moments: Moments, *argv: str) -> None:
     age()
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("idle", [True, False], ids=["nothing to do", "one stage to build"])
 def test_the_pipeline(two: Moments, moment: str, idle: bool) -> None:
@@ -134,6 +135,7 @@ def test_the_pipeline(two: Moments, moment: str, idle: bool) -> None:
     check_nothing_is_missed(two, "pipeline.yaml")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("idle", [True, False], ids=["nothing to do", "one stage to build"])
 @pytest.mark.parametrize(
@@ -153,6 +155,7 @@ def test_what_is_read_once(two: Moments, moment: str, idle: bool, path: str, new
     check_nothing_is_missed(two, *argv)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 def test_a_folder_that_is_swapped_for_one_with_older_files(two: Moments, moment: str) -> None:
     """Case: `mv prompts before; mv other prompts`: the files in it keep the times of their last change."""
@@ -172,6 +175,7 @@ def test_a_folder_that_is_swapped_for_one_with_older_files(two: Moments, moment:
     check_nothing_is_missed(two, *argv)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 def test_a_pipeline_that_is_named_by_a_link(two: Moments, moment: str) -> None:
     """Case: the link leads to another pipeline that is not younger."""
@@ -190,6 +194,7 @@ def test_a_pipeline_that_is_named_by_a_link(two: Moments, moment: str) -> None:
     check_nothing_is_missed(two, "link.yaml")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 def test_a_listed_folder_that_is_swapped_for_an_older_one(two: Moments, moment: str) -> None:
     """Case: no file of the first one matches, so that nothing but the folder tells that it is another."""
@@ -211,7 +216,7 @@ def test_a_listed_folder_that_is_swapped_for_an_older_one(two: Moments, moment: 
 PARTIAL = ("compared", "part", "loaded", "stage_decided", "run_finished", "replan")
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("number", [1, 20, 19, 40], ids=["the spec", "edited", "read by the edited", "elsewhere"])
 def test_an_input_in_a_partial_build(many: Moments, moment: str, number: int) -> None:
@@ -224,7 +229,7 @@ def test_an_input_in_a_partial_build(many: Moments, moment: str, number: int) ->
     check_nothing_is_missed(many, "pipeline.yaml")
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("path", ["out/8.txt", "out/9.txt", "out/40.txt", "pipeline.lock"])
 def test_an_output_that_is_removed_in_a_partial_build(many: Moments, moment: str, path: str) -> None:
@@ -235,7 +240,7 @@ def test_an_output_that_is_removed_in_a_partial_build(many: Moments, moment: str
     check_nothing_is_missed(many, "pipeline.yaml")
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("edited", ["an input", "the pipeline"])
 def test_the_pipeline_in_a_partial_build(many: Moments, moment: str, edited: str) -> None:
@@ -250,6 +255,7 @@ def test_the_pipeline_in_a_partial_build(many: Moments, moment: str, edited: str
     check_nothing_is_missed(many, "pipeline.yaml")
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", PARTIAL)
 def test_a_record_that_the_lock_file_loses_in_a_partial_build(many: Moments, moment: str) -> None:
     write({"in/9.txt": "nine\n"})
@@ -282,6 +288,7 @@ def test_a_stage_whose_name_is_a_number(moments: Moments) -> None:
     assert sorted(outputs(Path())) == ["out/1.txt", "out/2.txt"]
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("link", ["to a folder", "to nothing"])
 def test_a_link_in_the_place_of_a_missing_folder(two: Moments, link: str) -> None:
     """Case: the folder of an optional input that is not there becomes a link, and then the file comes behind it."""
@@ -329,6 +336,7 @@ def test_what_a_model_is_asked_with_is_what_the_key_says(moments: Moments, path:
     check_nothing_is_missed(moments, "pipeline.yaml")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("moment", ["look", "stage_decided", "run_finished"])
 def test_an_interpreter_behind_a_link(two: Moments, moment: str) -> None:
     """Case: the link to an environment is led to another one that is as old."""

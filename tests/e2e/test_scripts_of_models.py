@@ -100,6 +100,7 @@ def earlier(monkeypatch: pytest.MonkeyPatch) -> Callable[[Project], None]:
     return build
 
 
+@pytest.mark.slow
 def test_a_script_of_an_earlier_version_is_fresh_and_a_mode_is_no_edit(
     project: Project, earlier: Callable[[Project], None]
 ) -> None:

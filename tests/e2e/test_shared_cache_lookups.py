@@ -192,6 +192,7 @@ class InOrder:
             self._turn.notify_all()
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("step", [1, -1, 2])
 def test_the_order_of_replies_changes_no_result(backend: MemoryCache, tmp_path: Path, step: int) -> None:
     sources = {f"s{n:02}": f"s{n - 1:02}.txt" if n % 3 else "in.txt" for n in range(12)}

@@ -84,6 +84,7 @@ def test_no_program_that_starts_others_is_shared_and_the_plan_says_why(machine: 
     assert "`cache: {platform: NAME}`" in shown
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", ["make", "prlimit", "setpriv", "tar", "perl", "awk", "sed", "xargs", "tool"])
 def test_another_version_of_a_program_that_is_started_is_used(machine: Machine, name: str) -> None:
     stages = {"a": stage(STARTERS[name])}

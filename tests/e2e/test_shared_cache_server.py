@@ -108,6 +108,7 @@ def test_offline_a_server_is_not_called_and_a_directory_is(server: CacheServer, 
     assert two.ran() == []
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("fault", ["closed port", "drip", "hang", "500", "403"])
 def test_a_cache_that_does_not_work_is_reported_once_and_all_is_built(
     server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str

@@ -82,6 +82,7 @@ def untracked(repository: Repository) -> list[str]:
 # ---- 6: accepted edits -----------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("own_outputs", [False, True])
 @pytest.mark.parametrize("committed", [False, True])
@@ -100,6 +101,7 @@ def test_an_accepted_edit_is_the_base_of_the_next_run(repository, model, own_out
     settled(repository, model)
 
 
+@pytest.mark.slow
 def test_an_accepted_edit_of_a_created_file_is_the_base_of_the_next_run(repository, model):
     repository.write({"GEN.md": spec("src/gen.py: a")})
     started(repository, {"gen": llm(["GEN.md"], ["src/gen.py"])})
@@ -113,6 +115,7 @@ def test_an_accepted_edit_of_a_created_file_is_the_base_of_the_next_run(reposito
     assert model.last.base == {"src/gen.py": edited}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decided", ["accepted", "committed"])
 def test_a_created_file_with_a_users_bytes_follows_the_merged_file(repository, model, decided):
     repository.write({"GEN.md": spec("src/gen.py: a")})
@@ -131,6 +134,7 @@ def test_a_created_file_with_a_users_bytes_follows_the_merged_file(repository, m
     assert repository.read("src/gen.py") == edited + B + C
 
 
+@pytest.mark.slow
 def test_a_created_file_is_generated_again_although_it_is_committed(repository, model):
     repository.write({"GEN.md": spec("src/gen.py: a")})
     merged(repository, {"gen": llm(["GEN.md"], ["src/gen.py"])})
@@ -140,6 +144,7 @@ def test_a_created_file_is_generated_again_although_it_is_committed(repository, 
     assert repository.read("src/gen.py") == B
 
 
+@pytest.mark.slow
 def test_a_reverted_spec_is_restored_without_a_call(repository, model):
     merged(repository)
     repository.edit("FEATURE.md", spec("src/m.py: b"))
@@ -152,6 +157,7 @@ def test_a_reverted_spec_is_restored_without_a_call(repository, model):
     assert len(model.calls) == called
 
 
+@pytest.mark.slow
 def test_without_git_the_base_is_the_original_until_an_edit_is_accepted(tmp_path, model):
     project = Repository(tmp_path / "project")
     project.write({"src/m.py": BASE, "FEATURE.md": spec("src/m.py: a"), **pipeline({"feature": FEATURE})})
@@ -162,6 +168,7 @@ def test_without_git_the_base_is_the_original_until_an_edit_is_accepted(tmp_path
     assert project.read("src/m.py") == BASE + B
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 def test_an_edit_in_a_folder_of_a_renamed_stage_can_be_accepted(repository, model, committed):
     repository.write({"SITE.md": spec("site/a.py: a", "site/b.py: a")})
@@ -178,6 +185,7 @@ def test_an_edit_in_a_folder_of_a_renamed_stage_can_be_accepted(repository, mode
 # ---- 7: the end of a stage -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_merged_code_stays_where_its_stage_is_removed(repository, model):
     repository.write({"OTHER.md": spec("src/o.py: a")})
     merged(repository, {"feature": FEATURE, "other": llm(["OTHER.md"], ["src/o.py"])})
@@ -191,6 +199,7 @@ def test_merged_code_stays_where_its_stage_is_removed(repository, model):
     assert repository.read("src/m.py") == BASE + A
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_stage_that_is_only_renamed_is_fresh(repository, model, committed):
     started(repository)
@@ -204,6 +213,7 @@ def test_a_stage_that_is_only_renamed_is_fresh(repository, model, committed):
     settled(repository, model)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("by_way_of", [False, True])
@@ -252,6 +262,7 @@ def test_a_second_pipeline_may_not_write_the_file_of_a_first(repository, model):
     assert again.code == refused.code
 
 
+@pytest.mark.slow
 def test_a_released_file_may_be_written_by_another_pipeline(repository, model):
     two_pipelines(repository)
     green(repository.run("release", "a.yaml", "first"))
@@ -264,6 +275,7 @@ def test_a_released_file_may_be_written_by_another_pipeline(repository, model):
     assert repository.read("src/m.py") == BASE + A + B
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -334,6 +346,7 @@ def test_a_shorter_list_keeps_committed_files_and_removes_the_others(repository,
     settled(repository, model)
 
 
+@pytest.mark.slow
 def test_a_file_that_another_stage_names_as_an_input_is_released(repository, model):
     reader = {"inputs": ["tests/test_y.py"], "outputs": ["build/y.txt"], "shell": "cp tests/test_y.py build/y.txt"}
     started(repository, {**items_of(item("x"), item("y")), "reader": reader})
@@ -347,6 +360,7 @@ def test_a_file_that_another_stage_names_as_an_input_is_released(repository, mod
 # ---- 10: a fresh clone -----------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("change", [False, True])
@@ -372,6 +386,7 @@ def test_a_fresh_clone_builds_without_transcripts(repository, model, tmp_path, m
         assert clone.read("src/m.py") == expected + C
 
 
+@pytest.mark.slow
 def test_a_fresh_clone_whose_lock_was_committed_without_its_outputs_builds(repository, model, tmp_path):
     started(repository).commit("a.lock", "a.yaml", "FEATURE.md")
     clone = repository.clone(tmp_path / "clone")
@@ -380,6 +395,7 @@ def test_a_fresh_clone_whose_lock_was_committed_without_its_outputs_builds(repos
     assert model.bases("src/m.py") == [BASE, BASE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [False, True])
 def test_a_chain_in_a_fresh_clone_builds_without_transcripts(repository, model, tmp_path, change):
     merged(repository, chain_of(("x", "a"), ("y", "b")))
@@ -427,6 +443,7 @@ def test_a_committed_edit_is_verified_and_recorded(repository, model, group):
     assert model.last.base == {"tests/test_x.py": edited}
 
 
+@pytest.mark.slow
 def test_a_committed_edit_that_fails_the_verification_fails_the_stage_and_stays(repository, model):
     merged(repository)
     edited = append(repository, "src/m.py", "# bad\n")
@@ -437,6 +454,7 @@ def test_a_committed_edit_that_fails_the_verification_fails_the_stage_and_stays(
     assert len(model.calls) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 def test_an_edit_of_a_shell_output_is_asked_about_and_not_overwritten(repository, model, committed):
     stage = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
@@ -468,6 +486,7 @@ def test_clean_gives_back_the_file_after_a_kept_failure(repository, model, force
     assert repository.read("src/m.py") == BASE
 
 
+@pytest.mark.slow
 def test_after_reset_of_outputs_a_kept_failure_does_not_become_the_original(repository, model):
     repository.edit("FEATURE.md", spec("src/m.py: bad"))
     repository.write(pipeline({"feature": {**FEATURE, "on_failure": "keep"}}))
@@ -480,6 +499,7 @@ def test_after_reset_of_outputs_a_kept_failure_does_not_become_the_original(repo
     assert repository.read("src/m.py") == BASE + B
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [(), ("--outputs",)])
 def test_reset_keeps_the_original_and_rebuilds_without_a_question(repository, model, outputs):
     started(repository)
@@ -492,6 +512,7 @@ def test_reset_keeps_the_original_and_rebuilds_without_a_question(repository, mo
     assert repository.read("src/m.py") == BASE
 
 
+@pytest.mark.slow
 def test_after_a_damaged_journal_a_reset_does_not_ask_about_files_that_no_one_edited(repository, model):
     started(repository)
     lock = repository.read("a.lock")
@@ -516,6 +537,7 @@ class KilledError(Exception):
     """The process is gone at this place."""
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("at", range(7))
 def test_reset_after_a_kill_during_the_promotion_of_a_group(repository, model, monkeypatch, at):
@@ -563,6 +585,8 @@ def raw(repository: Repository, *argv: str) -> None:
     build_run.run_build(project_loading.open_project(settings), build_parts.BuildRequest(), Silent())
 
 
+@pytest.mark.stride(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [(), ("--outputs",)])
 @pytest.mark.parametrize("existed", [False, True])
 def test_an_accepted_edit_outlives_a_reset(repository, model, outputs, existed):
@@ -577,6 +601,7 @@ def test_an_accepted_edit_outlives_a_reset(repository, model, outputs, existed):
     assert repository.read(path).startswith(edited)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [(), ("--outputs",)])
 def test_an_accepted_edit_in_a_folder_outlives_a_reset(repository, model, outputs):
     repository.write({"SITE.md": spec("site/a.py: a", "site/b.py: a")})
@@ -602,6 +627,7 @@ def test_accepting_after_a_reset_takes_the_other_files_of_the_folder_from_git(re
     settled(repository, model)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["clean", "delete"])
 @pytest.mark.parametrize("decided", ["accepted", "committed"])
@@ -628,6 +654,7 @@ def test_a_missing_file_comes_back_with_the_edit_that_it_was_made_from(repositor
 # ---- 13: a stage that read a released file ---------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_stage_builds_from_a_released_file(repository, model, committed):
     reader = {"inputs": ["src/gen.py"], "outputs": ["build/b.txt"], "shell": "cp src/gen.py build/b.txt"}
@@ -645,6 +672,7 @@ def test_a_stage_builds_from_a_released_file(repository, model, committed):
     assert repository.read("src/gen.py") == A
 
 
+@pytest.mark.slow
 def test_a_released_file_is_matched_by_patterns(repository, model):
     reader = {"inputs": ["src/*.py"], "outputs": ["build/b.txt"], "shell": "cat src/*.py > build/b.txt"}
     repository.write({"GEN.md": spec("src/gen.py: a")})
@@ -662,6 +690,7 @@ def test_a_released_file_is_matched_by_patterns(repository, model):
 # ---- 14: reset and the lock file; a file that was there before ---------------------------------------
 
 
+@pytest.mark.slow
 def test_reset_drops_the_results_of_the_lock_file(repository, model):
     merged(repository)
     green(repository.run("reset", "a.yaml"))
@@ -673,6 +702,7 @@ def test_reset_drops_the_results_of_the_lock_file(repository, model):
     assert repository.read("src/m.py") == BASE + A
 
 
+@pytest.mark.slow
 def test_a_file_that_was_there_before_a_shell_stage_is_not_called_an_edit(repository, model):
     stage = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
     repository.write({"build/f.txt": "mine\n", **pipeline({"copy": stage})})
@@ -725,6 +755,7 @@ def test_an_item_does_not_start_from_what_the_item_before_it_started_from(reposi
     assert repository.read("src/m.py") == BASE + A + B + B + C
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("items", [[("z", "c"), ("x", "a")], [("y", "b"), ("z", "c")], [("z", "c")]])
 def test_the_plan_of_a_committed_chain_with_other_items_is_what_the_build_does(repository, model, items):
@@ -807,6 +838,7 @@ def test_an_edit_stays_when_earlier_items_come_back_before_the_item_that_started
     settled(repository, model)
 
 
+@pytest.mark.slow
 def test_a_lost_record_of_an_earlier_item_makes_no_version_a_users(repository, model):
     started(repository, chain_of(("x", "a"), ("y", "a")))
     lock = read_lock(repository.root / "a.lock")
@@ -822,6 +854,7 @@ def test_a_lost_record_of_an_earlier_item_makes_no_version_a_users(repository, m
 # ---- kept failures ---------------------------------------------------------------------------------
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("existed", [False, True])
 @pytest.mark.parametrize("alone", [False, True])
@@ -843,6 +876,7 @@ def test_a_kept_failure_keeps_its_base(repository, model, existed, alone):
     assert repository.read(path) == base.get(path, "") + B
 
 
+@pytest.mark.slow
 def test_a_kept_failure_in_a_folder_keeps_its_base(repository, model):
     other = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
     repository.write({"SITE.md": spec("site/a.py: bad", "site/b.py: a")})
@@ -877,6 +911,7 @@ def test_an_accepted_result_of_an_earlier_item_stays_when_that_item_changes(repo
     assert "# mine\n" in repository.read("src/m.py")
 
 
+@pytest.mark.slow
 def test_an_item_that_is_restored_without_the_item_before_it_is_not_asked_again(
     tmp_path: Path, model: EchoModel
 ) -> None:
@@ -906,6 +941,7 @@ def test_an_item_that_is_restored_without_the_item_before_it_is_not_asked_again(
     assert len(model.calls) == calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_built", [True, False], ids=["built", "dropped"])
 def test_a_file_that_another_pipeline_made_from_an_edit_is_not_removed(
     tmp_path: Path, model: EchoModel, *, is_built: bool

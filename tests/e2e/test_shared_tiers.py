@@ -62,6 +62,7 @@ def team(tmp_path: Path) -> Team:
     return Team(tmp_path, str(tmp_path / "cache"))
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("mine", TIERS)
 @pytest.mark.parametrize("least", ["", "A", "B", "none"])
@@ -81,6 +82,7 @@ def test_a_result_counts_if_its_tier_is_not_lower(team: Team, tier: str, mine: s
         assert f"1 of a lower tier: a ({tier})" in done.err
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize(("first", "second"), [("none", "A"), ("none", "B"), ("B", "A")])
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_higher_tier_replaces_a_lower_one_and_never_the_reverse(
@@ -199,6 +201,7 @@ CHECKS = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("stages", CHECKS.values(), ids=CHECKS)
 def test_a_stage_that_verifies_runs_with_verify_always(team: Team, stages: str) -> None:
     green(team.build(team.checkout("one", stages=stages), "A"))

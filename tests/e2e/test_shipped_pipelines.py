@@ -63,6 +63,7 @@ def test_the_quickstart_builds_from_its_recordings_through_a_red_attempt(built: 
     assert (again.code, again.err) == (0, "quickstart: up to date (5 stages)\n")
 
 
+@pytest.mark.slow
 def test_an_edit_of_its_spec_touches_one_function_and_a_miss_says_what_to_install(built: Project) -> None:
     spec = built.read("specs/quickstart.md")
     built.replace("specs/quickstart.md", "the sum of the decimal digits", "the largest decimal digit")

@@ -36,6 +36,7 @@ AUTHORS = {
 }
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("how", AUTHORS)
 def test_a_skip_that_the_test_file_raises_is_accepted(project: Project, how: str) -> None:
     green(built(project, AUTHORS[how]))
@@ -65,6 +66,7 @@ CODES = {
 }
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("how", CODES)
 def test_code_cannot_turn_its_tests_into_skips(project: Project, how: str) -> None:
     test, files, said = CODES[how]

@@ -15,6 +15,8 @@ def copying(*slices: str, command: str = "cat v.json > out") -> str:
     return f"  copy: {{inputs: {json.dumps(slices)}, outputs: [out], shell: '{command}'}}\n"
 
 
+@pytest.mark.stride(5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slices", "staged"),
     [
@@ -55,6 +57,7 @@ def test_the_whole_file_wins_over_a_slice_of_it(project: Project, inputs: list[s
     assert project.read("out") == DATA
 
 
+@pytest.mark.slow
 def test_a_slice_of_a_file_that_an_upstream_stage_makes_is_staged_and_nothing_else_of_it_counts(
     project: Project,
 ) -> None:
@@ -85,6 +88,7 @@ def verified(keys: list[str]) -> str:
     return f"{{inputs: ['v.json#/tasks/0/id'], steps: {steps}}}"
 
 
+@pytest.mark.slow
 def test_verification_of_a_model_stage_reads_the_slices_of_both_lists(project: Project) -> None:
     stage = f"inputs: ['v.json#/x'], outputs: [out.txt], verify: {verified(['tasks', 'x'])}"
     project.write(
@@ -97,6 +101,7 @@ def test_verification_of_a_model_stage_reads_the_slices_of_both_lists(project: P
     assert len(calls(project)) == 1
 
 
+@pytest.mark.slow
 def test_verification_of_an_edit_in_place_reads_the_result_and_not_the_slice(project: Project) -> None:
     steps = json.dumps([{"shell": "grep -q new m.md && grep -q Other m.md"}])
     stage = f"inputs: ['m.md#One'], outputs: [m.md], verify: {{steps: {steps}}}"
@@ -111,6 +116,7 @@ def test_verification_of_an_edit_in_place_reads_the_result_and_not_the_slice(pro
     assert project.read("m.md") == "# One\nnew\n# Other\n"
 
 
+@pytest.mark.slow
 def test_verification_of_a_shell_stage_reads_a_slice_that_its_step_does_not(project: Project) -> None:
     command = "test ! -e v.json && echo made > out"
     project.write(shell(f"  make: {{outputs: [out], shell: '{command}', verify: {verified(['tasks'])}}}\n"))
@@ -137,6 +143,7 @@ def test_the_file_of_a_slice_is_not_executable_and_what_is_no_utf_8_is_replaced(
     assert (project.root / "out").read_bytes() == "# A\r\n\ufffd\u00e4\n".encode()
 
 
+@pytest.mark.slow
 def test_a_key_of_a_mapping_that_becomes_a_place_in_a_list_makes_the_step_stale(project: Project) -> None:
     project.write(shell(copying("v.json#/x/0")))
     project.write({"v.json": '{"x": {"0": "a"}}'})

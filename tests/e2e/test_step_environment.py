@@ -92,6 +92,7 @@ def test_a_variable_that_could_change_the_tools_is_refused(sources: Project) -> 
         assert (done.code != 0, name in done.err) == (True, True), done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_verification_has_variables_for_caches_and_cannot_write(sources: Project, tier: str) -> None:
     steps = "[{shell: 'env > $TMPDIR/env; env >&2; touch $HOME/x; ! touch new 2> /dev/null; exit 3'}]"
@@ -133,6 +134,7 @@ SCRIPTS: dict[str, tuple[str, Callable[[str], bool]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("row", SCRIPTS)
 def test_a_step_starts_as_the_page_says(sources: Project, row: str, tier: str) -> None:
@@ -151,6 +153,7 @@ def test_every_row_about_start_and_files_is_looked_at() -> None:
     assert {*rows("Start"), *rows("Files")} == {*SCRIPTS, *elsewhere}
 
 
+@pytest.mark.slow
 def test_a_list_is_started_without_a_shell_and_a_file_that_is_not_declared_is_refused(sources: Project) -> None:
     sources.write({"pipeline.yaml": 'version: 1\nstages:\n  a: {outputs: ["$HOME"], shell: [touch, "$HOME"]}\n'})
     assert sources.build().code == 0
@@ -160,6 +163,7 @@ def test_a_list_is_started_without_a_shell_and_a_file_that_is_not_declared_is_re
     assert (done.code != 0, "`y`" in done.err) == (True, True), done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", TIERS)
 def test_what_a_step_sees_of_the_machine(sources: Project, tier: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     secret = sources.root / "other.txt"

@@ -47,6 +47,7 @@ def start(
     )
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("argv", [("build", "-x"), ("validate", "no.yaml"), ("plan",), ("build",)], ids="_".join)
 def test_errors_that_no_one_reads_have_their_exit_codes(project: Project, argv: Sequence[str]) -> None:
     """As in `orch23 build 2>&1 | head -1`."""
@@ -58,7 +59,7 @@ def test_errors_that_no_one_reads_have_their_exit_codes(project: Project, argv: 
     assert gone.returncode == start(project, argv).returncode in {64, 65, 66}
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(9)
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("argv", COMMANDS, ids="_".join)
 def test_closed_streams_change_nothing_but_what_is_seen(
@@ -122,6 +123,7 @@ LOADED = (
 )
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("name", LOADED)
 def test_an_interrupt_while_the_program_loads_ends_it_without_a_word(project: Project, name: str) -> None:
     project.write({"pipeline.yaml": PIPELINE})

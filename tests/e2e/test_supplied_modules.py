@@ -79,6 +79,7 @@ FORMS = {
 }
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("way", LATER)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_missing_library_that_a_model_made_is_refused(project: Project, way: str, form: str) -> None:
@@ -292,6 +293,7 @@ NAMED = {
 }
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("is_stage", [True, False])
 @pytest.mark.parametrize("how", NAMED)
 def test_an_output_names_a_module(project: Project, how: str, is_stage: bool) -> None:
@@ -424,6 +426,7 @@ DEPENDENCIES = {
 }
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("is_stage", [True, False])
 @pytest.mark.parametrize("where", DEPENDENCIES)
 def test_a_dependency_is_never_made_by_a_model(project: Project, where: str, is_stage: bool) -> None:

@@ -117,7 +117,7 @@ ENDINGS = {
 }
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("answers", "end", "last_phase"), ENDINGS.values(), ids=ENDINGS)
 def test_no_transition_that_the_documents_do_not_list(
     tdd: Project, watched: list[dict[str, Any]], answers: list[str], end: str, last_phase: str
@@ -243,7 +243,7 @@ def killed_at(project: Project, moment: tuple[str, str, int]) -> None:
     assert os.waitstatus_to_exitcode(status) == _KILLED
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("at", "phase", "retries", "paid"), MOMENTS)
 def test_a_build_killed_in_any_state_is_taken_up_and_no_answer_is_fetched_twice(
     tdd: Project, at: str, phase: str, retries: int, paid: list[str]

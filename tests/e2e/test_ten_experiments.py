@@ -32,6 +32,7 @@ def test_e1_an_input_edited_while_its_stage_runs_leaves_the_stage_stale(project:
     assert project.plan() == {"copy": "fresh"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", [("plan", "--json"), ("build", "-n", "--json")])
 def test_e2_plan_equals_build_in_three_values(project: Project, flag: tuple[str, ...]) -> None:
     project.write(
@@ -149,6 +150,7 @@ def test_e5_a_change_of_command_prompt_model_parameter_or_variable_reruns(
     assert len(project.ran()) == 1
 
 
+@pytest.mark.slow
 def test_e6_a_to_b_and_back_to_a_restores_bytes_and_runs_nothing(project: Project) -> None:
     project.write(
         pipeline(
@@ -183,6 +185,7 @@ def test_e7_a_failed_stage_is_never_fresh(project: Project) -> None:
         assert project.plan() == {"test": "run"}
 
 
+@pytest.mark.slow
 def test_e8_a_diamond_runs_once_under_many_jobs(project: Project) -> None:
     wide = "".join(
         f"  m{n}: {{inputs: [top.txt], outputs: [m{n}.txt], shell: 'cp top.txt m{n}.txt; {note(project, f'm{n}')}'}}\n"

@@ -51,6 +51,7 @@ def test_a_syntax_error_in_a_test_is_found_before_the_first_call(project: Projec
     assert (outcome.code, called) == (0, 1)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("files", "why"),
     [
@@ -74,6 +75,7 @@ def test_an_error_in_a_file_that_the_stage_cannot_write_ends_the_attempts(
     assert "E325" in project.read(next((project.root / "logs").glob("*.jsonl")).relative_to(project.root).as_posix())
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("first", "files"),
     [

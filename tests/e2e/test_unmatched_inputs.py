@@ -88,6 +88,7 @@ def test_a_pattern_of_files_that_a_stage_may_make_is_not_reported(project: Proje
         assert "W822" not in done.out + done.err
 
 
+@pytest.mark.slow
 def test_a_pattern_that_all_items_share_is_reported_once(project: Project) -> None:
     write(project, "  a:\n    foreach: {in: [x, y, z]}\n    inputs: ['nothing/*']\n    shell: echo ${{ item }}\n")
     assert project.build().code == 0

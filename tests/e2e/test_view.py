@@ -109,6 +109,7 @@ def test_it_listens_on_loopback_alone_and_ends_with_ctrl_c(server: Server) -> No
     assert err == "open this address in a browser of this machine; Ctrl-C ends it\n"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -144,6 +145,7 @@ def test_without_the_token_there_is_nothing(server: Server) -> None:
         assert server.ask(path)[0] == 404, path
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_it_is_read_only(server: Server, method: str) -> None:
     assert server.ask(method=method)[0] == 405

@@ -25,6 +25,7 @@ PAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
     assert sum(len(block.commands()) for block in blocks(DOCS / name)) >= PAGES[name]

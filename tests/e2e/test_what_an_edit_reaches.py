@@ -90,6 +90,7 @@ EMPTY = """\
 """
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(("arguments", "named"), [((), ["made", "none"]), (("made", "s09"), ["made"])])
 def test_empty_lists_are_named_with_what_an_edit_reaches(
     root: Path, arguments: tuple[str, ...], named: list[str]

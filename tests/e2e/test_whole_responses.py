@@ -82,6 +82,8 @@ def story(project: Project, vendor: Vendor, max_tokens: int) -> Project:
     return project.write({"ask.md.j2": "Say something.", "pipeline.yaml": pipeline})
 
 
+@pytest.mark.stride(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("interface", ["messages", "chat", "responses"])
 @pytest.mark.parametrize(
     ("max_tokens", "options", "streamed"), [(1024, (), False), (1025, (), True), (1024, ("--live",), True)]

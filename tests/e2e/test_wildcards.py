@@ -36,6 +36,7 @@ def test_a_stage_that_reads_everything_is_fresh_at_the_second_build(project: Pro
     built_twice(written(project, g=stage).write({"a.txt": "a\n"}))
 
 
+@pytest.mark.slow
 def test_git_ignored_files_are_no_inputs_here_nor_in_a_clone(tmp_path: Path) -> None:
     author = Repository(tmp_path / "author")
     author.init()
@@ -55,6 +56,7 @@ def test_git_ignored_files_are_no_inputs_here_nor_in_a_clone(tmp_path: Path) -> 
     assert author.plan() == {"g": "run"}, "po/x.mo is an input now"
 
 
+@pytest.mark.slow
 def test_an_output_that_git_ignores_is_an_input_of_others(project: Project) -> None:
     written(
         project,
@@ -68,6 +70,7 @@ def test_an_output_that_git_ignores_is_an_input_of_others(project: Project) -> N
     assert project.read("all") == "b\nb\n"
 
 
+@pytest.mark.slow
 def test_the_logs_of_a_user_are_ordinary_files(project: Project) -> None:
     written(
         project,
@@ -86,6 +89,7 @@ def test_the_logs_of_a_user_are_ordinary_files(project: Project) -> None:
     assert len(project.run("runs", "--json").json()) == 2, "data.jsonl is no run"
 
 
+@pytest.mark.slow
 def test_the_lock_file_is_never_what_a_user_edited(project: Project) -> None:
     built_twice(
         written(project, g=ALL, h={"inputs": ["in"], "outputs": ["x"], "shell": "cp in x"}).write({"in": "1\n"})

@@ -41,12 +41,16 @@ def judges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
 
 
 def _tried() -> Iterator[object]:
-    """Give each way in each tier; one of each kind, in one tier, is quick enough for `make check`."""
+    """Give each way in each tier.
+
+    Each is tried in one tier; of each kind one is tried in all of them; `make thorough` tries the others too.
+    """
     for number, way in enumerate(ALL):
         tiers = TIERS[:-1] if way in CONFINED else TIERS
         first = tiers[number % len(tiers)]
         for tier in tiers:
-            yield pytest.param(tier, way, marks=() if tier == first and way in ALWAYS_TRIED else pytest.mark.slow)
+            is_tried = tier == first or way in ALWAYS_TRIED
+            yield pytest.param(tier, way, marks=() if is_tried else pytest.mark.thorough)
 
 
 @pytest.mark.slow
@@ -59,6 +63,7 @@ def test_no_known_forgery_passes(judges: Judges, tier: str, way: str) -> None:
     assert verdict.excerpt
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("way", NOT_SEEN)
 def test_what_is_said_not_to_be_seen_is_not_seen(judges: Judges, way: str) -> None:
@@ -73,6 +78,7 @@ def test_an_honest_run_is_green_in_every_tier(judges: Judges, tier: str) -> None
     assert judge.verdict({"test_a.py": GREEN}).passed
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", TIERS)
 def test_plugins_that_are_declared_work_in_every_tier(judges: Judges, tier: str) -> None:

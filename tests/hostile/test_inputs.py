@@ -44,7 +44,8 @@ def _of_a_second_proof(name: str, number: int) -> bool:
     return number % (2 if kind in {"pipeline", "template"} else 3) != 0
 
 
-@pytest.mark.stride(2)
+@pytest.mark.slow
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(
     "name",
     [
@@ -62,6 +63,7 @@ def bounded() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (2 * MORE_BYTES, 2 * MORE_BYTES))
 
 
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BY_ITSELF)
 def test_no_malformed_input_ends_a_process_by_a_signal(project: Project, name: str) -> None:

@@ -124,6 +124,7 @@ def test_a_journal_whose_name_has_signs_is_none(project: Project) -> None:
         assert "this is a bug" not in shown.err
 
 
+@pytest.mark.slow
 def test_a_name_that_no_project_can_hold_is_escaped_where_it_is_refused(project: Project) -> None:
     files = {"a": {"outputs": ["d/"], "shell": "mkdir -p d; touch d/$'x\\e[31m\\n::error::forged'"}}
     project.write(scripted(files, {}))

@@ -147,6 +147,7 @@ MISSING: Mapping[str, Callable[[Cache], object]] = {
 """Entries without their bytes: misses, without a warning about the entry."""
 
 
+@pytest.mark.slow
 def test_a_result_may_not_delete_a_file_that_its_stage_may_only_write(tmp_path: Path) -> None:
     stages = """
   edit:
@@ -201,11 +202,14 @@ def built_anyway(tmp_path: Path, *, restored: int = 0) -> str:
     return done.err
 
 
+@pytest.mark.slow
 def test_a_result_that_nothing_was_done_to_is_used(cache: Cache, tmp_path: Path) -> None:
     cache.store(cache.files)
     assert "warning" not in built_anyway(tmp_path, restored=1)
 
 
+@pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_result_that_the_stage_cannot_have_is_not_used(
     cache: Cache, tmp_path: Path, damage: Callable[[Cache], object]
@@ -215,11 +219,13 @@ def test_a_result_that_the_stage_cannot_have_is_not_used(
     assert "W698" in told, told
 
 
+@pytest.mark.slow
 def test_a_page_in_place_of_an_entry_is_called_so(cache: Cache, tmp_path: Path) -> None:
     write(cache.entry, b"\n<!doctype html><title>Log in</title>")
     assert "it is not an entry, but HTML or XML, such as a page to log in" in built_anyway(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", MISSING.values(), ids=MISSING)
 def test_a_result_without_its_bytes_is_not_used(
     cache: Cache, tmp_path: Path, damage: Callable[[Cache], object]

@@ -97,6 +97,7 @@ def hostile(draw: st.DrawFn) -> Data:
     return Data(tuple(zip(paths[:-2], texts[:-2], strict=True)), *texts[-2:])
 
 
+@pytest.mark.slow
 @given(hostile())
 def test_no_block_contains_a_delimiter_and_no_two_are_equal(data: Data) -> None:
     found = read(rendered(data))

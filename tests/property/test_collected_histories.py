@@ -103,6 +103,7 @@ def comparable(rig: Rig) -> dict[str, str]:
     return {path: text for path, text in rig.files().items() if not path.startswith(("kept/", "pipeline.lock"))}
 
 
+@pytest.mark.slow
 def test_what_is_fresh_stays_so_and_lost_outputs_come_back_after_everything_else_went(built: Rig) -> None:
     files = built.files()
     assert collected(built.root, GcLimits(max_bytes=0))

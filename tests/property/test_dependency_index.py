@@ -206,7 +206,7 @@ def built_and_edited(play: Play, path: str, text: str) -> None:
     play.build()
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(6)
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -263,6 +263,7 @@ def test_what_a_stage_that_is_not_built_again_made_and_a_user_edited_is_not_list
         assert play.parts == 1
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("path", "text"),
     [

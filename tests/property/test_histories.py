@@ -540,6 +540,7 @@ def chain(tmp_path: Path) -> Rig:
     return rig
 
 
+@pytest.mark.slow
 def test_a_changed_verification_is_run_on_bytes_that_are_made_again_from_the_answers(chain):
     shutil.rmtree(chain.root / ".orch23")
     chain.write("tests/code.txt", "[r1")
@@ -549,11 +550,13 @@ def test_a_changed_verification_is_run_on_bytes_that_are_made_again_from_the_ans
     assert not done.calls
 
 
+@pytest.mark.slow
 def test_a_listing_does_not_change_where_the_lock_is_lost(chain):
     (chain.root / "pipeline.lock").unlink()
     assert set(chain.build().decisions.values()) == {"fresh"}
 
 
+@pytest.mark.slow
 def test_a_plan_counts_with_what_it_restores(chain):
     chain.remove("work/p.txt")
     planned, _ = chain.plan()
@@ -561,12 +564,14 @@ def test_a_plan_counts_with_what_it_restores(chain):
     assert chain.build().decisions == planned
 
 
+@pytest.mark.slow
 def test_a_model_may_write_over_its_own_file_where_the_lock_is_lost(chain):
     (chain.root / "pipeline.lock").unlink()
     chain.author(Sketch(frozenset({"chain", "page", "shells"}), rev="r2"))
     assert chain.build().code == 0
 
 
+@pytest.mark.slow
 def test_a_lost_version_that_a_later_item_needs_is_made_again(chain):
     shutil.rmtree(chain.root / ".orch23")
     shutil.rmtree(chain.root / "kept")

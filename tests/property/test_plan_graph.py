@@ -207,6 +207,7 @@ def test_a_listing_makes_no_edge():
     assert plan.edges == ()
 
 
+@pytest.mark.slow
 @given(pipelines(), st.data())
 def test_a_selection_is_closed_under_what_it_needs(pipeline, data):
     plan, _ = build_plan(pipeline)

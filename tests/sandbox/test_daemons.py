@@ -39,6 +39,7 @@ def test_there_are_at_least_ten_kinds() -> None:
     assert len(KINDS) >= 10
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow  # a dozen steps each
 @pytest.mark.parametrize("tier", [*TIERS, "none"])
 def test_no_daemon_is_left(tier: str, tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_a_build_that_is_killed_takes_its_steps_with_it(tier: str) -> None:
         pause.wait(0.005)
 
 
-_KILLS = 100 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 15
+_KILLS = 100 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 6
 _FIRST_MOMENTS_S = 0.03
 _REPORTED_BUILDER = """
 import os, subprocess, sys

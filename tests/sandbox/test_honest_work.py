@@ -23,6 +23,7 @@ def failing(tier: str, user: str, package: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(("user", "package"), [("self", "pytest"), ("nobody", "")])
 @pytest.mark.parametrize("tier", ["bubblewrap", "namespaces"])
 def test_no_normal_program_breaks_in_namespaces(tier: str, user: str, package: str) -> None:
@@ -30,6 +31,7 @@ def test_no_normal_program_breaks_in_namespaces(tier: str, user: str, package: s
     assert failing(tier, user, package) == {}
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(("user", "package"), [("self", "pytest"), ("nobody", "")])
 def test_landlock_breaks_sockets_and_shared_memory_alone(user: str, package: str) -> None:
     need("landlock")
@@ -37,5 +39,6 @@ def test_landlock_breaks_sockets_and_shared_memory_alone(user: str, package: str
     assert failed.keys() <= _PATHS | _NETWORK | _SHARED_MEMORY, failed
 
 
+@pytest.mark.thorough  # that of namespaces stays
 def test_all_of_it_works_without_a_sandbox() -> None:
     assert failing("none", "self", "pytest") == {}

@@ -16,6 +16,7 @@ from tests.sandbox.users import TIERS, need
 SCRIPT = Path(__file__).with_name("leftovers.py").read_bytes()
 
 
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sibling", "orphan", "hopping"])
 @pytest.mark.parametrize("tier", TIERS)

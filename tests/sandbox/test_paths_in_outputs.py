@@ -61,6 +61,7 @@ def need_programs(names: str) -> None:
             pytest.skip(f"{name} is not installed")
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("name", STAGES)
 def test_a_documented_command_makes_the_same_bytes_each_time_and_in_each_tier(tmp_path: Path, name: str) -> None:
     need_programs(PROGRAMS[name])

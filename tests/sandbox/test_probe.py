@@ -45,6 +45,7 @@ def test_no_attack_gets_out(tier: str, user: str) -> None:
     assert set(found["escaped"]) <= KNOWN[tier]
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_network_opens_the_internet_alone(tier: str, user: str) -> None:

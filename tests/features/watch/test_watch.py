@@ -206,6 +206,7 @@ def test_a_pipeline_with_errors_is_built_when_it_is_repaired(watching: Watching)
     assert watching.stop() == 130
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_pipeline_that_is_as_before_its_errors_is_reported_as_up_to_date(
     watching: Watching, *, is_removed: bool
@@ -266,6 +267,7 @@ stages:
 """
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("end", ["true", "exit 1"])
 def test_a_build_that_changes_its_own_inputs_is_not_repeated_at_once_forever(watching: Watching, end: str) -> None:
     watching.write("pipeline.yaml", OWN_INPUT.replace("ROOT", str(watching.root)).replace("END", end))
@@ -304,6 +306,7 @@ def test_a_checkout_is_one_build(watching: Watching) -> None:
     assert watching.builds() == 1
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("is_polling", [False, True])
 def test_a_signal_ends_it_while_it_waits(watching: Watching, number: signal.Signals, *, is_polling: bool) -> None:
@@ -496,6 +499,7 @@ stages:
 """
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("options", [("--budget", "2.50"), ()])
 def test_all_builds_share_one_budget(
     watching: Watching, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
@@ -550,6 +554,7 @@ file_events._notify_of = refuse
 {PROGRAM}"""
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("error", ["OSError", "RuntimeError"])  # no watches are left; no instances
 def test_files_are_compared_every_second_if_they_cannot_be_watched(watching: Watching, error: str) -> None:
     watching.start(program=_refusing(error))

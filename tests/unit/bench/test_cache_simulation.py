@@ -93,6 +93,7 @@ def test_unused_results_evict_others():
     assert hit_rate(200, 400, unused=0.5, lookups=5_000) < hit_rate(200, 400, lookups=5_000)
 
 
+@pytest.mark.slow
 def test_main_prints_both_tables():
     said: list[str] = []
     assert main(30, said.append, cases=["lookahead 1"], lookups=2_000) == 0

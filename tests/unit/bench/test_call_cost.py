@@ -5,6 +5,7 @@ import pytest
 from bench.call_cost import GOAL_MS, Cost, build_s, client_s, creation_ms, main, serving, wait_for_file_system
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
@@ -20,6 +21,7 @@ def test_a_build_and_a_client_make_their_calls(case):
         assert client_s(case, url, 2) > 0
 
 
+@pytest.mark.slow
 def test_calls_that_fail_are_an_error():
     with pytest.raises(RuntimeError, match="exited with"):
         client_s("anthropic", "http://127.0.0.1:1", 1)

@@ -20,6 +20,7 @@ def test_blobs_have_all_sizes_and_are_the_same_each_time():
     assert make_blobs(200) == blobs
 
 
+@pytest.mark.slow
 def test_each_cache_is_asked_gets_all_blobs_and_returns_them(monkeypatch):
     monkeypatch.setattr(shared_cache, "protocols", lambda: ("http",))
     steps = list(all_blobs(12, (0.0, 0.001)))
@@ -37,6 +38,7 @@ def test_each_cache_is_asked_gets_all_blobs_and_returns_them(monkeypatch):
     assert steps[5].row()[5] == "19 (2 HEAD ac, 3 HEAD cas, 2 PUT ac, 12 PUT cas)"
 
 
+@pytest.mark.slow
 def test_grpc_moves_all_blobs_in_one_request():
     pytest.importorskip("grpc")
     pytest.importorskip("google.protobuf")

@@ -365,6 +365,7 @@ def test_large_blobs_may_take_longer(rig: Rig) -> None:
     assert rig.warnings == []
 
 
+@pytest.mark.slow
 def test_the_process_ends_although_a_call_hangs() -> None:
     script = """
 import threading

@@ -92,6 +92,7 @@ def stored(server: ReapiServer, blobs: Mapping[Digest, bytes]) -> None:
 # ---- both directions ----
 
 
+@pytest.mark.slow
 def test_small_blobs_are_one_message_in_both_directions(server: ReapiServer, rig: Rig) -> None:
     blobs = {**SMALL, **LARGE}
     assert rig.upload(blobs) == ()
@@ -115,6 +116,7 @@ def test_small_blobs_are_one_message_in_both_directions(server: ReapiServer, rig
     assert rig.warnings == []
 
 
+@pytest.mark.slow
 def test_casd_and_another_client_have_the_same_blobs(tmp_path: Path) -> None:
     blobs = {**SMALL, **LARGE, digest_bytes(b""): b""}
     with running_casd(tmp_path) as address:
@@ -223,6 +225,7 @@ def test_many_blobs_are_in_few_messages_of_any_size() -> None:
     assert [len(group) for group in grouped(large, batch_bytes(0))] == [1, 1, 1, 1, 3, 1], "large ones split nothing"
 
 
+@pytest.mark.slow
 def test_the_limit_of_the_server_counts(server: ReapiServer) -> None:
     server.capabilities.max_batch_total_size_bytes = 16_000
     rig = Rig(server.url)
@@ -344,6 +347,7 @@ HOSTILE: dict[str, Callable[[], list[dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_reply_with_other_blobs_is_refused(server: ReapiServer, rig: Rig, case: str) -> None:
     reply = replies(responses=HOSTILE[case]())
@@ -420,6 +424,7 @@ def test_digests_that_could_be_paths_are_refused(server: ReapiServer, rig: Rig) 
 # ---- the inputs and outputs of remote actions ----
 
 
+@pytest.mark.slow
 def test_transfers_use_batches(server: ReapiServer) -> None:
     here, there = MemoryContents(), MemoryContents()
     for data in (*SMALL.values(), *LARGE.values()):

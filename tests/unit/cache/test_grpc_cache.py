@@ -84,6 +84,7 @@ class TestServer(CacheConformance):
 
         return Served(server.url, damage, lambda digest: server.blobs.__delitem__(digest.sha256))
 
+    @pytest.mark.slow
     def test_wrong_bytes_of_a_large_blob_are_refused_too(self, client: CacheClient, served: Served) -> None:
         digest, contents = digest_bytes(LARGE), MemoryContents()
         assert served.damage is not None
@@ -183,6 +184,7 @@ def test_a_message_is_never_larger_than_servers_accept_by_default(
     assert server.calls == ["GetCapabilities", "Write", "Read"]
 
 
+@pytest.mark.slow
 def test_many_digests_are_asked_for_in_few_questions(server: ReapiServer, cache: SharedCache) -> None:
     digests = [digest_bytes(b"%d" % number) for number in range(10_001)]
     assert sorted(cache.missing([*digests, *digests])) == sorted(digests)
@@ -227,6 +229,7 @@ def test_a_server_that_takes_no_results_can_be_read(server: ReapiServer, cache: 
     assert cache.entry(ACTION) == entry_of([DIGEST])
 
 
+@pytest.mark.slow
 def test_an_upload_ends_if_the_server_has_the_blob(
     server: ReapiServer, cache: SharedCache, empty_casd: tuple[str, Path]
 ) -> None:
@@ -590,6 +593,7 @@ def test_a_closed_cache_is_a_fault(server: ReapiServer) -> None:
         cache.entry(ACTION)
 
 
+@pytest.mark.slow
 def test_the_library_is_loaded_only_for_a_cache_behind_grpc() -> None:
     script = "import sys, threading, orch23.cache.client, orch23.cache.registry as r, orch23.cache.grpc_cache\n"
     script += "print('grpc' in sys.modules)\nr.open_shared_cache('grpc://127.0.0.1:1')\nprint(threading.active_count())"
@@ -642,6 +646,7 @@ cache.close()
 """
 
 
+@pytest.mark.slow
 def test_processes_can_be_started_while_calls_run(server: ReapiServer) -> None:
     command = [sys.executable, "-c", CHILDREN, server.url]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -40,6 +40,7 @@ def test_without_a_uri_draft_7_applies_and_another_uri_is_an_error() -> None:
         assert ("not the URI of a draft" in message, NEW in message, pointer) == (True, True, "/$schema")
 
 
+@pytest.mark.slow
 def test_each_draft_gives_the_verdict_of_the_library() -> None:
     """Compare with the classes of the library, for schemas that mean another thing in each draft."""
     schemas: list[dict[str, Any]] = [
@@ -164,6 +165,7 @@ def test_a_list_of_items_in_the_newest_draft_is_an_error_and_not_a_crash_of_the_
     assert pointer == "/items"
 
 
+@pytest.mark.slow
 def test_rules_that_compare_all_keys_have_a_largest_value() -> None:
     schema: dict[str, Any] = {"$schema": NEW, "properties": {"a": {}}, "unevaluatedProperties": {"type": "integer"}}
     assert is_valid(schema, {str(number): number for number in range(MAX_UNEVALUATED)})
@@ -175,6 +177,7 @@ def test_rules_that_compare_all_keys_have_a_largest_value() -> None:
         is_valid({**schema, "patternProperties": {"^a+$": {}}}, {"a" * 20_000: 1})
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_validator_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     schema: dict[str, Any] = {"unevaluatedProperties": False}
     for _ in range(12):

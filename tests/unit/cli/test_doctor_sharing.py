@@ -250,6 +250,7 @@ def test_the_certificate_for_a_server_is_checked_offline(project: Project, tmp_p
     assert (ok, value) == (False, "ORCH23_TLS_CLIENT_CERTIFICATE is set, and ORCH23_TLS_CLIENT_KEY is not")
 
 
+@pytest.mark.slow
 def test_the_certificates_of_dask_are_checked_for_builds_and_workers(project: Project, tmp_path: Path) -> None:
     importlib.import_module("distributed")  # it adds its defaults to the settings once
     authority = Authority(tmp_path, "authority")

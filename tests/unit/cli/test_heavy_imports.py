@@ -107,6 +107,7 @@ def test_a_build_of_shell_stages_loads_no_module_of_other_stages_or_commands(tmp
     assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("stages", "kinds"),
     [

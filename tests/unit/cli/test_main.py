@@ -87,6 +87,7 @@ def test_a_wrong_command_line_is_64_never_2(argv: list[str], capsys: pytest.Capt
     assert "Usage: orch23" in printed.err
 
 
+@pytest.mark.slow
 def test_a_misspelled_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     """In a process of its own: there no command is loaded yet."""
     argv = [sys.executable, "-c", "from orch23.entry import run; run()", "statsu"]

@@ -230,6 +230,7 @@ def test_a_stage_with_a_reason_of_its_own_runs_whatever_upstream_writes():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("aspect", "code", "subject"),
     [

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def test_a_repetition_that_ended_is_not_one() -> None:
     assert repeated_end(START + LINE * 30 + "    return slug\n") == ""
 
 
+@pytest.mark.slow
 def test_no_file_of_this_project_repeats_itself_wherever_it_is_cut() -> None:
     files = [*sorted((ROOT / "orch23" / "decide").glob("*.py")), *sorted((ROOT / "docs").glob("*.md"))]
     assert len(files) > 40

@@ -176,6 +176,7 @@ def test_a_block_that_may_be_only_a_part_has_no_path(head: str) -> None:
     assert "the fenced block has no path" in problem(f"{head}{NEW}```\n", "blocks")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fence", ["````", "~~~", "```"])
 def test_a_file_with_fences_is_whole(fence: str) -> None:
     assert contents(f"docs/b.md\n{fence}markdown\n{GUIDE}{fence}\n", "blocks") == {"docs/b.md": GUIDE}

@@ -41,6 +41,7 @@ def problems(tmp_path: Path, text: str, items: list[Any]) -> list[tuple[str, int
     return [(one.code, one.location.line, one.location.column) for one in found if one.location is not None]
 
 
+@pytest.mark.slow
 def test_each_error_of_an_item_has_the_place_of_its_key(tmp_path: Path) -> None:
     item = {"id": "a", "t": "soon", "n": 0, "o": "p.lock", "c": "/a", "up": "../a"}
     assert problems(tmp_path, TEXT, [item]) == [

@@ -60,6 +60,7 @@ def test_an_unknown_check_in_a_foreach_body_is_reported_before_there_are_items()
     Project(*project.pipeline.stages[:1], each("e", source="l.json", body=body)).session()
 
 
+@pytest.mark.slow
 def test_of_a_pipeline_with_unsound_stages_the_sound_ones_are_judged() -> None:
     project = Project(stage("a", "made-by-the-other", "nowhere", needs=("no-such-stage",)))
     store, tools = project.as_store, project.tools()

@@ -229,6 +229,7 @@ def test_a_failure_says_why_and_shows_nothing_that_was_printed(helper: Helper, r
     assert why in fault(lambda: helper.made().headers_for(URL))
 
 
+@pytest.mark.slow
 def test_a_helper_that_prints_without_end_or_waits_is_killed(helper: Helper) -> None:
     helper.prints("", after="while :; do echo 0123456789012345678901234567890123456789; done")
     assert "more than" in fault(lambda: helper.made().headers_for(URL))

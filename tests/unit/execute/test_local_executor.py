@@ -353,6 +353,7 @@ _SEEN = (
 )
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("attack", _ATTACKS)
 def test_the_next_step_finds_nothing_of_a_step_that_sets_times_back(tmp_path: Path, attack: str) -> None:
     """Steps without a sandbox, one at a time: only then are folders used again."""

@@ -47,6 +47,7 @@ def padded(text: str, size: int) -> str:
     return text + "#" * (size - len(text.encode()))
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_long_text_does_what_a_short_one_does(tier: str, tmp_path: Path) -> None:
     short, expected = run(tier, tmp_path / "short", *SHELL_COMMAND, TEXT)

@@ -464,6 +464,7 @@ def test_a_lone_step_that_left_nothing_is_not_searched_for(tmp_path: Path) -> No
     assert (ran.stdout, ran.stderr) == ("3 ()\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["double fork", "no exit signal", "child of orch23 without exit signal"])
 def test_a_lone_step_that_left_a_daemon_is_searched_for(tmp_path: Path, tag: str, kind: str) -> None:
     code = LONE.replace("process_tree.process_ids = process_tree._children = None\n", "")

@@ -422,6 +422,7 @@ def changing(root: Path, code: str, **more: Any) -> Diagnostic:
     return caught.value.diagnostics[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["print('answer')", "raise SystemExit(1)"])
 def test_a_file_that_changes_meanwhile_is_a_violation_with_the_programs_name(tmp_path: Path, end: str) -> None:
     (tmp_path / "src").mkdir()

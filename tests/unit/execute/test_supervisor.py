@@ -112,6 +112,7 @@ def test_one_supervisor_serves_one_step_after_the_other(tmp_path: Path) -> None:
     assert first == second
 
 
+@pytest.mark.slow
 def test_a_closed_supervisor_leaves_no_child(tmp_path: Path) -> None:
     before = set(process_tree.descendant_processes(os.getpid()))
     run(tmp_path, "true")
@@ -163,6 +164,7 @@ with landlock.ruleset([("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]) as 
 """
 
 
+@pytest.mark.slow
 def test_when_orch23_is_killed_its_steps_end(tmp_path: Path) -> None:
     pause = threading.Event()
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}

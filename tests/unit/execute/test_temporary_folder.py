@@ -46,6 +46,7 @@ def test_a_folder_is_gone_at_the_end(tmp_path: Path) -> None:
     assert names(tmp_path) == set()
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(tmp_path: Path) -> None:
     (killed, left), (living, kept) = holding(tmp_path), holding(tmp_path)
     try:

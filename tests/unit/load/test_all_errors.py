@@ -331,6 +331,7 @@ def broken(chance: random.Random, number: int) -> Any:
     return _GONE if choice < 6 else copy.deepcopy(chance.choice(ODD))
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_two_mistakes_are_reported_as_each_of_them_alone(seed: int) -> None:

@@ -79,6 +79,7 @@ def test_deeper_locations_of_a_valid_text_are_parsed_when_they_are_used(monkeypa
     assert len(upper) == len(places)
 
 
+@pytest.mark.slow
 def test_no_object_of_a_parse_outlives_its_result():
     gc.collect()
     gc.disable()

@@ -13,6 +13,7 @@ def test_the_nearest_other_word_is_suggested() -> None:
     assert known.hint("far/away") is None
 
 
+@pytest.mark.slow
 def test_the_comparisons_do_not_grow_with_the_product_of_unknown_and_known_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -33,6 +34,7 @@ def test_the_comparisons_do_not_grow_with_the_product_of_unknown_and_known_words
     assert [one.hint("ou/29999.txt"), one.hint("ou/29999.txt")] == ["did you mean `out/29999.txt`?", None]
 
 
+@pytest.mark.slow
 def test_words_that_are_known_only_for_one_word_count_as_comparisons() -> None:
     known = Suggestions(["specs/app.md"])
     others = [f"out/{n}.txt" for n in range(9_999)]

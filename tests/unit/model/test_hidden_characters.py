@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def test_the_value_is_the_same_and_no_character_is_hidden(text: str) -> None:
     assert len(written.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_every_character_that_unicode_calls_control_or_format_is_among_them() -> None:
     characters = (chr(number) for number in range(0x110000))
     meant = {c for c in characters if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} and c not in "\n\t"}

@@ -11,6 +11,7 @@ def dotted(number: int, by: str = ".", part: str = "a") -> str:
     return by.join([part] * number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [

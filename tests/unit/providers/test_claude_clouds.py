@@ -26,6 +26,7 @@ def test_a_model_of_bedrock_is_a_model_of_the_vendor(model: str, claude: str) ->
     assert bedrock.claude_of(model) == claude
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("provider", "model", "claude"),
     [("bedrock", "eu.anthropic.claude-opus-4-8-v1:0", OPUS), ("vertex", "claude-sonnet-4-5@20250929", SONNET)],

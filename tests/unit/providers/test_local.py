@@ -182,6 +182,7 @@ def test_time_is_up_too_where_each_byte_comes_soon_after_the_last(serve) -> None
     assert [one.code for one in caught.value.diagnostics] == [codes.TIMED_OUT]
 
 
+@pytest.mark.slow
 def test_a_server_that_died_is_started_again(serve) -> None:
     provider = serve("dies")
     assert ask(provider).text == "hi"

@@ -49,6 +49,7 @@ def reply(asked: Asked) -> Reply:
     return Reply(type=STREAM, parts=parts)
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(("provider", "api"), [("anthropic", ""), ("openai", "chat"), ("openai", "responses")])
 def test_a_call_after_the_preparation_imports_no_library(provider: str, api: str) -> None:
     with OpenAIServer(rule=reply) as server:

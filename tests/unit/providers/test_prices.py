@@ -152,6 +152,7 @@ def test_the_table_s_prices_are_what_the_table_itself_makes_of_them(
     assert tariff.source == f"genai-prices {genai_prices.__version__}"
 
 
+@pytest.mark.slow
 def test_only_a_vendors_model_loads_the_price_table() -> None:
     script = (
         "import sys; from orch23.providers.prices import Prices;"

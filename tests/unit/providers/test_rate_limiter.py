@@ -136,6 +136,7 @@ def test_calls_at_twenty_a_second_are_as_fast_as_the_server_allows(call_s: float
     assert simulation.refused <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("calls", "size", "per_s", "most"), [(60, 10, 1 / 6, 1.2), (300, 20, 20, 1.2), (300, 1, 20, 2.0)]
 )

@@ -233,6 +233,7 @@ def test_a_message_of_too_many_values_is_refused(
         decode(kind, data)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [b"\x12\x00", b"\x98\x06\x05", b"\x12\x02\x0a\x00"])
 def test_fifteen_mebibytes_of_small_values_are_refused(unit: bytes) -> None:

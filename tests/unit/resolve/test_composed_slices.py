@@ -136,6 +136,7 @@ def test_each_slice_is_found_in_the_file_by_its_own_pointer(cut):
     assert [take_slice(text, "f.json", one.selector, json.loads).text for one in found] == [one.text for one in found]
 
 
+@pytest.mark.slow
 @given(cuts())
 def test_a_yaml_parser_reads_the_same_values_as_a_json_parser(cut):
     text = compose_slices(cut[1]).decode()

@@ -219,6 +219,7 @@ def test_what_follows_the_shared_part_is_never_only_blanks() -> None:
     assert both[0].messages[0].content[both[0].stable :].startswith("two\n")
 
 
+@pytest.mark.slow
 @drawn(st.text("a\n", max_size=12), st.text("ab\n", max_size=6), st.text("ab\n", max_size=6))
 def test_all_shared_lines_are_found(head: str, one: str, other: str) -> None:
     prompt = "{% if attempt == 1 %}" + head + one + "{% else %}" + head + other + "{% endif %}"

@@ -21,6 +21,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_page_of_the_repository_is_in_a_group_and_every_link_and_anchor_leads_somewhere() -> None:
     assert errors(ROOT) == []
     assert len(all_pages(ROOT)) > 60

@@ -153,6 +153,7 @@ def one_file_a_block(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return started
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(("change", "path"), CHANGES.values(), ids=CHANGES.keys())
 def test_forked_processes_report_the_same(

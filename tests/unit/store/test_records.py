@@ -311,6 +311,7 @@ def test_what_is_put_beside_an_index_comes_first_and_makes_the_index_one_of_othe
     assert not Records(tmp_path / "records", index).is_indexed()
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
 @settings(deadline=None)
 def test_any_history_reads_the_same_with_an_index_and_without(steps: list[tuple[int, bool]]) -> None:

@@ -393,6 +393,7 @@ def test_a_list_of_runs_parses_two_lines_of_each_journal_and_the_ids_one(tmp_pat
         assert parsed.call_count == 9
 
 
+@pytest.mark.slow
 def test_a_list_of_runs_is_as_if_all_lines_were_parsed_whatever_is_damaged(tmp_path: Path) -> None:
     data = write(tmp_path / "whole", "r", EVENTS).read_bytes()
     lines = data.splitlines(keepends=True)

@@ -76,6 +76,7 @@ def bash(text: str, *words: str, **given: Any) -> Action:
     return Action(argv=("bash", "-c", text, *words), inputs={}, sandbox=False, **given)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 def test_a_line_is_heard_while_the_step_runs(rig: Rig, tmp_path: Path) -> None:
     go_on, heard = tmp_path / "go-on", Listener()
@@ -93,6 +94,7 @@ def test_a_line_is_heard_while_the_step_runs(rig: Rig, tmp_path: Path) -> None:
     assert heard.lines == ["begun", "", "the end"]
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 def test_each_line_of_a_long_output_is_heard_once(rig: Rig) -> None:
     heard = Listener()
@@ -219,6 +221,7 @@ def test_without_a_listener_no_line_is_sent(tmp_path: Path, kind: str) -> None:
             assert rig.engine.server.calls.count("Read") == 0
 
 
+@pytest.mark.slow
 def test_a_line_that_another_program_sends_is_limited() -> None:
     listener = Listener()
     heard = HeardLines(listener)
@@ -255,6 +258,7 @@ def test_batches_are_small_and_not_too_many() -> None:
     assert max(sum(len(line) + 1 for line, _ in batch) for batch in sent) <= BATCH_CHARACTERS
 
 
+@pytest.mark.slow
 def test_a_flood_ends_the_batches() -> None:
     sent: list[Line] = []
     clock = Clock()

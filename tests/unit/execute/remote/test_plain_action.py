@@ -179,6 +179,7 @@ def test_a_tree_that_makes_no_sense_is_a_fault_of_the_server(directory: Director
         outcome_of(Tree(root=directory))
 
 
+@pytest.mark.slow
 def test_a_result_has_limits_and_a_lost_one_is_none() -> None:
     node = Directory(files=(FileNode(name="a", digest=digest_proto(digest_bytes(b"12345"))),))
     large = outcome_of(Tree(root=node), limits=StepLimits(disk=4))

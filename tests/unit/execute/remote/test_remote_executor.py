@@ -165,6 +165,7 @@ def test_after_the_cache_lost_an_output_the_action_is_run_again(rig: Rig) -> Non
     assert len(replies) == 2
 
 
+@pytest.mark.slow
 def test_a_large_outcome_is_a_blob(rig: Rig) -> None:
     command = "for i in $(seq 800); do echo $i > a-file-with-a-long-name-$i; done"
     sizes: list[int] = []

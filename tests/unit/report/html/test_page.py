@@ -152,6 +152,7 @@ def test_many_items_are_one_node_and_one_row_with_failures_first() -> None:
     assert [one.name for one in page.failures] == ["each@17"]
 
 
+@pytest.mark.slow
 def test_thousands_of_items_are_shown_in_part(tmp_path: Path) -> None:
     names = tuple(f"each@{at}" for at in range(5_000))
     run = run_of(
@@ -296,6 +297,7 @@ def test_everything_is_escaped_and_nothing_hidden() -> None:
     assert {one[0] for one in re.findall(r'href="([^"]*)"', html)} == {"#"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "most"), [(200, 5_000_000), (1_000, 5_000_000)])
 def test_the_size_of_a_page_with_many_stages(tmp_path: Path, number: int, most: int) -> None:
     name = write_run(tmp_path, number, characters=100)
