@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.attempt import unmet_conditions, unmet_error
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.outcomes import StageOutcome, stopped_by
 from orch23.engine.ownership import check_left_out
@@ -267,9 +266,13 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
 def _failures(state: ProjectState, seen: Preview, name: str) -> Iterator[Diagnostic]:
     """Yield the errors with which a stage will certainly fail: unmet conditions, and outputs that it cannot write."""
     decision, node = seen.decisions[name], seen.plan.nodes[name]
-    unmet = unmet_conditions(seen.decided_stages[name].resolved) if isinstance(decision, Run) else []
-    made = PatternSet(path for up in seen.unsettled(name) for path in writes_of(seen.plan.nodes[up]) if unmet)
-    found = [(unmet_error(one, StageTree(state, name)), "requires") for one in unmet if not made.may_overlap(one.path)]
+    found = list[tuple[Diagnostic, str]]()
+    if isinstance(decision, Run) and isinstance(node, Stage) and node.requires:
+        from orch23.engine.attempt import unmet_conditions, unmet_error  # noqa: PLC0415 - few stages have conditions
+
+        made = PatternSet(path for up in seen.unsettled(name) for path in writes_of(seen.plan.nodes[up]))
+        unmet = (one for one in unmet_conditions(seen.decided_stages[name].resolved) if not made.may_overlap(one.path))
+        found += ((unmet_error(one, StageTree(state, name)), "requires") for one in unmet)
     if isinstance(decision, Run | Maybe | Expand):
         found += ((error, "outputs") for error in place_errors(state, node))
     for error, key in found:
@@ -307,9 +310,7 @@ def certain_failures(state: ProjectState, look: Callable[[], Preview]) -> Mappin
 
 def _removals(session: Session, seen: Preview, selection: Selection) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the files that a green build removes, and those that it removes unless a stage makes them again."""
-    from orch23.engine.commit import Committer  # noqa: PLC0415 - it decides this in a build, which loads more
-
-    state, committer = session.state, Committer(session)
+    state = session.state
     active = {n: d for n, d in seen.decisions.items() if isinstance(d, Run | Maybe | VerifyOnly | Restore | Expand)}
     made, writes, lost = set[str](), list[str](), list[tuple[str, str]]()
     for name, one in active.items():
@@ -325,13 +326,18 @@ def _removals(session: Session, seen: Preview, selection: Selection) -> tuple[tu
             base = seen.decided_stages[name].resolved.base if node.fence.delete else ()
             lost += [(name, path) for path in base if match_any(node.fence.delete, path)]
     again = PatternSet(writes)
-    for name, record in state.former.items():
+    for name in state.former:
         # Of a foreach that is not expanded, any item may be made again.
         if name in active or family_of(name) in active:
-            lost += [(name, path) for path in _left(state, name, record, active, made, again)]
-    entry = state.store.workspace.entry
+            lost += [(name, path) for path in _left(state, name, state.former[name], active, made, again)]
+    ended = ObsoleteFiles(state).replacements() if selection.selects_all else ()
+    if not (lost or ended):
+        return (), ()
+    from orch23.engine.commit import Committer  # noqa: PLC0415 - it decides this in a build; few plans remove files
+
+    committer, entry = Committer(session), state.store.workspace.entry
     gone = {path: None for name, path in lost if committer.may_replace(path, entry(path), [name]) and entry(path)}
-    gone |= dict.fromkeys(ObsoleteFiles(state).replacements() if selection.selects_all else ())
+    gone |= dict.fromkeys(ended)
     # A renamed stage takes the files of its former name over. Protected names that no stage declares stay (ADR 26).
     paths = sorted(gone.keys() - made - committer.refused(gone).keys())
     return tuple(p for p in paths if not again.contains(p)), tuple(p for p in paths if again.contains(p))
