@@ -62,7 +62,6 @@ MADE = {
 PACKAGES = ("model", "decide", "resolve", "checks", "plan", "load", "reapi", "signing", "providers", "report", "store")
 # Functions that would take longer, but get no long text.
 BOUNDED = {
-    "orch23.decide.proposal_files._parents": "paths of at most 32 parts",
     "orch23.model.paths._piece_regex": "a piece of a pattern, at most a set of 1,000 characters",
     "orch23.model.paths._set_regex": "sets of at most 1,000 characters",
     "orch23.plan.nodes._folders_above": "paths of a pipeline, which have at most 4,096 characters",

@@ -118,7 +118,7 @@ TEMPLATES: dict[str, Case] = {
     "a name that is not there": template("\n\n{{ nam }}", "nam", line=3, column=4),
     "a member that is not there": template("\n{{ vars.m }}", "`m`", line=2),
     "an end that is missing": template("{% for a in vars %}", "E832"),
-    "an end too many": template("\n{% endfor %}", "E832", line=2),
+    "an end too many": template("\n{% endfor %}", "E832", line=2, column=4),
     "an unknown tag": template("\n{% do a %}", "E832", line=2, column=4),
     "a thousand brackets": template("{{ " + "(" * 1000 + " }}", "E832"),
     "a thousand brackets that close": template("{{ " + "(" * 1000 + "1" + ")" * 1000 + " }}", "E832"),
