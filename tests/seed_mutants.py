@@ -31,6 +31,7 @@ PROPOSAL = "orch23/decide/proposal.py"
 READINESS = "orch23/engine/preflight.py"
 RECORDED = "orch23/providers/recordings.py"
 RESPONSES = "orch23/providers/openai_responses.py"
+UNMET = "unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:"
 RENDERING = "orch23/runners/render.py"
 RUNNING = "orch23/engine/process_runner.py"
 STAGES = "orch23/resolve/stages.py"
@@ -832,8 +833,12 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-39": (
-        M("orch23/cli/actions/plan.py", "        for one in _unmet(seen, name):\n", "        for one in ():\n"),
-        M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),
+        M(
+            "orch23/engine/dry_run.py",
+            "    if isinstance(decision, Run) and isinstance(node, Stage) and node.requires:\n",
+            "    if False:\n",
+        ),
+        M(ATTEMPT, UNMET, "unmet := self.resolved.broken:"),
     ),
     "S4-40": (
         M(
@@ -1098,7 +1103,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),
     ),
     "C22": (M(FRESHNESS, "return _by_records(known) or Run", "return Run"),),
-    "C23": (M(ATTEMPT, "unmet := self.resolved.broken or self._requirements()", "unmet := self.resolved.broken"),),
+    "C23": (M(ATTEMPT, UNMET, "unmet := self.resolved.broken:"),),
     "C24": (
         M(
             "orch23/model/digest.py",

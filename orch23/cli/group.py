@@ -13,7 +13,6 @@ from orch23.cli.console import ColorChoice, Console, working_directory
 from orch23.cli.declaration import NoSuchCommandError, option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
-from orch23.model.features import COMMANDS, is_installed, load_feature
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 
 PROGRAM_NAME = "orch23"
@@ -41,6 +40,8 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, without those of features that are not installed."""
+        from orch23.model.features import COMMANDS, is_installed  # noqa: PLC0415 - for help and completion
+
         del ctx
         return [name for name in COMMAND_NAMES if name not in COMMANDS or is_installed(COMMANDS[name])]
 
@@ -52,11 +53,13 @@ class LazyGroup(click.Group):
 
         """
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
-            if cmd_name in COMMANDS:
-                self.commands[cmd_name] = load_feature(COMMANDS[cmd_name])
-            else:
-                module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
-                self.commands[cmd_name] = getattr(module, f"{cmd_name}_command")
+            module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
+            found = getattr(module, f"{cmd_name}_command", None)
+            if found is None:
+                from orch23.model.features import COMMANDS, load_feature  # noqa: PLC0415 - no build needs it
+
+                found = load_feature(COMMANDS[cmd_name])
+            self.commands[cmd_name] = found
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(
