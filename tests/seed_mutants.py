@@ -279,11 +279,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-14": (
         M(TDD, "  timeout: ${{ [vars.timeout_s, 600] | min }}\n", "  timeout: ${{ vars.timeout_s }}\n"),
         NO_TIMEOUT,
-        M(
-            "orch23/resolve/document.py",
-            'Meta(description="How long each process may take.")] = "300s"',
-            'Meta(description="How long each process may take.")] = "301s"',
-        ),
+        M("orch23/resolve/document.py", 'Key("10m", default="300s"', 'Key("10m", default="301s"'),
     ),
     "S1-15": (
         M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),
