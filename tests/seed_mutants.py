@@ -33,6 +33,7 @@ RECORDED = "orch23/providers/recordings.py"
 RESPONSES = "orch23/providers/openai_responses.py"
 RENDERING = "orch23/runners/render.py"
 RUNNING = "orch23/engine/process_runner.py"
+READERS = "orch23/resolve/key_readers.py"
 STAGES = "orch23/resolve/stages.py"
 STATE = "orch23/store/run_state.py"
 TASKS = "orch23_checks/planner_tasks.py"
@@ -243,7 +244,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S1-05": (ASKED_AGAIN,),
     "S1-06": (
-        M(STAGES, "    bounded = min(max(value, 0), MAX_RETRIES)", "    bounded = min(max(value, 0), MAX_RETRIES + 1)"),
+        M(
+            READERS,
+            "    bounded = min(max(value, 0), MAX_RETRIES)",
+            "    bounded = min(max(value, 0), MAX_RETRIES + 1)",
+        ),
         M(TDD, "  max_retries: 5 ", "  max_retries: 4 "),
     ),
     "S1-07": (ASKED_AGAIN,),

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import NODEFAULT, Meta, UnsetType
 
+from orch23.model.action import StepLimits
 from orch23.model.language import (
     END_OF_TEXT,
     LITERAL,
@@ -19,18 +20,23 @@ from orch23.model.language import (
     Count,
     Document,
     Duration,
+    File,
     IfCondition,
     Key,
     ModelEntry,
     OneOf,
     Path,
     Paths,
+    Patterns,
     Size,
     Text,
     form,
     item,
+    mapping_of,
+    read_choices,
 )
-from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_RETRIES, FailureKind
+from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_RETRIES, FailureKind, StopConditions
+from orch23.resolve.key_readers import read_attempts, read_cwd, read_env, read_files, read_scratch, read_text
 
 # ---- inputs and conditions --------------------------------------------------------------------
 
@@ -142,14 +148,14 @@ class VerifyDocument(Document):
 class AllowedPathsDocument(Document):
     """Where the stage may write."""
 
-    write: tuple[Path, ...] | UnsetType = Key("['src/**']").doc("""
+    write: Patterns | UnsetType = Key("['src/**']").doc("""
         Patterns of files that the stage may write. A protected name must be spelled out in a pattern. Default: the
         outputs.""")
-    protect: tuple[Path, ...] = Key("[src/api.py]", default=()).doc("""
+    protect: Patterns = Key("[src/api.py]", default=()).doc("""
         Patterns of files that the stage may not write, even if `write` matches them.""")
-    delete: tuple[Path, ...] = Key("['src/old/**']", default=()).doc("""
+    delete: Patterns = Key("['src/old/**']", default=()).doc("""
         Patterns of files that the stage may delete. Default: none.""")
-    read: tuple[Path, ...] = Key("['docs/**']", default=()).doc("""
+    read: Patterns = Key("['docs/**']", default=()).doc("""
         Patterns of files that items may name as inputs. Default: all files of the project without protected and ignored
         names.""")
 
@@ -157,20 +163,20 @@ class AllowedPathsDocument(Document):
 class RetryDocument(Document):
     """How often to retry, when, and how."""
 
-    max: int = Key("3", default=0).doc(f"Attempts after the first, 0 to {MAX_RETRIES}.")
+    max: int = Key("3", default=0, read=read_attempts).doc(f"Attempts after the first, 0 to {MAX_RETRIES}.")
     when: (
         tuple[Annotated[Literal[FailureKind, "truncated"], Meta(description="A kind of failure.")], ...] | UnsetType
     ) = Key("[verify_failed, timeout]").doc(f"""
         The kinds of failure that start another attempt. truncated: a response that was cut off, which is also an
         llm_output_invalid. Default: {", ".join(DEFAULT_RETRY_WHEN)}.""")
-    prompt: Text | UnsetType = Key("prompts/repair.md.j2").doc("""
+    prompt: File | UnsetType = Key("prompts/repair.md.j2").doc("""
         The prompt file (Jinja2) of later attempts. Default: the prompt of the first.""")
     start_from: Literal["current", "best", "baseline"] = Key("best", default="current", name="from").doc("""
         current: start from the files of the last attempt. best: start from those of the attempt with the fewest failing
         tests. baseline: start over.""")
     no_progress: Annotated[int, Meta(ge=1)] | UnsetType = Key("2").doc("""
         Stop after this many equal failures in a row, and after a response that was made before.""")
-    escalate: tuple[ModelEntry, ...] = Key("[claude-sonnet-5, claude-opus-4-8]", default=()).doc("""
+    escalate: tuple[ModelEntry, ...] = Key("[claude-sonnet-5, claude-opus-4-8]", default=(), read=read_choices).doc("""
         The models of the attempts, instead of `llm.model`. The last model is used for all later attempts. If a model
         refuses, the next one gets the same prompt. A mapping can also have another `provider`, `effort`, `thinking` or
         `max_tokens`.""")
@@ -186,7 +192,7 @@ class StopConditionsDocument(Document):
         The maximum cost of requests to models, in US dollars. A request that could exceed it is not sent.""")
     max_tokens: Count | UnsetType = Key("600k").doc("The maximum number of tokens of prompts and responses.")
     max_llm_calls: Count | UnsetType = Key("40").doc("The maximum number of requests to models.")
-    max_wall: Duration | UnsetType = Key("45m").doc("The maximum time of all attempts of the stage.")
+    max_wall: Duration | UnsetType = Key("45m", to="max_wall_s").doc("The maximum time of all attempts of the stage.")
 
 
 class LimitsDocument(Document):
@@ -231,15 +237,19 @@ class ForeachDocument(OneOf):
 class CommonDocument(Document):
     """Keys of a stage that may also be in `defaults`."""
 
-    cwd: Text | UnsetType = Key("web").doc("""
+    cwd: Text | UnsetType = Key("web", read=read_cwd).doc("""
         The working directory of processes. Paths in a model's response are relative to it. Default: the root.""")
-    allowed_paths: AllowedPathsDocument | UnsetType = Key("{write: ['src/**'], protect: [src/api.py]}").doc("""
+    allowed_paths: AllowedPathsDocument | UnsetType = Key(
+        "{write: ['src/**'], protect: [src/api.py]}", read=None
+    ).doc("""
         Where the stage may write.""")
-    verify: VerifySteps | VerifyDocument = Key("[{check: python_syntax}, {shell: ruff check src}]", default=()).doc("""
+    verify: VerifySteps | VerifyDocument = Key(
+        "[{check: python_syntax}, {shell: ruff check src}]", default=(), read=None
+    ).doc("""
         The steps that must succeed before a result reaches the workspace.""")
-    requires: Conditions = Key("{file_exists: specs/app.md}", default=()).doc("""
+    requires: Conditions = Key("{file_exists: specs/app.md}", default=(), read=None).doc("""
         Conditions that must hold before the stage runs and before a model is called.""")
-    ensures: Conditions = Key("{file_exists: [src/app.py]}", default=()).doc("""
+    ensures: Conditions = Key("{file_exists: [src/app.py]}", default=(), read=None).doc("""
         Conditions that the result must meet.""")
     retry: Annotated[
         Annotated[int, Meta(description="The number.")] | RetryDocument,
@@ -247,18 +257,20 @@ class CommonDocument(Document):
             "write the number of attempts after the first, such as `retry: 2`, or a mapping, such as "
             "`retry: {max: 2, when: [timeout]}`"
         ),
-    ] = Key("3", default=0).doc(f"""
+    ] = Key("3", default=0, read=None).doc(f"""
         Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with a warning.""")
-    stop_conditions: StopConditionsDocument | UnsetType = Key("{max_cost_usd: 0.50}").doc("""
+    stop_conditions: StopConditionsDocument | UnsetType = Key(
+        "{max_cost_usd: 0.50}", read=mapping_of(StopConditions), to="stop"
+    ).doc("""
         Limits of all attempts of this stage. The limits of the run apply too.""")
     on_failure: Literal["rollback", "keep"] = Key("keep", default="rollback").doc("""
         rollback: nothing reaches the workspace. keep: the files that the last attempt wrote within its write scope
         reach it, marked as failed, even if its command failed or timed out.""")
-    promote: Text = Key("release", default="each", in_key=False).doc("""
+    promote: Text = Key("release", default="each", in_key=False, read=None).doc("""
         The name of a promotion group: all results of its stages reach the workspace in one transaction, once all of
         them are up to date. Stages of the group see each other's new results. `each`: each stage by itself.""")
-    timeout: Duration = Key("10m", default="300s").doc("How long each process may take.")
-    limits: LimitsDocument | UnsetType = Key("{memory: 4GiB}", in_key=False).doc("""
+    timeout: Duration = Key("10m", default="300s", to="timeout_s").doc("How long each process may take.")
+    limits: LimitsDocument | UnsetType = Key("{memory: 4GiB}", in_key=False, read=mapping_of(StepLimits)).doc("""
         Resources that each process of the stage, with its child processes, may use. A process that uses more is killed,
         and the stage fails with exit status 2.""")
     env: (
@@ -270,7 +282,7 @@ class CommonDocument(Document):
             ],
         ]
         | UnsetType
-    ) = Key("{MODE: test}").doc("""
+    ) = Key("{MODE: test}", read=read_env).doc("""
         Environment variables of the stage's processes. Do not put secrets here: the values are part of the key.""")
     python: Text | UnsetType = Key(".venv/bin/python").doc("""
         The interpreter for `python`. Default: that of the active virtual environment, of `.venv` in the root, or of
@@ -280,16 +292,19 @@ class CommonDocument(Document):
         all of them are listed.""")
     pools: tuple[Annotated[str, item("A name under `pools` of the file.")], ...] = Key("[database]", default=()).doc("""
         Pools of the file in which the stage counts while it runs, in addition to the pool of its kind.""")
-    scratch: tuple[Annotated[str, item("A pattern.")], ...] | UnsetType = Key("[build/, '*.log']").doc("""
+    scratch: tuple[Annotated[str, item("A pattern.")], ...] | UnsetType = Key(
+        "[build/, '*.log']", read=read_scratch
+    ).doc("""
         Name patterns of files that are not part of the result. Steps of `verify` and pytest stages may write files that
         are named literally here (a folder ends with `/`), the outputs of a pytest stage, and nothing else.""")
-    cache: bool | UnsetType = Key("false").doc("""
+    cache: bool | UnsetType = Key("false", read=None).doc("""
         Whether a result may be reused. Default: true, or false with `network: true`.""")
     network: bool = Key("true", default=False).doc("Let the stage's processes use the network.")
-    sandbox: Literal["on", "namespaces", "off"] = Key("off", default="on").doc("""
+    sandbox: Literal["on", "namespaces", "off"] = Key("off", default="on", read=None).doc("""
         Whether the stage's processes run in a sandbox. `namespaces` refuses a machine or a worker whose sandbox
         isolates less than namespaces do. `off` needs `--allow-unsandboxed` on the command line.""")
-    salt: str | int | float | UnsetType = Key("2026-11").doc("Any text. A different text makes the stage stale.")
+    salt: str | int | float | UnsetType = Key("2026-11", read=read_text).doc("""
+        Any text. A different text makes the stage stale.""")
 
 
 class StageDocument(CommonDocument, OneOf):
@@ -299,17 +314,19 @@ class StageDocument(CommonDocument, OneOf):
     later = ("matrix", "approve", "pinned", "samples")
 
     desc: str = Key("Write the app from the spec.", default="", in_key=False).doc("A description of the stage.")
-    foreach: ForeachDocument | UnsetType = Key("{from: 'build/plan.json#/tasks', key: id, as: task}").doc("""
+    foreach: ForeachDocument | UnsetType = Key("{from: 'build/plan.json#/tasks', key: id, as: task}", read=None).doc("""
         Make one stage for each item of a list. Exactly one of `from` and `in`.""")
-    if_: IfCondition = Key("${{ vars.docs }}", default=True, name="if", in_key=False).doc("""
+    if_: IfCondition = Key("${{ vars.docs }}", default=True, name="if", in_key=False, read=None).doc("""
         `true` or `false`, usually an expression of vars: `${{ vars.docs }}`. With `false`, the stage is skipped, as if
         it were not declared.""")
     needs: tuple[Annotated[str, item("The name of a stage.")], ...] = Key("[migrate]", default=()).doc("""
         Stages that run before this one even if it reads none of their files.""")
-    inputs: tuple[InputEntry, ...] = Key("['specs/app.md#Rules', 'src/**/*.py', {list: 'docs/**'}]", default=()).doc("""
+    inputs: tuple[InputEntry, ...] = Key(
+        "['specs/app.md#Rules', 'src/**/*.py', {list: 'docs/**'}]", default=(), read=None
+    ).doc("""
         The files that the stage reads. Its sandbox directory has no other files of the project. `!PATTERN` removes
         files from the globs and listings before it in the list; a later entry can add them again.""")
-    outputs: tuple[Path, ...] = Key("[src/app.py, docs/]", default=()).doc("""
+    outputs: tuple[Path, ...] = Key("[src/app.py, docs/]", default=(), read=None).doc("""
         The files that the stage makes: literal files, or directories ending in `/`.""")
-    metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False).doc("""
+    metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")

@@ -10,6 +10,7 @@ from msgspec import NODEFAULT, Meta, Struct, UnsetType
 from orch23.model.diagnostic import quoted_names
 from orch23.model.digest import Json
 from orch23.model.errors import CUSTOM_EXIT_CODE_NAMES, MAX_CUSTOM_EXIT_CODE, MIN_CUSTOM_EXIT_CODE
+from orch23.model.fields import Problems
 from orch23.model.language import (
     DISTRIBUTION_PATTERN,
     END_OF_TEXT,
@@ -21,6 +22,7 @@ from orch23.model.language import (
     Document,
     DocumentType,
     Duration,
+    File,
     Key,
     Language,
     Name,
@@ -30,9 +32,11 @@ from orch23.model.language import (
     form,
     keys_of,
     language_of,
+    mapping_of,
     quantity,
 )
 from orch23.model.parsing import as_mapping
+from orch23.model.pipeline import StopConditions
 from orch23.model.step import VerifyStep
 from orch23.resolve.document import (
     CommonDocument,
@@ -42,13 +46,14 @@ from orch23.resolve.document import (
     VerifyStepDocument,
     steps_of,
 )
+from orch23.resolve.key_readers import read_cache, read_prices, read_rates
 from orch23.steps.registry import kinds_of
 
 
 class RunStopConditionsDocument(StopConditionsDocument):
     """Limits of a run. The next build continues where this one stopped."""
 
-    max_wall: Duration | UnsetType = Key("45m").doc("The maximum time of a run.")
+    max_wall: Duration | UnsetType = Key("45m", to="max_wall_s").doc("The maximum time of a run.")
     max_failed_stages: Count = Key("3", default=1).doc("""
         The run ends after this many failed stages. `-k` removes the limit.""")
 
@@ -127,7 +132,7 @@ Quantity: TypeAlias = Annotated[
     Annotated[int, Meta(gt=0, le=_MOST_OF_A_RESOURCE)]
     | Annotated[float, Meta(gt=0, le=_MOST_OF_A_RESOURCE)]
     | Annotated[str, Meta(pattern=SIZE_PATTERN)],
-    quantity("write a number, or a size such as 512MiB or 8GiB"),
+    quantity("write a number, or a size such as 512MiB or 8GiB", Problems.quantity),
 ]
 
 
@@ -153,7 +158,9 @@ _FREE = "write `0` for a model that costs nothing, otherwise `{input: ..., outpu
 class SettingsDocument(Document):
     """Settings of a whole run. They may have expressions of vars."""
 
-    stop_conditions: RunStopConditionsDocument | UnsetType = Key("{max_cost_usd: 2.50}").doc("""
+    stop_conditions: RunStopConditionsDocument | UnsetType = Key(
+        "{max_cost_usd: 2.50}", read=mapping_of(StopConditions), to="stop"
+    ).doc("""
         Limits of a run. The next build continues where this one stopped.""")
     prices: (
         Mapping[
@@ -161,7 +168,7 @@ class SettingsDocument(Document):
             Annotated[int, Meta(ge=0, le=0, description=_FREE)] | PriceDocument,
         ]
         | UnsetType
-    ) = Key("{qwen2.5: 0}").doc("""
+    ) = Key("{qwen2.5: 0}", read=read_prices).doc("""
         Prices that are missing or wrong in the packaged price table, by `MODEL` or `PROVIDER/MODEL`; `0` for a model
         that costs nothing.""")
     rates: (
@@ -170,7 +177,7 @@ class SettingsDocument(Document):
             RatesDocument,
         ]
         | UnsetType
-    ) = Key("{anthropic: {requests: 50/min}}", in_key=False).doc("""
+    ) = Key("{anthropic: {requests: 50/min}}", in_key=False, read=read_rates).doc("""
         Rate limits of your account. Those of `PROVIDER` hold for all its models together, those of `PROVIDER/MODEL`, or
         else `MODEL`, for one model. Limits in replies of the server hold too.""")
     jobs: Annotated[int, Meta(ge=1)] | UnsetType = Key("4").doc("""
@@ -184,7 +191,7 @@ class SettingsDocument(Document):
             Annotated[int, Meta(ge=1, description="Maximum number of stages, 1 or more.")] | PoolDocument,
         ]
         | UnsetType
-    ) = Key("{llm: 2, database: 1, gpu: {executor: dask, resources: {gpu: 1}}}", in_key=False).doc("""
+    ) = Key("{llm: 2, database: 1, gpu: {executor: dask, resources: {gpu: 1}}}", in_key=False, read=None).doc("""
         Maximum number of stages that run at the same time, by step kind (`llm`, `shell`) or by a name under `pools` of
         stages; as a mapping also where their steps run.""")
     exit_codes: (
@@ -211,17 +218,19 @@ class SettingsDocument(Document):
         Exit codes for diagnostic codes or their beginnings, for all errors with the exit code of a name, or for those
         with both; the longest match wins: `{E201: 4, FAILED/E8: 2, PROVIDER: 3}`. The exit codes 0, 2, 77, 129, 130 and
         143 cannot be changed.""")
-    run_log: Text | UnsetType = Key("templates/log.jsonl.j2").doc("""
+    run_log: File | UnsetType = Key("templates/log.jsonl.j2").doc("""
         A Jinja2 file that each run renders with its `events` into `logs/RUN/`.""")
     plugins: Annotated[
         tuple[Annotated[_DISTRIBUTION, Meta(description="The name of an installed distribution.")], ...], LITERAL
-    ] = Key("[acme-tools]", default=()).doc("""
+    ] = Key("[acme-tools]", default=(), read=None).doc("""
         Installed distributions whose checks, providers, step kinds, executors and output formats this pipeline can use.
         Their names and versions are part of the keys of the stages that use them.""")
     executor: _DISTRIBUTION = Key("local", default="local").doc("""
         The executor of the stages' processes: `local` for this machine, `dask`, `reapi`, or the name of an executor of
         a plugin.""")
-    cache: SharedCacheDocument | UnsetType = Key("{url: 'https://cache.example.org/orch23'}", in_key=False).doc("""
+    cache: SharedCacheDocument | UnsetType = Key(
+        "{url: 'https://cache.example.org/orch23'}", in_key=False, read=read_cache
+    ).doc("""
         A cache of results that several people or machines share.""")
 
 
@@ -391,7 +400,7 @@ def stage_form(kinds: KindsInUse) -> type[StageDocument]:
     """Return the class of stages whose steps, and steps of `verify`, are of these kinds."""
     languages = _languages(kinds.plugins, kinds.stages)
     types = {name: one.form | UnsetType for name, one in languages.items()}
-    keys = {name: Key(one.example).doc(one.description) for name, one in languages.items()}
+    keys = {name: Key(one.example, read=None).doc(one.description) for name, one in languages.items()}
     doc = f"A stage: exactly one of {quoted_names(kinds.stages)}, with its inputs and outputs."
     types["verify"] = _verify_form(kinds.plugins, kinds.verify)
     return _derived(StageDocument, types, keys, exactly_one=kinds.stages, __doc__=doc)

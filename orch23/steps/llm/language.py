@@ -7,28 +7,88 @@ from typing import Annotated, Final, Literal
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from orch23.model.fields import Problems, given
+from orch23.model.fields import Problems
 from orch23.model.language import (
     Count,
     Document,
     Duration,
+    File,
     Key,
     Language,
+    ModelDocument,
     ModelEntry,
     ProgramArguments,
     Text,
     item,
-    read_choice,
+    mapping_of,
+    read_choices,
+    read_fields,
 )
 from orch23.model.llm import OnTruncated
-from orch23.model.pipeline import BriefLimits
+from orch23.model.pipeline import BriefLimits, ModelChoice
 from orch23.model.prompt_cache import CachePolicy
-from orch23.steps.llm.spec import DEFAULT_MAX_TOKENS, LLMStep
+from orch23.steps.llm.spec import LLMStep
 
 MAX_TRUNCATED_RETRIES: Final = 3
 MAX_TRUNCATED_FACTOR: Final = 8
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SET_HERE = frozenset({"PATH", "HOME", "TMPDIR", "GIT_CEILING_DIRECTORIES"})
+
+
+def _read_brief(at: Problems, key: str, brief: "BriefDocument") -> BriefLimits:
+    limits = BriefLimits(**read_fields(brief, at.below(key)))
+    if limits.head + limits.tail > limits.limit:
+        message = f"`head` and `tail` are {limits.head + limits.tail} characters, over the limit of {limits.limit}"
+        at.add(key, "E856", message, "give `limit`, `head` and `tail` together")
+    return limits
+
+
+def _read_folder(at: Problems, key: str, value: str) -> str | None:
+    path = at.path_at(key, value, "place")
+    return None if path is None else path.rstrip("/")
+
+
+def _read_policy(_at: Problems, _key: str, cache: "CacheDocument | Literal['off']") -> CachePolicy | None:
+    return None if isinstance(cache, str) else CachePolicy(cache.ttl, cache.share)
+
+
+def _read_fallback(at: Problems, key: str, entries: Sequence[str | ModelDocument]) -> tuple[ModelChoice, ...]:
+    choices = read_choices(at, key, entries)
+    return tuple((("model", one),) if isinstance(one, str) else one for one in choices)
+
+
+def _read_float(_at: Problems, _key: str, value: float) -> float:
+    return float(value)
+
+
+def _read_readable(at: Problems, key: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths that a program may read; absolute paths and `~/...` stay as they are written."""
+    out = []
+    for number, text in enumerate(texts):
+        place = f"{key}/{number}"
+        if not text.startswith(("/", "~/")):
+            path = at.path_at(place, text, "place")
+            if path is not None:
+                out.append(path.rstrip("/"))
+        elif text == "~/" or "\0" in text or ".." in text.split("/") or _is_of_kernel(text):
+            at.add(place, "E812", f"a program cannot get `{text}`", "name the files or the folder that it needs")
+        else:
+            out.append(text.rstrip("/"))
+    return tuple(out)
+
+
+def _is_of_kernel(path: str) -> bool:
+    """Return whether an absolute path is the root or a folder that a sandbox mounts itself."""
+    top = path.strip("/").partition("/")[0]
+    return path.startswith("/") and top in ("", "proc", "sys", "dev", "run")
+
+
+def _read_names(at: Problems, key: str, names: Sequence[str]) -> tuple[str, ...]:
+    for number, name in enumerate(names):
+        if _VARIABLE.fullmatch(name) is None or name in _SET_HERE or name.startswith("ORCH23_"):
+            message = f"a program cannot get the variable `{name}`"
+            at.add(f"{key}/{number}", "E812", message, "PATH, HOME, TMPDIR and ORCH23_* are set by orch23")
+    return tuple(dict.fromkeys(names))
 
 
 class ContextDocument(Document):
@@ -73,13 +133,13 @@ class LLMDocument(Document):
 
     later = ("samples",)
 
-    provider: Text | UnsetType = Key("anthropic").doc("""
+    provider: Text | UnsetType = Key("anthropic", read=None).doc("""
         The provider: `anthropic`, `openai`, `bedrock`, `vertex`, `azure`, `local`, `command`, `scripted` or one of a
         plugin.""")
-    model: Text | UnsetType = Key("claude-opus-4-8").doc("The model's name, as the provider calls it.")
-    prompt: Text | UnsetType = Key("prompts/app.md.j2").doc("""
+    model: Text | UnsetType = Key("claude-opus-4-8", read=None).doc("The model's name, as the provider calls it.")
+    prompt: Text | UnsetType = Key("prompts/app.md.j2", read=None).doc("""
         A Jinja2 file that renders the request. It sees `vars item inputs own previous brief attempt schema`.""")
-    system: Text | UnsetType = Key("prompts/system.md").doc("A Jinja2 file that renders the system text.")
+    system: File | UnsetType = Key("prompts/system.md").doc("A Jinja2 file that renders the system text.")
     returns: Literal["files", "blocks", "edits", "json", "text", "code"] = Key("files", default="files").doc("""
         The format of the response: whole files as JSON, whole files as fenced blocks, edits as SEARCH/REPLACE blocks,
         one JSON value, text, or the first fenced block of code. With the last three, the stage has exactly one
@@ -87,31 +147,35 @@ class LLMDocument(Document):
     only_json: bool = Key("true", default=False).doc("""
         For `returns: files` and `json`: refuse a response that is not exactly one JSON value, also one with a code
         fence or thoughts around it, which are left out otherwise.""")
-    schema: Text | UnsetType = Key("specs/plan.schema.json").doc("""
+    schema: File | UnsetType = Key("specs/plan.schema.json").doc("""
         A JSON schema for `returns: json`, of draft 7 unless its `$schema` names another one.""")
     max_tokens: Count | UnsetType = Key("16k").doc("""
         The maximum tokens of one response. Default: 32,000, or less if the model is known to allow less; 512 for
         `local`.""")
-    on_truncated: OnTruncatedDocument | UnsetType = Key("{retries: 2, factor: 2}", in_key=False).doc("""
+    on_truncated: OnTruncatedDocument | UnsetType = Key(
+        "{retries: 2, factor: 2}", in_key=False, read=mapping_of(OnTruncated)
+    ).doc("""
         Further requests after a response that was cut off at `max_tokens`. The default depends on the provider. Never
         part of the key.""")
     effort: Text | UnsetType = Key("low").doc("How much the model thinks; the provider defines the values.")
     thinking: Text | UnsetType = Key("adaptive").doc("""
         The thinking mode of the model; the provider defines the values.""")
-    timeout: Duration = Key("10m", default="600s").doc("The time limit of one request.")
+    timeout: Duration = Key("10m", default="600s", to="timeout_s").doc("The time limit of one request.")
     mode: Literal["cached", "record", "replay"] = Key("replay", default="cached").doc("""
         cached: use a recorded response, else call the model. record: always call. replay: never call.""")
-    transcripts: Text | UnsetType = Key("pipelines/app.transcripts").doc("""
+    transcripts: Text | UnsetType = Key("pipelines/app.transcripts", read=_read_folder).doc("""
         A directory for recorded responses, which you can commit.""")
-    context: ContextDocument | UnsetType = Key("{own_outputs: true}").doc("""
+    context: ContextDocument | UnsetType = Key("{own_outputs: true}", read=None).doc("""
         Content of the prompt besides the inputs.""")
-    brief: BriefDocument | UnsetType = Key("{limit: 8000}").doc("""
+    brief: BriefDocument | UnsetType = Key("{limit: 8000}", read=_read_brief).doc("""
         How retry feedback is shortened for the next attempt.""")
     structured_output: bool = Key("false", default=True).doc("""
         Whether the format of the response is sent to the provider as a schema, which the server then enforces. Switch
         it off for a model or a gateway that refuses requests with a schema; the response is validated in both
         cases.""")
-    cache: CacheDocument | Literal["off"] = Key("{ttl: 1h}", default=CacheDocument(), in_key=False).doc("""
+    cache: CacheDocument | Literal["off"] = Key(
+        "{ttl: 1h}", default=CacheDocument(), in_key=False, read=_read_policy
+    ).doc("""
         How the prompt cache of the vendor is used; `off` does not use it. Never part of the key.""")
     secrets: Literal["refuse", "redact"] = Key("redact", default="refuse").doc("""
         What happens to a request that contains a secret of this machine. refuse: it is not sent. redact: it is sent
@@ -127,7 +191,9 @@ class LLMDocument(Document):
     background: bool | UnsetType = Key("false", in_key=False).doc("""
         For `api: responses`. true (default): the server stores the response, so that a later build can collect it after
         a crash. false: it is streamed and not stored. Never part of the key.""")
-    fallback: tuple[ModelEntry, ...] = Key("[claude-sonnet-5, {provider: local, model: smollm2}]", default=()).doc("""
+    fallback: tuple[ModelEntry, ...] = Key(
+        "[claude-sonnet-5, {provider: local, model: smollm2}]", default=(), read=_read_fallback
+    ).doc("""
         What is called, in this order, if the provider is down: no connection, errors of the server, no response in
         time, a rate limit without progress. Not after a refused request, a rejected key or a refusal of the model. The
         list is part of the key.""")
@@ -138,20 +204,22 @@ class LLMDocument(Document):
     command: ProgramArguments | UnsetType = Key("[python3, tools/ask.py]").doc("""
         The program to call, for `provider: command`.""")
     read: tuple[Annotated[str, item("A file or a folder.")], ...] = Key(
-        "[tools/lib, ~/.local/share/agent]", default=()
+        "[tools/lib, ~/.local/share/agent]", default=(), read=_read_readable
     ).doc("""
         Files and directories that the program of `command` may read: paths of the project, which it gets as copies, or
         absolute paths and `~/...`. It can always read itself, the system, and its arguments that are files of the
         project.""")
-    pass_env: tuple[Annotated[str, item("A name.")], ...] = Key("[AGENT_KEY]", default=()).doc("""
+    pass_env: tuple[Annotated[str, item("A name.")], ...] = Key("[AGENT_KEY]", default=(), read=_read_names).doc("""
         Names of environment variables that the program of `command` gets, such as its key. It gets no other variables
         of yours.""")
     network: bool = Key("true", default=False).doc("Let the program of `command` use the network.")
-    answers: Text | UnsetType = Key("pipelines/app.answers.yaml").doc("""
+    answers: File | UnsetType = Key("pipelines/app.answers.yaml").doc("""
         A YAML file of responses, for `provider: scripted`.""")
     seed: int | UnsetType = Key("7").doc("The seed of sampling, if the provider has one.")
     # No default: thinking models refuse a temperature (docs/seeds.md, S4-30).
-    temperature: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType = Key("0.2").doc("""
+    temperature: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType = Key(
+        "0.2", read=_read_float
+    ).doc("""
         The temperature of sampling, if the provider has one.""")
 
 
@@ -159,48 +227,15 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
     """Return the step; report missing and invalid settings."""
     at = owner.below("llm")
     way = "write it here, or for all stages under `defaults.llm`"
-    context, brief = given(llm.context, ContextDocument()), given(llm.brief, BriefDocument())
-    below = at.below("context")
+    context = {} if llm.context is UNSET else read_fields(llm.context, at.below("context"))
     step = LLMStep(
         provider=_needed(llm.provider, "provider", at, way),
         model=_needed(llm.model, "model", at, way),
         prompt=_needed(llm.prompt, "prompt", at) if llm.prompt is UNSET else at.path_at("prompt", llm.prompt) or "",
-        system=at.file("system", llm.system),
-        returns=llm.returns,
-        only_json=llm.only_json,
-        schema=at.file("schema", llm.schema),
-        max_tokens=at.count("max_tokens", DEFAULT_MAX_TOKENS if llm.max_tokens is UNSET else llm.max_tokens),
         states_max_tokens=llm.max_tokens is not UNSET,
-        effort=given(llm.effort, None),
-        thinking=given(llm.thinking, None),
-        timeout_s=at.duration("timeout", llm.timeout),
-        mode=llm.mode,
-        transcripts=_folder("transcripts", llm.transcripts, at),
-        own_outputs=context.own_outputs,
-        max_files=below.count("max_files", context.max_files),
-        max_bytes=below.count("max_bytes", context.max_bytes),
-        brief=_brief(brief, at.below("brief")),
-        base_url=given(llm.base_url, None),
-        endpoint_alias=given(llm.endpoint_alias, None),
-        command=at.words("command", given(llm.command, ())),
-        read=_read(llm.read, at.below("read")),
-        pass_env=_names(llm.pass_env, at.below("pass_env")),
-        network=llm.network,
-        answers=at.file("answers", llm.answers),
-        seed=given(llm.seed, None),
-        temperature=None if llm.temperature is UNSET else float(llm.temperature),
-        api=given(llm.api, None),
-        background=given(llm.background, None),
-        pace=llm.pace,
-        on_truncated=None
-        if llm.on_truncated is UNSET
-        else OnTruncated(llm.on_truncated.retries, llm.on_truncated.factor),
-        structured_output=llm.structured_output,
-        secrets=llm.secrets,
-        cache=None if isinstance(llm.cache, str) else CachePolicy(llm.cache.ttl, llm.cache.share),
+        **context,
+        **read_fields(llm, at),
     )
-    choices = [read_choice(one, at.below("fallback").below(n)) for n, one in enumerate(llm.fallback)]
-    step = replace(step, fallback=tuple((("model", one),) if isinstance(one, str) else one for one in choices))
     for number, one in enumerate(step.fallbacks()):
         if replace(one, fallback=step.fallback) == step:
             at.add(f"fallback/{number}", "E856", "the fallback is what `llm` itself calls", "name another model")
@@ -220,48 +255,6 @@ def _needed(value: str | UnsetType, key: str, at: Problems, hint: str | None = N
         at.add("", "E810", f"`{key}` is missing", hint)
         return ""
     return value
-
-
-def _brief(brief: BriefDocument, at: Problems) -> BriefLimits:
-    limits = BriefLimits(at.count("limit", brief.limit), at.count("head", brief.head), at.count("tail", brief.tail))
-    if limits.head + limits.tail > limits.limit:
-        message = f"`head` and `tail` are {limits.head + limits.tail} characters, over the limit of {limits.limit}"
-        at.add("", "E856", message, "give `limit`, `head` and `tail` together")
-    return limits
-
-
-def _folder(key: str, value: str | UnsetType, at: Problems) -> str | None:
-    path = None if value is UNSET else at.path_at(key, value, "place")
-    return None if path is None else path.rstrip("/")
-
-
-def _read(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
-    """Return the paths that a program may read; absolute paths and `~/...` stay as they are written."""
-    out = []
-    for number, text in enumerate(texts):
-        if not text.startswith(("/", "~/")):
-            path = at.path_at(str(number), text, "place")
-            if path is not None:
-                out.append(path.rstrip("/"))
-        elif text == "~/" or "\0" in text or ".." in text.split("/") or _is_of_kernel(text):
-            at.add(str(number), "E812", f"a program cannot get `{text}`", "name the files or the folder that it needs")
-        else:
-            out.append(text.rstrip("/"))
-    return tuple(out)
-
-
-def _is_of_kernel(path: str) -> bool:
-    """Return whether an absolute path is the root or a folder that a sandbox mounts itself."""
-    top = path.strip("/").partition("/")[0]
-    return path.startswith("/") and top in ("", "proc", "sys", "dev", "run")
-
-
-def _names(names: Sequence[str], at: Problems) -> tuple[str, ...]:
-    for number, name in enumerate(names):
-        if _VARIABLE.fullmatch(name) is None or name in _SET_HERE or name.startswith("ORCH23_"):
-            message = f"a program cannot get the variable `{name}`"
-            at.add(str(number), "E812", message, "PATH, HOME, TMPDIR and ORCH23_* are set by orch23")
-    return tuple(dict.fromkeys(names))
 
 
 LLM_LANGUAGE = Language(
