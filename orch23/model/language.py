@@ -53,7 +53,7 @@ class Key(Struct):
     `default` is UNSET for a key that may be left out, NODEFAULT for one that is required. A key that is not `in_key` is
     not part of the key of a stage: a change of its value makes nothing stale. The value becomes the field `to` of the
     model's value, or the one of the same name. `read` is for a reader that is not that of the type, or None if other
-    code reads the key.
+    code reads the key. `elsewhere` are the names of the key in other tools, with blanks between: an error suggests it.
     """
 
     example: str = ""
@@ -62,6 +62,7 @@ class Key(Struct):
     in_key: bool = True
     read: Reader | None = of_type
     to: str = ""
+    elsewhere: str = ""
     text: str = ""
 
     def doc(self, text: str) -> Any:
@@ -277,7 +278,8 @@ class Language(Struct, frozen=True, kw_only=True, eq=False):
     `form` is the type of the value; `read` returns the step, and reports errors at the stage. A value that is not a
     mapping is short for a mapping that has it under the key `short`. `defaults` is the type of the value under
     `defaults`, if there may be one. `verifies` is the description as a step of `verify`, if it differs. The examples
-    are of the key of a stage, and if they differ, of `defaults` and of a step of `verify`.
+    are of the key of a stage, and if they differ, of `defaults` and of a step of `verify`. `elsewhere` are the names of
+    the key in other tools.
     """
 
     form: Any
@@ -289,6 +291,7 @@ class Language(Struct, frozen=True, kw_only=True, eq=False):
     example: str = ""
     example_of_defaults: str = ""
     example_of_verify: str = ""
+    elsewhere: str = ""
 
 
 def language_of(kind: type[Step]) -> Language:

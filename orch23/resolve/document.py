@@ -163,10 +163,12 @@ class AllowedPathsDocument(Document):
 class RetryDocument(Document):
     """How often to retry, when, and how."""
 
-    max: int = Key("3", default=0, read=read_attempts).doc(f"Attempts after the first, 0 to {MAX_RETRIES}.")
+    max: int = Key(
+        "3", default=0, read=read_attempts, elsewhere="attempts count limit max_attempts max_retries retries times"
+    ).doc(f"Attempts after the first, 0 to {MAX_RETRIES}.")
     when: (
         tuple[Annotated[Literal[FailureKind, "truncated"], Meta(description="A kind of failure.")], ...] | UnsetType
-    ) = Key("[verify_failed, timeout]").doc(f"""
+    ) = Key("[verify_failed, timeout]", elsewhere="on").doc(f"""
         The kinds of failure that start another attempt. truncated: a response that was cut off, which is also an
         llm_output_invalid. Default: {", ".join(DEFAULT_RETRY_WHEN)}.""")
     prompt: File | UnsetType = Key("prompts/repair.md.j2").doc("""
@@ -237,7 +239,7 @@ class ForeachDocument(OneOf):
 class CommonDocument(Document):
     """Keys of a stage that may also be in `defaults`."""
 
-    cwd: Text | UnsetType = Key("web", read=read_cwd).doc("""
+    cwd: Text | UnsetType = Key("web", read=read_cwd, elsewhere="wdir workdir working_directory").doc("""
         The working directory of processes. Paths in a model's response are relative to it. Default: the root.""")
     allowed_paths: AllowedPathsDocument | UnsetType = Key(
         "{write: ['src/**'], protect: [src/api.py]}", read=None
@@ -257,7 +259,7 @@ class CommonDocument(Document):
             "write the number of attempts after the first, such as `retry: 2`, or a mapping, such as "
             "`retry: {max: 2, when: [timeout]}`"
         ),
-    ] = Key("3", default=0, read=None).doc(f"""
+    ] = Key("3", default=0, read=None, elsewhere="retries").doc(f"""
         Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with a warning.""")
     stop_conditions: StopConditionsDocument | UnsetType = Key(
         "{max_cost_usd: 0.50}", read=mapping_of(StopConditions), to="stop"
@@ -282,7 +284,7 @@ class CommonDocument(Document):
             ],
         ]
         | UnsetType
-    ) = Key("{MODE: test}", read=read_env).doc("""
+    ) = Key("{MODE: test}", read=read_env, elsewhere="environment").doc("""
         Environment variables of the stage's processes. Do not put secrets here: the values are part of the key.""")
     python: Text | UnsetType = Key(".venv/bin/python").doc("""
         The interpreter for `python`. Default: that of the active virtual environment, of `.venv` in the root, or of
@@ -313,20 +315,33 @@ class StageDocument(CommonDocument, OneOf):
     # Refused and not ignored: a pipeline for a later version must not run with another meaning.
     later = ("matrix", "approve", "pinned", "samples")
 
-    desc: str = Key("Write the app from the spec.", default="", in_key=False).doc("A description of the stage.")
-    foreach: ForeachDocument | UnsetType = Key("{from: 'build/plan.json#/tasks', key: id, as: task}", read=None).doc("""
+    desc: str = Key("Write the app from the spec.", default="", in_key=False, elsewhere="description").doc(
+        "A description of the stage."
+    )
+    foreach: ForeachDocument | UnsetType = Key(
+        "{from: 'build/plan.json#/tasks', key: id, as: task}", read=None, elsewhere="matrix"
+    ).doc("""
         Make one stage for each item of a list. Exactly one of `from` and `in`.""")
-    if_: IfCondition = Key("${{ vars.docs }}", default=True, name="if", in_key=False, read=None).doc("""
+    if_: IfCondition = (
+        Key("${{ vars.docs }}", default=True, name="if", in_key=False, read=None, elsewhere="when")
+    ).doc("""
         `true` or `false`, usually an expression of vars: `${{ vars.docs }}`. With `false`, the stage is skipped, as if
         it were not declared.""")
-    needs: tuple[Annotated[str, item("The name of a stage.")], ...] = Key("[migrate]", default=()).doc("""
+    needs: tuple[Annotated[str, item("The name of a stage.")], ...] = Key(
+        "[migrate]", default=(), elsewhere="depends depends_on after"
+    ).doc("""
         Stages that run before this one even if it reads none of their files.""")
     inputs: tuple[InputEntry, ...] = Key(
-        "['specs/app.md#Rules', 'src/**/*.py', {list: 'docs/**'}]", default=(), read=None
+        "['specs/app.md#Rules', 'src/**/*.py', {list: 'docs/**'}]",
+        default=(),
+        read=None,
+        elsewhere="deps dependencies sources srcs",
     ).doc("""
         The files that the stage reads. Its sandbox directory has no other files of the project. `!PATTERN` removes
         files from the globs and listings before it in the list; a later entry can add them again.""")
-    outputs: tuple[Path, ...] = Key("[src/app.py, docs/]", default=(), read=None).doc("""
+    outputs: tuple[Path, ...] = Key(
+        "[src/app.py, docs/]", default=(), read=None, elsewhere="artifacts generates outs targets"
+    ).doc("""
         The files that the stage makes: literal files, or directories ending in `/`.""")
     metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")

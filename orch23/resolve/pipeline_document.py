@@ -265,12 +265,12 @@ class PipelineDocument(SettingsDocument):
             Any,
         ]
         | UnsetType
-    ) = Key("{app: shop, layers: [model, view]}").doc("""
+    ) = Key("{app: shop, layers: [model, view]}", elsewhere="params variables").doc("""
         Values for `${{ vars.NAME }}`. A var may use other vars.""")
     defaults: DefaultsDocument | UnsetType = Key("{timeout: 5m, retry: 2}").doc("""
         Defaults of all stages. Mappings are merged with those of a stage; the stage wins.""")
     stages: Annotated[Mapping[_StageName, StageDocument], Meta(min_length=1)] = Key(
-        "{list: {outputs: [list.txt], shell: ls > list.txt}}", default=NODEFAULT
+        "{list: {outputs: [list.txt], shell: ls > list.txt}}", default=NODEFAULT, elsewhere="jobs rules steps tasks"
     ).doc("The stages, by name.")
 
 
@@ -400,7 +400,10 @@ def stage_form(kinds: KindsInUse) -> type[StageDocument]:
     """Return the class of stages whose steps, and steps of `verify`, are of these kinds."""
     languages = _languages(kinds.plugins, kinds.stages)
     types = {name: one.form | UnsetType for name, one in languages.items()}
-    keys = {name: Key(one.example, read=None).doc(one.description) for name, one in languages.items()}
+    keys = {
+        name: Key(one.example, read=None, elsewhere=one.elsewhere).doc(one.description)
+        for name, one in languages.items()
+    }
     doc = f"A stage: exactly one of {quoted_names(kinds.stages)}, with its inputs and outputs."
     types["verify"] = _verify_form(kinds.plugins, kinds.verify)
     return _derived(StageDocument, types, keys, exactly_one=kinds.stages, __doc__=doc)

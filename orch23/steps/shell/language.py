@@ -35,4 +35,5 @@ SHELL_LANGUAGE = Language(
     verifies="A command that must succeed.",
     example="sort words.txt > sorted.txt",
     example_of_verify="ruff check src",
+    elsewhere="cmd cmds command commands run script",
 )
