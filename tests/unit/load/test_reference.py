@@ -9,6 +9,9 @@ import pytest
 import yaml
 
 from orch23.load.pipeline import load_pipeline
+from orch23.model.pipeline import Stage
+from orch23.model.record import Facts
+from orch23.resolve.resolution import _declared
 from orch23.resolve.schema import document_classes, pipeline_schema
 from scripts.pipeline_reference import definition, keys_by_name, reference_page, reference_sections
 
@@ -151,3 +154,28 @@ def test_every_example_is_valid(title: str, key: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(document_with(title, value)))
     loaded = load_pipeline(tmp_path / "p.yaml", tmp_path)
     assert loaded.pipeline.stages
+
+
+def aspects(title: str, value: dict[str, Any], root: Path) -> list[dict[str, Any]]:
+    """Return what a pipeline with a mapping of the language declares of the key of each of its stages."""
+    (root / "p.yaml").write_text(yaml.safe_dump(document_with(title, value)))
+    stages = load_pipeline(root / "p.yaml", root).pipeline.stages
+    return [dict(_declared(stage, Facts())) for stage in stages if isinstance(stage, Stage)]
+
+
+@pytest.mark.parametrize(
+    ("title", "key"),
+    [
+        (title, key)
+        for title, name, _ in reference_sections()
+        for key, one in keys_by_name(document_classes()[name]).items()
+        if not one.in_key
+    ],
+)
+def test_a_key_that_is_declared_outside_of_the_key_changes_none(title: str, key: str, tmp_path: Path) -> None:
+    given = yaml.safe_load(f"{key}: {EXAMPLES[title][key]}")
+    value = {**ALWAYS.get(title, {}), **BESIDE.get((title, key), {}), **given}
+    other = {**value, "url": "https://example.org/b.zip"} if key == "url" else {k: value[k] for k in value if k != key}
+    found = aspects(title, value, tmp_path)
+    assert found == aspects(title, other, tmp_path)
+    assert found
