@@ -90,9 +90,9 @@ docs: $(VENV)/.orch23-test ## write the generated pages
 
 define PAGES
 from pathlib import Path
-from orch23.cli.reference_pages import events_page
-from orch23.cli.reference_pages import checks_page, commands_page, expressions_page
-from orch23.resolve.schema import reference_page
+from scripts.reference_pages import events_page
+from scripts.reference_pages import checks_page, commands_page, expressions_page
+from scripts.pipeline_reference import reference_page
 pages = {"pipeline-reference": reference_page, "commands": commands_page}
 pages |= {"events": events_page, "checks": checks_page, "expressions": expressions_page}
 for name, page in pages.items():

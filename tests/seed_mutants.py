@@ -34,6 +34,7 @@ RESPONSES = "orch23/providers/openai_responses.py"
 UNMET = "unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:"
 RENDERING = "orch23/runners/render.py"
 RUNNING = "orch23/engine/process_runner.py"
+READERS = "orch23/resolve/key_readers.py"
 STAGES = "orch23/resolve/stages.py"
 STATE = "orch23/store/run_state.py"
 TASKS = "orch23_checks/planner_tasks.py"
@@ -244,7 +245,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S1-05": (ASKED_AGAIN,),
     "S1-06": (
-        M(STAGES, "    bounded = min(max(value, 0), MAX_RETRIES)", "    bounded = min(max(value, 0), MAX_RETRIES + 1)"),
+        M(
+            READERS,
+            "    bounded = min(max(value, 0), MAX_RETRIES)",
+            "    bounded = min(max(value, 0), MAX_RETRIES + 1)",
+        ),
         M(TDD, "  max_retries: 5 ", "  max_retries: 4 "),
     ),
     "S1-07": (ASKED_AGAIN,),
@@ -280,11 +285,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-14": (
         M(TDD, "  timeout: ${{ [vars.timeout_s, 600] | min }}\n", "  timeout: ${{ vars.timeout_s }}\n"),
         NO_TIMEOUT,
-        M(
-            "orch23/resolve/document.py",
-            'Meta(description="How long each process may take.")] = "300s"',
-            'Meta(description="How long each process may take.")] = "301s"',
-        ),
+        M("orch23/resolve/document.py", 'Key("10m", default="300s"', 'Key("10m", default="301s"'),
     ),
     "S1-15": (
         M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),

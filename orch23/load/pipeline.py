@@ -20,8 +20,8 @@ from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, nearest_names, quoted_names
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
-from orch23.model.fields import Problem, Problems, given
-from orch23.model.language import DISTRIBUTION_PATTERN, keys_of
+from orch23.model.fields import Problem, Problems
+from orch23.model.language import DISTRIBUTION_PATTERN, keys_of, read_fields
 from orch23.model.parsing import as_mapping, strings_in
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import CompileCache
@@ -40,7 +40,7 @@ from orch23.resolve.reading import (
     path_of_error,
     read_document,
 )
-from orch23.resolve.stage_fields import read_cache, read_pools, read_prices, read_rates, read_run_limits
+from orch23.resolve.stage_fields import read_pools
 from orch23.steps.registry import kinds_of
 from orch23.store.safe_files import open_file, read_and_close
 
@@ -387,18 +387,8 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
     if settings is None:  # with an expression for a key
         settings = SettingsDocument()
     at = Problems("")
-    fields = {
-        "stop": read_run_limits(settings, at),
-        "prices": read_prices(settings, at),
-        "rates": read_rates(settings, at),
-        "jobs": given(settings.jobs, None),
-        **read_pools(settings, at),
-        "exit_codes": given(settings.exit_codes, {}),
-        "run_log": at.file("run_log", settings.run_log),
-        "executor": settings.executor,
-        "cache": read_cache(settings, at),
-    }
-    name = PurePosixPath(fields["run_log"] or "").stem.partition("@")[0]
+    fields = {**read_fields(settings, at), **read_pools(settings, at)}
+    name = PurePosixPath(fields.get("run_log") or "").stem.partition("@")[0]
     if name in {"state.json", *as_mapping(tree.get("stages"))}:
         at.add("run_log", "E850", f"the run writes `{name}` itself, beside the log", "rename it, as to `log.txt.j2`")
     problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, at.found)))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -14,6 +14,7 @@ from orch23.model.patterns import lazy_pattern
 
 _Value = TypeVar("_Value")
 _Default = TypeVar("_Default")
+PathKind: TypeAlias = Literal["file", "place", "pattern"]
 
 # A text: compiling it takes 1 ms, and few builds need it. `re` keeps what it has compiled.
 _DURATION = r"([0-9]+(?:\.[0-9]+)?)|(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-9]+)?)s)?"
@@ -65,7 +66,7 @@ class Problems(Struct, eq=False):
     def _at(self, key: str) -> str:
         return f"{self.path}/{key}" if self.path and key else self.path or key
 
-    def path_at(self, key: str, value: str, kind: "Literal['file', 'place', 'pattern']" = "file") -> str | None:
+    def path_at(self, key: str, value: str, kind: PathKind = "file") -> str | None:
         """Return a normal path below the root, or add a problem at `key` and return None.
 
         A `file` is one literal file; a `place` may also be a directory (ending in `/`); a `pattern` may have wildcards.
@@ -90,6 +91,11 @@ class Problems(Struct, eq=False):
         hint = "write a literal file" if kind == "file" else "write a literal file, or a directory ending in /"
         self.add(key, "E850", message, hint)
         return None
+
+    def paths(self, key: str, values: Sequence[str], kind: PathKind = "pattern") -> tuple[str, ...]:
+        """Return the normal paths of a list, without those that cannot be used."""
+        found = [self.path_at(f"{key}/{number}", value, kind) for number, value in enumerate(values)]
+        return tuple(path for path in found if path is not None)
 
     def file(self, key: str, value: str | UnsetType) -> str | None:
         """Return the literal path of a file, or None if it is not given or cannot be used."""

@@ -1,20 +1,17 @@
-"""Generate the JSON schema and the reference page of the pipeline language.
+"""Generate the JSON schema of the pipeline language.
 
 msgspec generates a schema of draft 2020-12. Editors read draft 7, in which definitions have another place and a `$ref`
 has no keys beside it. What msgspec cannot express, that exactly one of some keys is needed, is added here.
 """
 
 import functools
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from orch23.model.diagnostic import quoted_names
-from orch23.model.language import Document, keys_of
-from orch23.resolve.key_examples import KEY_EXAMPLES
+from orch23.model.language import Document, Key, keys_of
 from orch23.resolve.pipeline_document import full_form
 
 JsonSchema: TypeAlias = dict[str, Any]
@@ -61,6 +58,11 @@ def relaxed_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
     return _relaxed(_inlined(whole, whole), whole, lambda node: {"if": _EXPRESSION, "then": True, "else": node})
 
 
+def document_classes() -> Mapping[str, type[Document]]:
+    """Return the class of every mapping of the language, by its name in the schema."""
+    return {_name(kind): kind for kind in _classes(full_form())}
+
+
 @functools.cache
 def schema_of(kind: type[Document]) -> JsonSchema:
     """Return the schema of one class, without references, for values whose expressions are evaluated."""
@@ -102,7 +104,11 @@ def _of_class(kind: type[Document], node: JsonSchema) -> JsonSchema:
     choices = _choices(kind)
     keys = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
     out: JsonSchema = {"type": "object", "description": node["description"]}
-    out["properties"] = {name: _draft7(node["properties"][name], choices) for name in keys_of(kind)}
+    fields = {written: name for name, written in keys.items()}
+    out["properties"] = {
+        name: _documented(_draft7(node["properties"][name], choices), kind.declared.get(fields[name]))
+        for name in keys_of(kind)
+    }
     if node["required"]:
         out["required"] = node["required"]
     out["additionalProperties"] = False
@@ -111,6 +117,13 @@ def _of_class(kind: type[Document], node: JsonSchema) -> JsonSchema:
     if kind.later:
         out["x-later"] = list(kind.later)
     return out
+
+
+def _documented(node: JsonSchema, key: Key | None) -> JsonSchema:
+    """Return a node with the meaning of its key. In draft 7, keys beside `$ref` are ignored."""
+    if key is None:
+        return node
+    return {**({"allOf": [node]} if "$ref" in node else node), "description": key.description}
 
 
 def _choices(kind: type[Document]) -> Mapping[frozenset[Any], tuple[Any, ...]]:
@@ -216,12 +229,18 @@ def _takes_text(node: JsonSchema) -> bool:
 # ---- references -------------------------------------------------------------------------------
 
 
+def reference_of(node: JsonSchema) -> str | None:
+    """Return the name of the definition that a node refers to; None if it does not."""
+    reference = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", ()) if "$ref" in part), None)
+    return None if reference is None else str(reference.rpartition("/")[2])
+
+
 def dereference(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
     """Return the target of a node's reference, with the node's own description; without a reference the node."""
-    reference = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", ()) if "$ref" in part), None)
-    if reference is None:
+    name = reference_of(node)
+    if name is None:
         return node
-    target: JsonSchema = whole["definitions"][reference.rpartition("/")[2]]
+    target: JsonSchema = whole["definitions"][name]
     return {**target, "description": node.get("description", target.get("description", ""))}
 
 
@@ -232,90 +251,3 @@ def _inlined(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
         return _inlined(below, whole)
 
     return _map_below(dereference(node, whole), inline, inline)
-
-
-_HEAD: Final = """# Pipeline reference
-
-Every key of a pipeline file, version 1. This page is generated from `orch23/resolve/document.py`, which declares
-the language (`orch23 schema` prints the same as a JSON schema); do not edit it by hand.
-
-Wherever a string, number, boolean or list is allowed, a `${{ }}` expression is allowed too, except where a key says
-"No expression".
-"""
-
-
-def reference_page() -> str:
-    """Return the reference of the pipeline language as Markdown."""
-    whole = pipeline_schema()
-    parts = [_HEAD]
-    for title, node in reference_sections():
-        parts.append(f"\n## {title}\n\n{node['description']}\n")
-        parts.append("\n| key | value | meaning | example |\n|---|---|---|---|\n")
-        examples = KEY_EXAMPLES[title]
-        parts.extend(
-            _row(name, below, node, whole, f"{name}: {examples[name]}") for name, below in node["properties"].items()
-        )
-        if "x-later" in node:
-            parts.append(f"\nNot in this version yet, and refused: {quoted_names(node['x-later'])}.\n")
-    return "".join(parts)
-
-
-def reference_sections() -> Iterator[tuple[str, JsonSchema]]:
-    """Yield every mapping of the language that has keys of its own, with its title, each once."""
-    whole = pipeline_schema()
-    definitions = whole["definitions"]
-    yield "The file", whole
-    yield "A stage", definitions["stage"]
-    yield "`defaults`", definitions["defaults"]
-    seen = {"`defaults`", "`stages`"}
-    owners = ((whole, "", ""), (definitions["stage"], "", " of a stage"), (definitions["llm"], "llm.", ""))
-    for owner, prefix, suffix in owners:
-        for key, node in owner["properties"].items():
-            title = f"`{prefix}{key}`" + (suffix if key in whole["properties"] else "")
-            below = next((one for one in _mappings(node, whole) if "properties" in one), None)
-            if below is not None and title not in seen:
-                seen.add(title)
-                yield title, below
-    yield "A model's price in `prices`", definitions["price"]
-    yield "A pool in `pools`", definitions["pool"]
-    yield "The limits of a provider or model in `rates`", definitions["rates"]
-    yield "An input", definitions["input"]
-    yield "A step of `verify`", definitions["verify_step"]
-    yield "`commands` of a step", dereference(definitions["verify_step"]["properties"]["commands"], whole)
-    yield "A condition in a list", definitions["condition"]
-
-
-def _mappings(node: JsonSchema, whole: JsonSchema) -> Iterator[JsonSchema]:
-    node = dereference(node, whole)
-    if node.get("type") == "object":
-        yield node
-    for branch in node.get("oneOf", ()):
-        if isinstance(branch, Mapping) and ("type" in branch or "$ref" in branch):
-            yield from _mappings(dict(branch), whole)
-
-
-def _row(name: str, node: JsonSchema, owner: JsonSchema, whole: JsonSchema, example: str) -> str:
-    below = dereference(node, whole)
-    needed = " (required)" if name in owner.get("required", ()) else ""
-    default = f" Default: `{json.dumps(below['default'])}`." if "default" in below else ""
-    literal = " No expression." if "x-literal" in below else ""
-    meaning = f"{below['description']}{default}{literal}".replace("|", "\\|")
-    return f"| `{name}`{needed} | {_kind(below, whole)} | {meaning} | `{example}` |\n"
-
-
-def _kind(node: JsonSchema, whole: JsonSchema) -> str:
-    """Return in a few words which values a node allows."""
-    node = dereference(node, whole)
-    if "const" in node or "enum" in node:
-        return " or ".join(f"`{value}`" for value in node.get("enum", [node.get("const")]))
-    branches = [branch for branch in node.get("oneOf", ()) if branch.keys() & {"type", "$ref", "enum"}]
-    if branches:
-        return " or ".join(_kind(branch, whole) for branch in branches)
-    kinds = node.get("type", "any value")
-    if kinds == "array":
-        items = _kind(node["items"], whole)
-        return "list" if items == "any value" else f"list of {items}"
-    return " or ".join(_WORDS.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
-
-
-_WORDS: Final = {"object": "mapping", "integer": "whole number", "boolean": "`true` or `false`", "array": "list"}

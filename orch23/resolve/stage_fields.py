@@ -2,23 +2,20 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.diagnostic import quoted_names
 from orch23.model.fields import Problem, Problems, describe_value, given
-from orch23.model.language import ConditionKind, ModelDocument, Paths, keys_of, language_of, read_choice
+from orch23.model.language import ConditionKind, ModelDocument, Paths, language_of, read_choice
 from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
 from orch23.model.pipeline import (
     CheckStep,
     CommandsStep,
     Condition,
-    DeclaredCache,
     EnsuresStep,
     Foreach,
     ForeachStage,
@@ -27,10 +24,7 @@ from orch23.model.pipeline import (
     ListInput,
     ModelChoice,
     PathInput,
-    Price,
-    RateLimits,
     SliceInput,
-    StopConditions,
     Verify,
 )
 from orch23.model.step import Step, VerifyStep
@@ -39,9 +33,7 @@ from orch23.resolve.document import (
     Conditions,
     ConditionsDocument,
     InputDocument,
-    LimitsDocument,
     StageDocument,
-    StopConditionsDocument,
     VerifyDocument,
     VerifyStepDocument,
     VerifySteps,
@@ -50,11 +42,7 @@ from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.resolve.expressions import uses_name
 from orch23.resolve.pipeline_document import (
     PoolDocument,
-    PriceDocument,
-    RatesDocument,
-    RunStopConditionsDocument,
     SettingsDocument,
-    SharedCacheDocument,
 )
 from orch23.resolve.reading import read_document
 from orch23.steps.registry import kinds_of
@@ -175,50 +163,6 @@ def _of_text(at: Problems, key: str, text: str, *, optional: bool) -> Input | No
     return SliceInput(literal, selector.strip(), optional=optional)
 
 
-def read_run_limits(settings: SettingsDocument, at: Problems) -> StopConditions:
-    """Return `stop_conditions` of the file."""
-    stop, below = given(settings.stop_conditions, RunStopConditionsDocument()), at.below("stop_conditions")
-    return _limits(stop, below, below.count("max_failed_stages", stop.max_failed_stages))
-
-
-def read_stage_limits(stop: StopConditionsDocument | UnsetType, at: Problems) -> StopConditions:
-    """Return `stop_conditions` of a stage. `max_failed_stages` is for a whole run."""
-    return _limits(given(stop, StopConditionsDocument()), at, StopConditions().max_failed_stages)
-
-
-def read_step_limits(limits: LimitsDocument | UnsetType, at: Problems) -> StepLimits:
-    """Return `limits` of a stage."""
-    if limits is UNSET:
-        return DEFAULT_LIMITS
-    return StepLimits(
-        memory=at.size("memory", limits.memory),
-        processes=at.count("processes", limits.processes),
-        files=at.count("files", limits.files),
-        disk=at.size("disk", limits.disk),
-        address_space=None if limits.address_space is UNSET else at.size("address_space", limits.address_space),
-    )
-
-
-def read_prices(settings: SettingsDocument, at: Problems) -> Mapping[str, Price]:
-    """Return `prices` by model, or by `provider/model`."""
-    below = at.below("prices")
-    return {name: _price(price, below.below(name)) for name, price in given(settings.prices, {}).items()}
-
-
-def read_rates(settings: SettingsDocument, at: Problems) -> Mapping[str, RateLimits]:
-    """Return `rates` by provider, model, or `provider/model`."""
-    below = at.below("rates")
-    return {name: _rates(rates, below.below(name)) for name, rates in given(settings.rates, {}).items()}
-
-
-def _rates(rates: RatesDocument, at: Problems) -> RateLimits:
-    stated = {key: getattr(rates, key) for key in keys_of(RatesDocument)}
-    found = {key: at.rate(key, value) for key, value in stated.items() if value is not UNSET}
-    if not found:
-        at.add("", "E812", "there is no limit", f"write one of {', '.join(stated)}, such as `requests: 10/min`")
-    return found
-
-
 def read_pools(settings: SettingsDocument, at: Problems) -> dict[str, Any]:
     """Return the fields of a Pipeline that `pools` sets: sizes, executors and resources, by pool."""
     found: dict[str, dict[str, Any]] = {"pools": {}, "pool_executors": {}, "pool_resources": {}}
@@ -235,44 +179,6 @@ def read_pools(settings: SettingsDocument, at: Problems) -> dict[str, Any]:
         if not any(name in values for values in found.values()):
             below.add("", "E812", "there is nothing in this pool", "write `size`, `executor` or `resources`")
     return found
-
-
-def read_cache(settings: SettingsDocument, at: Problems) -> DeclaredCache:
-    """Return the keys of `cache` that the file states."""
-    cache = settings.cache
-    if cache is UNSET:
-        return {}
-    from orch23.model.shared_cache import ADDRESS_FORMS, cache_url_fault  # noqa: PLC0415 - few pipelines name a cache
-
-    if cache.url is not UNSET and (fault := cache_url_fault(cache.url)) is not None:
-        at.add("cache/url", "E812", f"`url` {fault}", ADDRESS_FORMS)
-    stated = {key: getattr(cache, key) for key in keys_of(SharedCacheDocument)}
-    return {key: value for key, value in stated.items() if value is not UNSET}
-
-
-def _limits(stop: StopConditionsDocument, at: Problems, failed: int | None) -> StopConditions:
-    return StopConditions(
-        max_cost_usd=None if stop.max_cost_usd is UNSET else at.dollars("max_cost_usd", stop.max_cost_usd),
-        max_tokens=None if stop.max_tokens is UNSET else at.count("max_tokens", stop.max_tokens),
-        max_llm_calls=None if stop.max_llm_calls is UNSET else at.count("max_llm_calls", stop.max_llm_calls),
-        max_wall_s=None if stop.max_wall is UNSET else at.duration("max_wall", stop.max_wall),
-        max_failed_stages=failed,
-    )
-
-
-def _price(price: PriceDocument | int, at: Problems) -> Price:
-    if not isinstance(price, PriceDocument):
-        return Price(input=Decimal(0), output=Decimal(0))
-
-    def rate(key: str, value: str | float | UnsetType) -> Decimal | None:
-        return None if value is UNSET else at.dollars(key, value)
-
-    return Price(
-        input=at.dollars("input", price.input),
-        output=at.dollars("output", price.output),
-        cache_read=rate("cache_read", price.cache_read),
-        cache_write=rate("cache_write", price.cache_write),
-    )
 
 
 PROMOTE_EACH, PROMOTE_TOGETHER = "each", "together"

@@ -1,11 +1,9 @@
 """Build stages from rendered mappings, and report all of their problems."""
 
-import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from orch23.model.action import LANDLOCK_TIER, NAMESPACES_TIER
@@ -13,12 +11,9 @@ from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json, is_identical
 from orch23.model.fields import Problem, Problems, given, normalize_path
 from orch23.model.file_policy import sealed_reason
-from orch23.model.language import read_choice
+from orch23.model.language import read_fields
 from orch23.model.paths import match, match_any
 from orch23.model.pipeline import (
-    DEFAULT_RETRY_WHEN,
-    DEFAULT_SCRATCH,
-    MAX_RETRIES,
     ChainLink,
     CommandsStep,
     ForeachStage,
@@ -37,6 +32,7 @@ from orch23.resolve.commands import missing_programs
 from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, VerifyDocument
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
 from orch23.resolve.expressions import RenderedTree, render_watched
+from orch23.resolve.key_readers import read_attempts
 from orch23.resolve.pipeline_document import kinds_in_stage, stage_form
 from orch23.resolve.reading import NO_NODES_BROKEN, NodeSet, independent_problems, read_document
 from orch23.resolve.stage_fields import (
@@ -45,19 +41,11 @@ from orch23.resolve.stage_fields import (
     read_conditions,
     read_group,
     read_inputs,
-    read_stage_limits,
     read_step,
-    read_step_limits,
     read_verify,
 )
 
 _METRICS_SUFFIXES = (".json", ".yaml", ".yml")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Values of `env` are part of the key, so they cannot be secrets.
-_SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
-# Variables that decide which code a process loads, or that orch23 sets itself.
-_STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
-
 
 # Of an earlier rendering, by name.
 NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
@@ -108,8 +96,6 @@ def make_stage(
     stage = Stage(
         name=name,
         step=usable,
-        desc=document.desc,
-        needs=document.needs,
         inputs=inputs,
         outputs=outputs,
         fence=scope,
@@ -117,28 +103,16 @@ def make_stage(
         requires=read_conditions(document.requires, at.below("requires")),
         ensures=read_conditions(document.ensures, at.below("ensures")),
         retry=_retry(document.retry, step, at),
-        on_failure=document.on_failure,
-        cwd=_cwd(document.cwd, at),
-        timeout_s=at.duration("timeout", document.timeout),
-        env=_env(given(document.env, {}), at.below("env")),
-        python=given(document.python, None),
-        tools=document.tools,
-        scratch=DEFAULT_SCRATCH if document.scratch is UNSET else _scratch(document.scratch, at.below("scratch")),
         # Data from the network can differ at each run.
         cache=given(document.cache, not document.network),
-        network=document.network,
         sandbox=document.sandbox != "off",
         min_tier=NAMESPACES_TIER if document.sandbox == NAMESPACES_TIER else LANDLOCK_TIER,
-        limits=read_step_limits(document.limits, at.below("limits")),
-        salt=None if document.salt is UNSET else str(document.salt),
-        pools=document.pools,
         promote=group,
-        metrics=tuple(dict.fromkeys(_paths(document.metrics, at.below("metrics"), "file"))),
         item=item,
-        stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
         # A single llm stage is a chain of one: it has a base, as an item of a chain has (ADR 19).
         chain=ChainLink(chain=name, index=0) if chain is None and usable.asks_model else chain,
         moved=at.moved,
+        **read_fields(document, at),
     )
     holds = at.condition("if", document.if_)
     if not wrong:
@@ -298,18 +272,7 @@ def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nod
 
 def _write_scope(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:
     allowed, below = given(document.allowed_paths, AllowedPathsDocument()), at.below("allowed_paths")
-    write = outputs if allowed.write is UNSET else _paths(allowed.write, below.below("write"))
-    return WriteScope(
-        write,
-        _paths(allowed.protect, below.below("protect")),
-        _paths(allowed.delete, below.below("delete")),
-        _paths(allowed.read, below.below("read")),
-    )
-
-
-def _paths(texts: Sequence[str], at: Problems, kind: Literal["file", "pattern"] = "pattern") -> tuple[str, ...]:
-    found = [at.path_at(str(number), text, kind) for number, text in enumerate(texts)]
-    return tuple(path for path in found if path is not None)
+    return WriteScope(**{"write": outputs, **read_fields(allowed, below)})
 
 
 def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet) -> None:
@@ -389,57 +352,10 @@ def _check_programs(document: StageDocument, stage: Stage, at: Problems) -> None
 
 def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry:
     if isinstance(value, int):
-        return Retry(max=_clamped("retry", value, at))
+        return Retry(max=read_attempts(at, "retry", value))
     below = at.below("retry")
     # `style` may be in the defaults of a pipeline, whose other stages do not use it.
     for key, is_given in (("prompt", value.prompt is not UNSET), ("escalate", bool(value.escalate))):
         if is_given and step is not None and not step.asks_model:
             below.add(key, "E856", f"`retry.{key}` is for llm stages", "remove it")
-    return Retry(
-        max=_clamped("max", value.max, below),
-        when=given(value.when, DEFAULT_RETRY_WHEN),
-        prompt=below.file("prompt", value.prompt),
-        start_from=value.start_from,
-        no_progress=given(value.no_progress, None),
-        escalate=tuple(read_choice(one, below.below("escalate").below(n)) for n, one in enumerate(value.escalate)),
-        style=value.style,
-    )
-
-
-def _clamped(key: str, value: int, at: Problems) -> int:
-    bounded = min(max(value, 0), MAX_RETRIES)
-    if bounded != value:
-        hint = f"write a number from 0 to {MAX_RETRIES}"
-        at.add(key, "W801", f"`{key}` is {value}; {bounded} is used", hint, Severity.WARNING)
-    return bounded
-
-
-def _cwd(value: str | UnsetType, at: Problems) -> str:
-    if value is UNSET or value in (".", "./"):
-        return "."
-    path = at.path_at("cwd", value, "place")
-    return "." if path is None else path.rstrip("/")
-
-
-def _scratch(patterns: tuple[str, ...], at: Problems) -> tuple[str, ...]:
-    """Return the name patterns of files that are not part of the result."""
-    for number, pattern in enumerate(patterns):
-        if pattern.startswith("!"):
-            message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
-            at.add(str(number), "E850", message, "list only files to leave out of the result")
-    return patterns
-
-
-def _env(variables: Mapping[str, str | int | float | bool], at: Problems) -> dict[str, str]:
-    """Return the variables of a stage's processes; numbers and booleans are written as in YAML."""
-    found = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in variables.items()}
-    for name, value in found.items():
-        if not _VARIABLE.fullmatch(name):
-            at.add(name, "E859", f"`{name}` is not the name of a variable", "use A-Z, 0-9 and _")
-        elif _STEERING.fullmatch(name):
-            at.add(name, "E859", f"`{name}` may not be set by a stage", "orch23 sets it, or keeps it out of steps")
-        elif _SECRET.fullmatch(name):
-            at.add(name, "E859", f"`{name}` looks like a secret, which steps never get", "rename it if it is not one")
-        elif "\x00" in value:
-            at.add(name, "E812", f"`{name}` has a null character", "no environment variable can have one")
-    return found
+    return Retry(**read_fields(value, below))

@@ -4,52 +4,15 @@ This module is imported only where something is wrong.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from orch23.model.diagnostic import nearest_names
 from orch23.model.digest import Json
 from orch23.model.language import keys_of
 from orch23.resolve.document import StageDocument
+from orch23.resolve.schema import document_classes
 from orch23.steps.registry import STEP_KINDS
-
-# Keys of make-like tools, Docker Compose, and workflows of GitHub and GitLab -> what orch23 has in their place. They
-# come before keys that are spelled alike: `deps` is not meant as `desc`.
-_ELSEWHERE: Final = {
-    "cmd": "shell",
-    "cmds": "shell",
-    "command": "shell",
-    "commands": "shell",
-    "run": "shell",
-    "script": "shell",
-    "deps": "inputs",
-    "dependencies": "inputs",
-    "sources": "inputs",
-    "srcs": "inputs",
-    "artifacts": "outputs",
-    "generates": "outputs",
-    "outs": "outputs",
-    "targets": "outputs",
-    "depends": "needs",
-    "depends_on": "needs",
-    "after": "needs",
-    "environment": "env",
-    "matrix": "foreach",
-    "params": "vars",
-    "variables": "vars",
-    "jobs": "stages",
-    "rules": "stages",
-    "steps": "stages",
-    "tasks": "stages",
-    "when": "if",
-    "on": "when",
-    "wdir": "cwd",
-    "workdir": "cwd",
-    "working_directory": "cwd",
-    "description": "desc",
-    "retries": "retry",
-}
-# Other words for `max`, as that of `retry`.
-_MAXIMUM: Final = frozenset(("attempts", "count", "limit", "max_attempts", "max_retries", "retries", "times"))
 
 # The least similarity of two spellings, 0 to 1.
 _SURELY: Final = 0.75
@@ -64,13 +27,24 @@ KEY_VARIABLES: Final = {
 
 def meant_key(key: str, known: Collection[str]) -> str:
     """Return the known key that is probably meant, or an empty text."""
-    name = _normal(key)
-    elsewhere = [_ELSEWHERE.get(name, ""), *(["max"] if name in _MAXIMUM else [])]
-    return next((one for one in elsewhere if one in known), "") or next(iter(nearest_names(key, sorted(known))), "")
+    # Before keys that are spelled alike: `deps` is not meant as `desc`.
+    elsewhere = (one for one in _keys_called(key) if one in known)
+    return next(elsewhere, "") or next(iter(nearest_names(key, sorted(known))), "")
 
 
-def _normal(key: str) -> str:
-    return key.lower().replace("-", "_")
+def _keys_called(word: str) -> tuple[str, ...]:
+    """Return the keys that make-like tools, Docker Compose, or workflows of GitHub and GitLab call so."""
+    return _keys_by_word().get(word.lower().replace("-", "_"), ())
+
+
+@cache
+def _keys_by_word() -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for kind in document_classes().values():
+        for field, one in kind.declared.items():
+            for word in one.elsewhere.split():
+                found.setdefault(word, {})[one.name or field] = None
+    return {word: tuple(keys) for word, keys in found.items()}
 
 
 def hint_of_secret(path: Sequence[object], value: Mapping[str, Json], whole: Json) -> str:
@@ -135,7 +109,7 @@ def _surely_meant(key: str, known: Collection[str]) -> str:
 
     meant = meant_key(key, known)
     is_near = SequenceMatcher(None, key, meant).ratio() >= _SURELY
-    return meant if is_near or meant == _ELSEWHERE.get(_normal(key)) else ""
+    return meant if is_near or meant in _keys_called(key) else ""
 
 
 def _asked(key: str, meant: str) -> str:

@@ -4,10 +4,10 @@ import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta
 
 from orch23.model.fields import Problems
-from orch23.model.language import END_OF_TEXT, Document, Language, Size, Text
+from orch23.model.language import END_OF_TEXT, Document, Key, Language, Size, Text, form, item
 from orch23.model.server_url import url_origin
 from orch23.steps.fetch.spec import FetchStep, project_path_of
 
@@ -16,28 +16,20 @@ from orch23.steps.fetch.spec import FetchStep, project_path_of
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
 
-class FetchDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FetchDocument(Document):
     """Fetch a file with a known digest."""
 
-    url: Annotated[
-        Text,
-        Meta(
-            description="The address of the file: `https://...`, `http://...`, or `file:PATH` for a file of the "
-            "project. Never part of the key. A server needs your consent, once for each project."
-        ),
-    ]
+    url: Text = Key("https://example.org/a.zip", default=NODEFAULT, in_key=False).doc("""
+        The address of the file: `https://...`, `http://...`, or `file:PATH` for a file of the project. Never part of
+        the key. A server needs your consent, once for each project.""")
     sha256: Annotated[
         Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}" + END_OF_TEXT, examples=["0" * 64])],
-        Meta(
-            description="The SHA-256 of the file, 64 hex digits, as `sha256sum` prints it.",
-            extra_json_schema={"x-form": "write 64 hex digits, as `sha256sum FILE` prints them"},
-        ),
-    ]
-    redirects: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="Such as `https://objects.example.com`.")], ...],
-        Meta(description="Other servers that the address may redirect to. They need your consent too."),
-    ] = ()
-    max_size: Annotated[Size, Meta(description="The maximum size of the file.")] = "1GiB"
+        form("write 64 hex digits, as `sha256sum FILE` prints them"),
+    ] = Key("0a" * 32, default=NODEFAULT).doc("The SHA-256 of the file, 64 hex digits, as `sha256sum` prints it.")
+    redirects: tuple[Annotated[str, item("Such as `https://objects.example.com`.")], ...] = (
+        Key("['https://cdn.example.org']", default=())
+    ).doc("Other servers that the address may redirect to. They need your consent too.")
+    max_size: Size = Key("20MiB", default="1GiB").doc("The maximum size of the file.")
 
 
 def read_fetch(value: FetchDocument, owner: Problems) -> FetchStep:
@@ -90,5 +82,8 @@ def fetch_url_fault(url: str) -> str | None:
 
 
 FETCH_LANGUAGE = Language(
-    form=FetchDocument, description="Fetch a file with a known digest.", read=read_fetch, defaults=None
+    form=FetchDocument,
+    description="Fetch a file with a known digest.",
+    read=read_fetch,
+    example=f"{{url: 'https://example.org/a.zip', sha256: {'0a' * 32}}}",
 )

@@ -2,17 +2,17 @@
 
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta
+from msgspec import NODEFAULT, Meta
 
 from orch23.model.fields import Problems
-from orch23.model.language import Document, Language, Text
+from orch23.model.language import Document, Key, Language, Text
 from orch23.steps.render.spec import RenderStep
 
 
-class RenderDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RenderDocument(Document):
     """A template."""
 
-    template: Annotated[Text, Meta(description="A Jinja2 file.")]
+    template: Text = Key("templates/page.html.j2", default=NODEFAULT).doc("A Jinja2 file.")
 
 
 Render: TypeAlias = Annotated[Text, Meta(description="The template.")] | RenderDocument
@@ -32,4 +32,5 @@ RENDER_LANGUAGE = Language(
     description="Render a Jinja2 file to the only output of the stage.",
     read=read_render,
     short="template",
+    example="templates/page.html.j2",
 )

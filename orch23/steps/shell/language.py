@@ -29,5 +29,11 @@ def read_shell(value: Shell, at: Problems) -> ShellStep | None:
 
 
 SHELL_LANGUAGE = Language(
-    form=Shell, description="Run a program.", read=read_shell, verifies="A command that must succeed."
+    form=Shell,
+    description="Run a program.",
+    read=read_shell,
+    verifies="A command that must succeed.",
+    example="sort words.txt > sorted.txt",
+    example_of_verify="ruff check src",
+    elsewhere="cmd cmds command commands run script",
 )

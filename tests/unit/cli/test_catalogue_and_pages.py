@@ -10,8 +10,8 @@ import pytest
 
 from orch23.cli.catalogue import code_sections, diagnostic_codes
 from orch23.cli.main import main
-from orch23.cli.reference_pages import commands_page, events_page
 from orch23.model.errors import ExitCode
+from scripts.reference_pages import commands_page, events_page
 from tests.gold import Golden
 
 SOURCE = Path(__file__).parents[3] / "orch23"

@@ -8,12 +8,12 @@ import yaml
 
 from orch23.checks.check import CheckInput
 from orch23.checks.registry import CHECKS
-from orch23.cli.filter_reference import BLOCK_FILTERS, FILTERS, FUNCTIONS
-from orch23.cli.reference_pages import checks_page, expressions_page
 from orch23.load.pipeline import load_pipeline
 from orch23.model.pipeline import Stage
 from orch23.resolve.template_limits import COUNT_FILTER, SIZE_FILTER
 from orch23.resolve.templates import TEMPLATE_GLOBALS, expression_environment, template_environment
+from scripts.filter_reference import BLOCK_FILTERS, FILTERS, FUNCTIONS
+from scripts.reference_pages import checks_page, expressions_page
 
 ROOT = Path(__file__).parents[3]
 GUARDS = {COUNT_FILTER, SIZE_FILTER}

@@ -295,7 +295,7 @@ def raised_by_loading() -> set[str]:
     root = Path(__file__).parents[3] / "orch23"
     own = [
         *(root / "load").glob("*.py"),
-        *(root / "resolve" / f"{n}.py" for n in ("expressions", "evaluation", "stages", "stage_fields")),
+        *(root / "resolve" / f"{n}.py" for n in ("expressions", "evaluation", "key_readers", "stages", "stage_fields")),
         *(root / "model" / f"{n}.py" for n in ("fields", "plugins")),
         *(root / "steps").glob("*/spec.py"),
         *(root / "steps").glob("*/language.py"),

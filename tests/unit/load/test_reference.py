@@ -1,5 +1,6 @@
 """The page in the docs that describes every key."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,17 @@ import pytest
 import yaml
 
 from orch23.load.pipeline import load_pipeline
-from orch23.resolve.key_examples import KEY_EXAMPLES
-from orch23.resolve.schema import pipeline_schema, reference_page, reference_sections
+from orch23.model.pipeline import Stage
+from orch23.model.record import Facts
+from orch23.resolve.resolution import _declared
+from orch23.resolve.schema import document_classes, pipeline_schema
+from scripts.pipeline_reference import definition, keys_by_name, reference_page, reference_sections
 
 ROOT = Path(__file__).parents[3]
+EXAMPLES = {
+    title: {key: one.example for key, one in keys_by_name(document_classes()[name]).items()}
+    for title, name, _ in reference_sections()
+}
 
 
 def keys(node: Any) -> Iterator[str]:
@@ -38,9 +46,22 @@ def test_the_page_says_which_keys_are_of_a_later_version() -> None:
     assert "Not in this version yet, and refused: `matrix`, `approve`, `pinned`, `samples`." in reference_page()
 
 
-def test_every_key_has_an_example_and_no_example_is_of_a_key_that_is_gone() -> None:
-    keys_of = {title: tuple(node["properties"]) for title, node in reference_sections()}
-    assert {title: tuple(examples) for title, examples in KEY_EXAMPLES.items()} == keys_of
+def test_every_key_has_an_example() -> None:
+    examples = {title: {key for key, example in found.items() if example} for title, found in EXAMPLES.items()}
+    assert examples == {title: set(definition(name)["properties"]) for title, name, _ in reference_sections()}
+
+
+def test_the_page_says_of_each_key_that_is_not_in_the_key_that_it_is_not() -> None:
+    classes = document_classes().items()
+    outside = {(name, key) for name, kind in classes for key, one in keys_by_name(kind).items() if not one.in_key}
+    said = {
+        (name, key)
+        for name in document_classes()
+        for key, node in definition(name)["properties"].items()
+        if re.search("(Not|Never) part of the key", node.get("description", ""))
+    }
+    assert ("stage", "promote") in outside
+    assert outside == said
 
 
 STEPS = ("llm", "shell", "pytest", "render", "fetch")
@@ -121,11 +142,9 @@ def document_with(title: str, value: dict[str, Any]) -> dict[str, Any]:
             return {**whole, "stages": {"a": stage_with(title, value), **other}}
 
 
-@pytest.mark.parametrize(
-    ("title", "key"), [(title, key) for title, examples in KEY_EXAMPLES.items() for key in examples]
-)
+@pytest.mark.parametrize(("title", "key"), [(title, key) for title, examples in EXAMPLES.items() for key in examples])
 def test_every_example_is_valid(title: str, key: str, tmp_path: Path) -> None:
-    example = yaml.safe_load(f"{key}: {KEY_EXAMPLES[title][key]}".replace(": off", ": 'off'"))  # YAML 1.1 says false
+    example = yaml.safe_load(f"{key}: {EXAMPLES[title][key]}".replace(": off", ": 'off'"))  # YAML 1.1 says false
     value = {**ALWAYS.get(title, {}), **BESIDE.get((title, key), {}), **example}
     if (title, key) in {("`foreach`", "in"), ("An input", "list")}:
         value = example
@@ -135,3 +154,28 @@ def test_every_example_is_valid(title: str, key: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(document_with(title, value)))
     loaded = load_pipeline(tmp_path / "p.yaml", tmp_path)
     assert loaded.pipeline.stages
+
+
+def aspects(title: str, value: dict[str, Any], root: Path) -> list[dict[str, Any]]:
+    """Return what a pipeline with a mapping of the language declares of the key of each of its stages."""
+    (root / "p.yaml").write_text(yaml.safe_dump(document_with(title, value)))
+    stages = load_pipeline(root / "p.yaml", root).pipeline.stages
+    return [dict(_declared(stage, Facts())) for stage in stages if isinstance(stage, Stage)]
+
+
+@pytest.mark.parametrize(
+    ("title", "key"),
+    [
+        (title, key)
+        for title, name, _ in reference_sections()
+        for key, one in keys_by_name(document_classes()[name]).items()
+        if not one.in_key
+    ],
+)
+def test_a_key_that_is_declared_outside_of_the_key_changes_none(title: str, key: str, tmp_path: Path) -> None:
+    given = yaml.safe_load(f"{key}: {EXAMPLES[title][key]}")
+    value = {**ALWAYS.get(title, {}), **BESIDE.get((title, key), {}), **given}
+    other = {**value, "url": "https://example.org/b.zip"} if key == "url" else {k: value[k] for k in value if k != key}
+    found = aspects(title, value, tmp_path)
+    assert found == aspects(title, other, tmp_path)
+    assert found

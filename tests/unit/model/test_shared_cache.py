@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from orch23.model.errors import ConfigurationError
 from orch23.model.fields import Problems
+from orch23.model.language import read_fields
 from orch23.model.pipeline import CACHE_VARIABLE
 from orch23.model.shared_cache import (
     HELPER_VARIABLE,
@@ -22,7 +23,6 @@ from orch23.model.shared_cache import (
 from orch23.model.step import Grant
 from orch23.resolve.pipeline_document import SettingsDocument
 from orch23.resolve.reading import read_document
-from orch23.resolve.stage_fields import read_cache
 
 SERVER, FOLDER, OTHER = "https://cache.example.org/team", "/srv/cache", "/srv/other"
 OTHER_SERVER = "https://other.example.org"
@@ -42,7 +42,7 @@ def used(*arguments, **options) -> tuple[str, str]:
 def read(body: Any):
     at = Problems("")
     document, wrong = read_document({"cache": body}, SettingsDocument, "")
-    found = None if document is None else read_cache(document, at)
+    found = None if document is None else read_fields(document, at).get("cache", {})
     return found, [(problem.path, problem.code) for problem in (*wrong, *at.found)]
 
 

@@ -7,17 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from orch23.model.action import DEFAULT_LIMITS
+from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.fields import Problems
-from orch23.model.language import Document, keys_of
+from orch23.model.language import Document, keys_of, read_fields
 from orch23.model.llm import OnTruncated
-from orch23.model.pipeline import Foreach, Retry, Stage, StopConditions
+from orch23.model.pipeline import LOCAL_EXECUTOR, Foreach, Retry, Stage, StopConditions
 from orch23.resolve.document import ForeachDocument, LimitsDocument
 from orch23.resolve.pipeline_document import (
     PipelineDocument,
     PoolDocument,
     PriceDocument,
     RatesDocument,
+    RunStopConditionsDocument,
     SettingsDocument,
     SharedCacheDocument,
     full_form,
@@ -25,7 +26,6 @@ from orch23.resolve.pipeline_document import (
 from orch23.resolve.reading import NodeSet, form_errors, has_valid_form
 from orch23.resolve.schema import dereference, pipeline_schema, published_schema, relaxed_schema, schema_of
 from orch23.resolve.schema_errors import language_errors
-from orch23.resolve.stage_fields import read_run_limits, read_step_limits
 from orch23.resolve.stages import BuiltStage, make_stage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
@@ -133,11 +133,12 @@ def test_what_a_document_does_not_say_has_the_default_of_the_value() -> None:
     assert llm is not None
     assert llm.step == LLMStep(**needed, on_truncated=OnTruncated())
     assert llm.retry == Retry()
-    assert read_step_limits(LimitsDocument(), Problems("")) == DEFAULT_LIMITS
+    assert StepLimits(**read_fields(LimitsDocument(), Problems(""))) == DEFAULT_LIMITS
     pytest_step = make_stage("s", {"pytest": {}}).stage
     assert pytest_step is not None
     assert pytest_step.step == PytestStep()
-    assert read_run_limits(SettingsDocument(), Problems("")) == StopConditions()
+    assert StopConditions(**read_fields(RunStopConditionsDocument(), Problems(""))) == StopConditions()
+    assert read_fields(SettingsDocument(), Problems("")) == {"executor": LOCAL_EXECUTOR}
     assert declared(ForeachDocument, "name") == Foreach().name
 
 

@@ -1,30 +1,41 @@
 """What ends a run or a stage, prices, pools and exit codes: what is read, and what is complained of."""
 
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from orch23.model.errors import MAX_CUSTOM_EXIT_CODE, MIN_CUSTOM_EXIT_CODE
 from orch23.model.fields import Problems
+from orch23.model.language import read_fields
 from orch23.model.pipeline import Price, StopConditions
 from orch23.resolve.document import CommonDocument
 from orch23.resolve.pipeline_document import SettingsDocument
 from orch23.resolve.reading import independent_problems, read_document
-from orch23.resolve.stage_fields import read_pools, read_prices, read_rates, read_run_limits, read_stage_limits
+from orch23.resolve.stage_fields import read_pools
 
 
 def read(how, body):
     at = Problems("")
-    document: Any
-    if how is read_stage_limits:
-        document, wrong = read_document(body, CommonDocument, "")
-        found = document and how(document.stop_conditions, at.below("stop_conditions"))
-    else:
-        document, wrong = read_document(body, SettingsDocument, "")
-        found = document and how(document, at)
+    document, wrong = read_document(body, CommonDocument if how is read_stage_limits else SettingsDocument, "")
+    found = document and how(document, at)
     return found, [(problem.path, problem.code) for problem in (*wrong, *independent_problems(wrong, at.found))]
+
+
+def read_run_limits(settings, at):
+    return read_fields(settings, at).get("stop", StopConditions())
+
+
+def read_stage_limits(document, at):
+    return read_fields(document, at).get("stop", StopConditions())
+
+
+def read_prices(settings, at):
+    return read_fields(settings, at).get("prices", {})
+
+
+def read_rates(settings, at):
+    return read_fields(settings, at).get("rates", {})
 
 
 def read_exit_codes(settings, _at):

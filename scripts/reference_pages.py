@@ -11,9 +11,9 @@ from msgspec import NODEFAULT, UNSET, Struct, inspect, to_builtins
 
 from orch23.checks.registry import CHECKS
 from orch23.cli.catalogue import diagnostic_codes
-from orch23.cli.filter_reference import BLOCK_FILTERS, FILTERS, FUNCTIONS
 from orch23.cli.group import PROGRAM_NAME, orch23
 from orch23.model.event import EVENT_KINDS
+from scripts.filter_reference import BLOCK_FILTERS, FILTERS, FUNCTIONS
 
 _COMMANDS_HEAD = r"""# Commands
 

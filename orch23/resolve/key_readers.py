@@ -1,0 +1,97 @@
+"""Read values of keys: each returns what a value means, and reports errors at its key."""
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from orch23.model.diagnostic import Severity
+from orch23.model.fields import Problems
+from orch23.model.language import Document, read_fields
+from orch23.model.pipeline import MAX_RETRIES, DeclaredCache, Price, RateLimits
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Values of `env` are part of the key, so they cannot be secrets.
+_SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
+# Variables that decide which code a process loads, or that orch23 sets itself.
+_STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
+
+
+def read_attempts(at: Problems, key: str, value: int) -> int:
+    """Return a number of attempts within its bounds."""
+    bounded = min(max(value, 0), MAX_RETRIES)
+    if bounded != value:
+        hint = f"write a number from 0 to {MAX_RETRIES}"
+        at.add(key, "W801", f"`{key}` is {value}; {bounded} is used", hint, Severity.WARNING)
+    return bounded
+
+
+def read_cwd(at: Problems, key: str, value: str) -> str:
+    """Return a directory without its closing `/`."""
+    path = None if value in (".", "./") else at.path_at(key, value, "place")
+    return "." if path is None else path.rstrip("/")
+
+
+def read_files(at: Problems, key: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return literal files, each once."""
+    return tuple(dict.fromkeys(at.paths(key, texts, "file")))
+
+
+def read_scratch(at: Problems, key: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the name patterns of files that are not part of the result."""
+    for number, pattern in enumerate(patterns):
+        if pattern.startswith("!"):
+            message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
+            at.add(f"{key}/{number}", "E850", message, "list only files to leave out of the result")
+    return patterns
+
+
+def read_text(_at: Problems, _key: str, value: str | float) -> str:
+    """Return a number as the text that it is in YAML."""
+    return str(value)
+
+
+def read_env(at: Problems, key: str, variables: Mapping[str, str | int | float | bool]) -> dict[str, str]:
+    """Return the variables of a stage's processes; numbers and booleans are written as in YAML."""
+    found = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in variables.items()}
+    below = at.below(key)
+    for name, value in found.items():
+        if not _VARIABLE.fullmatch(name):
+            below.add(name, "E859", f"`{name}` is not the name of a variable", "use A-Z, 0-9 and _")
+        elif _STEERING.fullmatch(name):
+            below.add(name, "E859", f"`{name}` may not be set by a stage", "orch23 sets it, or keeps it out of steps")
+        elif _SECRET.fullmatch(name):
+            below.add(
+                name, "E859", f"`{name}` looks like a secret, which steps never get", "rename it if it is not one"
+            )
+        elif "\x00" in value:
+            below.add(name, "E812", f"`{name}` has a null character", "no environment variable can have one")
+    return found
+
+
+def read_prices(at: Problems, key: str, prices: Mapping[str, Document | int]) -> Mapping[str, Price]:
+    """Return prices by model, or by `provider/model`."""
+    free, below = Price(input=Decimal(0), output=Decimal(0)), at.below(key)
+    return {
+        name: Price(**read_fields(one, below.below(name))) if isinstance(one, Document) else free
+        for name, one in prices.items()
+    }
+
+
+def read_rates(at: Problems, key: str, rates: Mapping[str, Document]) -> Mapping[str, RateLimits]:
+    """Return rate limits by provider, model, or `provider/model`."""
+    below = at.below(key)
+    found = {name: read_fields(one, below.below(name)) for name, one in rates.items()}
+    for name in [name for name, limits in found.items() if not limits]:
+        known = ", ".join(type(rates[name]).declared)
+        below.add(name, "E812", "there is no limit", f"write one of {known}, such as `requests: 10/min`")
+    return found
+
+
+def read_cache(at: Problems, key: str, cache: Document) -> DeclaredCache:
+    """Return the keys of `cache` that the file states."""
+    from orch23.model.shared_cache import ADDRESS_FORMS, cache_url_fault  # noqa: PLC0415 - few pipelines name a cache
+
+    stated = read_fields(cache, at)
+    if "url" in stated and (fault := cache_url_fault(stated["url"])) is not None:
+        at.add(f"{key}/url", "E812", f"`url` {fault}", ADDRESS_FORMS)
+    return stated
