@@ -13,12 +13,12 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
 from orch23.model.event import Observer
 from orch23.report.formats import Document, View
-from orch23.report.observers import Fanout, Guarded
+from orch23.report.observers import Fanout, Guarded, sink_observer
 from orch23.report.registry import DOCUMENTS
 
 
 class Documents(Struct):
-    """The documents of a build: `paths` by name; `spans` makes the observer that sends spans.
+    """The documents of a build: `paths` by name; `spans` makes the sink that sends spans.
 
     A document that cannot be written stops neither the build nor its journal; `fault` is the first exception.
     """
@@ -29,10 +29,10 @@ class Documents(Struct):
 
     def beside(self, screen: Observer, view: View) -> Observer:
         """Return an observer that shows a build on a screen, and writes the documents when it has ended."""
-        self._observers = tuple(
-            Guarded(DOCUMENTS[name](replace(view, answer=partial(_WRITERS.get(name, NamedFile.write), file))))
-            for name, file in self.files.items()
-        )
+        for name, file in self.files.items():
+            write = partial(_WRITERS.get(name, NamedFile.write), file)
+            sink = DOCUMENTS[name](replace(view, answer=write))
+            self._observers += (Guarded(sink_observer(sink, view.clock)),)
         # After the screen: what the user sees does not wait for a slow disk.
         return Fanout(screen, *self._observers, *([self.spans(view)] if self.spans is not None else []))
 

@@ -14,7 +14,8 @@ from orch23.cli.console import Console
 from orch23.decide.secrets import redaction_mark
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ConfigurationError, ExitCode
-from orch23.model.event import Event, Observer
+from orch23.model.event import Event
+from orch23.model.ports import Sink
 from orch23.providers.installation import install_command
 from orch23.report.formats import Document, View
 from orch23.report.observers import Guarded
@@ -35,7 +36,7 @@ _WITH_CONTENT = frozenset({"true", "span_only", "span_and_event"})
 
 
 def open_spans(console: Console) -> Document | None:
-    """Return what makes the observer of a build; None if the environment switches spans off.
+    """Return what makes the sink of a build; None if the environment switches spans off.
 
     When the command ends, the spans that are left are sent.
 
@@ -48,7 +49,7 @@ def open_spans(console: Console) -> Document | None:
         return None
     # The first callback runs last: the spans of each build are closed before.
     console.resources.callback(_end_export, console, export)
-    return partial(_observer, console, export)
+    return partial(_sink, console, export)
 
 
 def send_run(console: Console, journal: Path, redact: Callable[[Event], Event]) -> int:
@@ -114,7 +115,7 @@ def _open_export(environ: Mapping[str, str]) -> "SpanExport":
         raise ConfigurationError(Diagnostic("E686", message, hint=hint)) from error
 
 
-def _observer(console: Console, export: "SpanExport", view: View) -> Observer:
+def _sink(console: Console, export: "SpanExport", view: View) -> Sink:
     spans = _build_spans(console, export, view.logs, _clock_ns(), console.began_ns)
     guarded = Guarded(spans)
     console.resources.callback(_close, console, spans, guarded)

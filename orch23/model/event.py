@@ -562,6 +562,24 @@ def parse_event(
     return Event(to_struct(data or {}, form), message, role, level)
 
 
+class FinishedStage(Struct, frozen=True):
+    """How a stage ended: its name, message and data of its `stage_finished`, and a line for each earlier attempt.
+
+    `reasons` has the reason of each attempt in one line if the last one hides that of an earlier one.
+    """
+
+    name: str
+    message: str
+    data: StageFinished
+    earlier: tuple[str, ...] = ()
+    reasons: str = ""
+
+    @property
+    def status(self) -> StageStatus:
+        """Return the status with which it ended."""
+        return self.data.status
+
+
 FROM_SHARED_CACHE = "restored from the shared cache"
 """The message of `stage_finished` of a stage whose result a shared cache had."""
 

@@ -1,4 +1,4 @@
-"""Ports to storage and execution: content store, records, shared cache, executor.
+"""Ports to storage, execution and reports: content store, records, shared cache, executor, sink.
 
 They contain no path of this machine, so that a remote cache and a remote worker can implement them.
 """
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.digest import Digest, FileEntry
+from orch23.model.event import Event, FinishedStage, RunFinished
 from orch23.model.record import Record
 from orch23.model.text import LineListener
 
@@ -206,3 +207,32 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Release all resources. A second call has no effect."""
+
+
+class EndedRun(Struct, frozen=True, kw_only=True):
+    """The facts of a run that has ended. `stages` are in the order in which they ended first; each has its last end."""
+
+    run_id: str
+    ended: RunFinished
+    duration_s: float
+    stages: Sequence[FinishedStage]
+
+    @property
+    def failures(self) -> list[FinishedStage]:
+        """Return the ends of the stages that failed or were edited."""
+        return [end for end in self.stages if end.status.is_failure]
+
+
+class Sink:
+    """A receiver of a run: its events, then its facts. Output formats, documents and spans are sinks.
+
+    Each method does nothing if a sink does not define it. Events come one at a time, maybe from several threads.
+    """
+
+    __slots__ = ()
+
+    def notice(self, event: Event) -> None:
+        """Receive the next event."""
+
+    def finish(self, run: EndedRun) -> None:
+        """Receive the facts of the run, after its last event."""

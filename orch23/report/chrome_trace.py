@@ -19,7 +19,6 @@ from orch23.model.event import (
     LlmRequest,
     LlmResponse,
     RateLimitWait,
-    RunFinished,
     RunStarted,
     StageAwaiting,
     StageFinished,
@@ -28,6 +27,7 @@ from orch23.model.event import (
     StageWithheld,
 )
 from orch23.model.event_data import EventData
+from orch23.model.ports import EndedRun, Sink
 from orch23.report.formats import View
 from orch23.report.values import parse_amount
 
@@ -44,8 +44,8 @@ class TraceSpan(Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class ChromeTrace(Struct, kw_only=True):
-    """An observer that writes one document at the end of the run: a row for each stage that runs at the same time.
+class ChromeTrace(Struct, Sink, kw_only=True):
+    """A sink that writes one document at the end of the run: a row for each stage that runs at the same time.
 
     Not safe for several threads.
     """
@@ -66,7 +66,7 @@ class ChromeTrace(Struct, kw_only=True):
         self._began = self.clock()
 
     def notice(self, event: Event) -> None:
-        """Note one event; write the document after the last one."""
+        """Note one event."""
         stage, data, now = event.role, event.data, self.clock()
         match data:
             case RunStarted(run_id=run_id, version=version, pipeline=pipeline):
@@ -84,13 +84,15 @@ class ChromeTrace(Struct, kw_only=True):
             case CallSettled(cost=cost):
                 self._cost += parse_amount(cost) or Decimal(0)
                 self._count("cost (USD)", float(self._cost), now)
-            case RunFinished(status=status, exit_code=code):
-                for one in [*self._open]:
-                    self._end(one, now)
-                self._about |= {"status": status, "exit_code": code}
-                self.write(self._document())
             case _:
                 self._follow(stage, data, now)
+
+    def finish(self, run: EndedRun) -> None:
+        """Write the document."""
+        for one in [*self._open]:
+            self._end(one, self.clock())
+        self._about |= {"status": run.ended.status, "exit_code": run.ended.exit_code}
+        self.write(self._document())
 
     def _follow(self, stage: str, data: EventData, now: float) -> None:
         """Note what happens within a stage."""
@@ -184,5 +186,5 @@ def _metadata(what: str, row: int, name: str) -> dict[str, Any]:
 
 
 def trace_document(view: View) -> ChromeTrace:
-    """Return the observer that writes the trace to `view.answer`."""
+    """Return the sink that writes the trace to `view.answer`."""
     return ChromeTrace(name=view.pipeline.name or view.pipeline.file, write=view.answer, clock=view.clock)

@@ -8,7 +8,9 @@ from msgspec import Struct
 
 from orch23.model.event import Observer
 from orch23.model.pipeline import Pipeline
+from orch23.model.ports import Sink
 from orch23.report.marks import Style
+from orch23.report.observers import sink_observer
 
 if TYPE_CHECKING:
     from orch23.report.area import TerminalArea
@@ -42,18 +44,22 @@ class View(Struct, frozen=True, kw_only=True):
     read_source: ReadSource = str
 
 
-Document: TypeAlias = Callable[[View], Observer]
-"""Returns an observer that writes one text to `View.answer` when the run has ended."""
+Document: TypeAlias = Callable[[View], Sink]
+"""Returns a sink that writes one text to `View.answer` when the run has ended."""
 
 
 class Format(Struct, frozen=True, kw_only=True):
-    """An output format. `make` returns the observer that shows a build.
+    """An output format. `make` returns the sink that shows a build.
 
     `in_a_line`: the format shows idle stages at most as a count. Then a build of what an edit reaches reports no other
-    stage to the observer, and a build with nothing to do repeats the stderr text of the last one. Without it, each
+    stage to the sink, and a build with nothing to do repeats the stderr text of the last one. Without it, each
     build reports each stage. `is_alone`: nothing else is shown beside the format, such as progress.
     """
 
-    make: Callable[[View], Observer]
+    make: Callable[[View], Sink]
     in_a_line: bool = False
     is_alone: bool = False
+
+    def observer(self, view: View) -> Observer:
+        """Return the observer that shows a build."""
+        return sink_observer(self.make(view), view.clock)

@@ -7,13 +7,13 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.model.event import ORCH23_ROLE, Event, Observer, RunFinished, RunStarted, StageStarted, Warned
+from orch23.model.event import ORCH23_ROLE, Event, FinishedStage, RunFinished, RunStarted, StageStarted, Warned
 from orch23.model.pipeline import Pipeline
+from orch23.model.ports import EndedRun, Sink
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
-from orch23.report.stage_ends import StageEnds
-from orch23.report.stage_text import FinishedStage, command_line
+from orch23.report.stage_text import command_line
 from orch23.report.values import pluralize, truncate
 from orch23.report.workflow_commands import workflow_command
 
@@ -22,7 +22,7 @@ _MOST: Final = 10
 _MAX_TEXT: Final = 3_000
 
 
-class GitHubScreen(Struct, kw_only=True):
+class GitHubScreen(Struct, Sink, kw_only=True):
     """Passes events to a screen of text, and writes workflow commands around its lines.
 
     The lines of stages are in a group. At the end, each stage that failed is an annotation of its place in the
@@ -30,18 +30,16 @@ class GitHubScreen(Struct, kw_only=True):
     what a step prints cannot command anything.
     """
 
-    screen: Observer
+    screen: Sink
     write: Callable[[str], None]
     pipeline: Pipeline
     folder: PurePosixPath
     token: str
     _is_grouped: bool = False
     _warnings: list[str] = field(default_factory=list)
-    _ends: StageEnds = field(default_factory=StageEnds)
 
     def notice(self, event: Event) -> None:
         """Show one event."""
-        self._ends.notice(event)
         match event.data:
             case RunStarted():
                 self.write(workflow_command("stop-commands", self.token))
@@ -55,15 +53,16 @@ class GitHubScreen(Struct, kw_only=True):
             case RunFinished() if self._is_grouped:
                 self._command(workflow_command("endgroup"))
         self.screen.notice(event)
-        if isinstance(event.data, RunFinished):
-            # Commands stay possible: later steps of the same shell script may use them.
-            self.write(f"{workflow_command(self.token)}{''.join(self._annotations())}")
+
+    def finish(self, run: EndedRun) -> None:
+        """Write the annotations."""
+        # Commands stay possible: later steps of the same shell script may use them.
+        self.write(f"{workflow_command(self.token)}{''.join(self._annotations(run.failures))}")
 
     def _command(self, command: str) -> None:
         self.write(f"{workflow_command(self.token)}{command}{workflow_command('stop-commands', self.token)}")
 
-    def _annotations(self) -> Iterator[str]:
-        failed = self._ends.failures()
+    def _annotations(self, failed: list[FinishedStage]) -> Iterator[str]:
         # The last one that is shown counts the others.
         shown = failed if len(failed) <= _MOST else failed[: _MOST - 1]
         for end in shown:

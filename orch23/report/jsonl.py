@@ -6,12 +6,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.model.event import Event, RunStarted
+from orch23.model.ports import Sink
 from orch23.report.formats import Format
 from orch23.store.safe_files import open_stream
 
 
-class JournalCopy(Struct):
-    """An observer that comes after the journal: at each event it writes the lines that the file has gained.
+class JournalCopy(Struct, Sink):
+    """A sink that comes after the journal: at each event it writes the lines that the file has gained.
 
     The lines are copied from the file, and not written a second time, so that their checksums are the same.
     """

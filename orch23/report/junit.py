@@ -5,45 +5,33 @@ from collections.abc import Callable
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from orch23.model.event import Event, RunFinished, RunStarted
+from orch23.model.event import FinishedStage
+from orch23.model.ports import EndedRun, Sink
 from orch23.report.cause_text import cause_name, cause_summary
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
-from orch23.report.observers import Fanout
-from orch23.report.stage_ends import StageEnds
-from orch23.report.stage_text import FinishedStage
+from orch23.report.observers import Fanout, sink_observer
 
 # Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report.
 _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class JUnitReport(Struct, kw_only=True):
-    """An observer that writes one document at the end of the run."""
+class JUnitReport(Struct, Sink, frozen=True, kw_only=True):
+    """A sink that writes one document at the end of the run."""
 
     name: str
     write: Callable[[str], None]
-    _run: str = ""
-    _ends: StageEnds = field(default_factory=StageEnds)
 
-    def notice(self, event: Event) -> None:
-        """Collect one event."""
-        self._ends.notice(event)
-        match event.data:
-            case RunStarted(run_id=run_id):
-                self._run = run_id
-            case RunFinished():
-                self.write(self._document())
-
-    def _document(self) -> str:
-        ends = self._ends.all()
-        failures = len(self._ends.failures())
+    def finish(self, run: EndedRun) -> None:
+        """Write the document."""
+        ends, failures = run.stages, len(run.failures)
         suite = ET.Element(
             "testsuite",
             name=_legal(self.name),
-            id=self._run,
+            id=run.run_id,
             tests=str(len(ends)),
             failures=str(failures),
             errors="0",
@@ -55,7 +43,7 @@ class JUnitReport(Struct, kw_only=True):
         suites = ET.Element("testsuites")
         suites.append(suite)
         ET.indent(suites)
-        return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+        self.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n')
 
     def _add_case(self, suite: ET.Element, end: FinishedStage) -> None:
         case = ET.SubElement(suite, "testcase", classname=_legal(self.name), name=_legal(end.name))
@@ -74,8 +62,8 @@ def _legal(text: str) -> str:
 
 
 def junit_document(view: View) -> JUnitReport:
-    """Return the observer that writes the document to `view.answer`."""
+    """Return the sink that writes the document to `view.answer`."""
     return JUnitReport(name=view.pipeline.name, write=view.answer)
 
 
-JUNIT = Format(make=lambda view: Fanout(PLAIN.make(view), junit_document(view)))
+JUNIT = Format(make=lambda view: Fanout(PLAIN.make(view), sink_observer(junit_document(view), view.clock)))

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.event import Event, RunFinished, StageStarted
+from orch23.model.ports import Sink
 from orch23.report.formats import Format, View
 from orch23.report.text import TextScreen, text_screen
 
@@ -20,7 +21,7 @@ _FRAME_S = 0.1
 _BEAT_S = 1.0
 
 
-class LiveScreen(Struct, kw_only=True):
+class LiveScreen(Struct, Sink, kw_only=True):
     """Passes events to a screen of text, and shows meanwhile what runs. Safe for calls from several threads.
 
     On a terminal (`View.area`) a thread paints a frame ten times a second, else it writes lines about stages that

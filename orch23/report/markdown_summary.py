@@ -2,19 +2,18 @@
 
 import html
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from orch23.model.event import Event, RunFinished, RunStarted
+from orch23.model.event import FinishedStage
+from orch23.model.ports import EndedRun, Sink
 from orch23.model.text import format_duration
 from orch23.report.diagnostics import visible
 from orch23.report.formats import View
-from orch23.report.stage_ends import StageEnds
-from orch23.report.stage_text import FinishedStage, command_line
+from orch23.report.stage_text import command_line
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
 
 _MOST_ROWS: Final = 200
@@ -25,41 +24,28 @@ _MAX_EXCERPT: Final = 8_000
 _SPECIAL: Final = re.compile(r"[^A-Za-z0-9 .,/()+-]")
 
 
-class MarkdownSummary(Struct, kw_only=True):
-    """An observer that writes one document at the end of the run. Stages that were fresh are only counted."""
+class MarkdownSummary(Struct, Sink, frozen=True, kw_only=True):
+    """A sink that writes one document at the end of the run. Stages that were fresh are only counted."""
 
     name: str
     write: Callable[[str], None]
-    clock: Callable[[], float]
-    _began: float = 0.0
-    _run: str = ""
-    _counts: Counter[str] = field(default_factory=Counter)
-    _ends: StageEnds = field(default_factory=StageEnds)
 
-    def __post_init__(self) -> None:
-        """Start the clock."""
-        self._began = self.clock()
+    def finish(self, run: EndedRun) -> None:
+        """Write the document."""
+        self.write("".join(self._document(run)))
 
-    def notice(self, event: Event) -> None:
-        """Collect one event."""
-        self._ends.notice(event)
-        match event.data:
-            case RunStarted(run_id=run_id):
-                self._run = run_id
-            case RunFinished():
-                self.write("".join(self._document(event.data)))
-
-    def _document(self, run: RunFinished) -> Iterator[str]:
+    def _document(self, ended_run: EndedRun) -> Iterator[str]:
+        run = ended_run.ended
         counts = format_counts(run.stages)
         cost, possible = parse_amount(run.cost), parse_amount(run.possible_cost) or Decimal(0)
         facts = [
             f"{pluralize(sum(run.stages.values()), 'stage')}: {counts}",
-            format_duration(self.clock() - self._began),
+            format_duration(ended_run.duration_s),
         ]
         facts += [f"{pluralize(run.calls, 'call')}, {run.tokens:,} tokens"] if run.calls else []
         facts += [money_text(cost or Decimal(0), possible)] if cost or possible else []
         yield f"### {markdown_text(self.name)}: {markdown_text(run.status)}\n\n{markdown_text(' · '.join(facts))}\n\n"
-        ended = sorted(self._ends.all(), key=lambda end: not end.status.is_failure)
+        ended = sorted(ended_run.stages, key=lambda end: not end.status.is_failure)
         worked = [end for end in ended if not end.status.is_idle]
         yield from _table(worked[:_MOST_ROWS])
         if len(worked) > _MOST_ROWS:
@@ -67,7 +53,7 @@ class MarkdownSummary(Struct, kw_only=True):
         failed = [end for end in worked if end.status.is_failure]
         for end in failed[:_MOST_FAILURES]:
             yield _failure(end)
-        yield f"\nRun {markdown_text(self._run)}\n\n"
+        yield f"\nRun {markdown_text(ended_run.run_id)}\n\n"
 
 
 def _table(ends: Sequence[FinishedStage]) -> Iterator[str]:
@@ -106,5 +92,5 @@ def markdown_text(text: str) -> str:
 
 
 def summary_document(view: View) -> MarkdownSummary:
-    """Return the observer that writes the summary to `view.answer`."""
-    return MarkdownSummary(name=view.pipeline.name or view.pipeline.file, write=view.answer, clock=view.clock)
+    """Return the sink that writes the summary to `view.answer`."""
+    return MarkdownSummary(name=view.pipeline.name or view.pipeline.file, write=view.answer)

@@ -1,4 +1,4 @@
-"""Pass events to several observers, with secrets redacted."""
+"""Pass events to several observers and to sinks, with secrets redacted."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,13 +6,14 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
-from orch23.model.event import Event, Observer, RunFinished
+from orch23.model.event import Event, FinishedStage, Observer, RunFinished, RunStarted, StageFinished
+from orch23.model.ports import EndedRun, Sink
 
 
-class Fanout:
+class Fanout(Sink):
     """Passes each event to several observers, in the order of the arguments. Safe for calls from several threads.
 
     `run_finished` is the last event: worker threads can outlive an interrupted run, and what they report after it
@@ -37,6 +38,34 @@ class Fanout:
 
 
 _Struct = TypeVar("_Struct", bound=Struct)
+
+
+class _WithFacts(Struct):
+    """Passes events on to a sink, and the facts of the run after its last event."""
+
+    sink: Sink
+    clock: Callable[[], float]
+    began: float
+    run_id: str = ""
+    ends: dict[str, FinishedStage] = field(default_factory=dict)
+
+    def notice(self, event: Event) -> None:
+        self.sink.notice(event)
+        match event.data:
+            case RunStarted(run_id=run_id):
+                self.run_id = run_id
+            case StageFinished():
+                # A stage can end twice, if its inputs change during the build: only the last time counts.
+                self.ends[event.role] = FinishedStage(event.role, event.message, event.data)
+            case RunFinished() as ended:
+                stages, duration_s = (*self.ends.values(),), self.clock() - self.began
+                self.sink.finish(EndedRun(run_id=self.run_id, ended=ended, duration_s=duration_s, stages=stages))
+
+
+def sink_observer(sink: Sink, clock: Callable[[], float]) -> Observer:
+    """Return an observer that passes a run on to a sink. One that takes no facts is an observer itself."""
+    takes_facts = getattr(type(sink), "finish", Sink.finish) is not Sink.finish
+    return _WithFacts(sink, clock, clock()) if takes_facts else sink
 
 
 class RedactingObserver(Struct, frozen=True):
@@ -110,7 +139,7 @@ def _add_texts(texts: list[str], value: Any) -> None:
             _add_texts(texts, one)
 
 
-class Guarded(Struct):
+class Guarded(Struct, Sink):
     """Passes events to another observer until that one fails; `fault` is the exception.
 
     An output format of a plugin must not stop a build that is paid for.

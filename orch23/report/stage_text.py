@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from orch23.model.diagnostic import Diagnostic, Related
-from orch23.model.event import FROM_SHARED_CACHE, StageFinished
+from orch23.model.event import FROM_SHARED_CACHE, FinishedStage, StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage
@@ -35,24 +35,6 @@ _EXPLAINED = frozenset({"E219", "E304", "E309", "E325", "E620"})
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
 _VERIFIES = "verify: "
 _NOT_RETRYABLE = "; not retryable"
-
-
-class FinishedStage(Struct, frozen=True):
-    """How a stage ended: its name, message and data of its `stage_finished`, and a line for each earlier attempt.
-
-    `reasons` has the reason of each attempt in one line if the last one hides that of an earlier one.
-    """
-
-    name: str
-    message: str
-    data: StageFinished
-    earlier: tuple[str, ...] = ()
-    reasons: str = ""
-
-    @property
-    def status(self) -> StageStatus:
-        """Return the status with which it ended."""
-        return self.data.status
 
 
 # ---- one line ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from orch23.model.event import (
     Event,
     FilesPromoted,
     FilesReleased,
+    FinishedStage,
     HttpRetry,
     LlmText,
     Planned,
@@ -39,13 +40,14 @@ from orch23.model.event import (
 )
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Restore, Skipped
+from orch23.model.ports import Sink
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, format_money
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, ReadSource, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Style, Tone
 from orch23.report.plan_view import event_reason_text, restored_because
-from orch23.report.stage_text import FinishedStage, failure_text, first_cause, has_unknown_price, stage_line
+from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, stage_line
 from orch23.report.values import format_counts, money_text, parse_amount, pluralize
 
 _ORDER = (
@@ -111,8 +113,8 @@ def _name_width(stage: Stage | ForeachStage) -> int:
     )
 
 
-class TextScreen(Struct, kw_only=True):
-    """An observer that writes a build as text.
+class TextScreen(Struct, Sink, kw_only=True):
+    """A sink that writes a build as text.
 
     It writes nothing before something happens, so that a build with nothing to do is one line. `quiet` leaves only
     warnings and failures; `verbose` adds why each stage runs, and its attempts. With `folds`, idle stages are only

@@ -33,7 +33,8 @@ def test_the_pipeline_of_the_page_is_built_with_the_plugin_of_the_page(project: 
     pipeline = blocks("yaml")[0].replace("acme-tools", name)
     project.write({"pipeline.yaml": pipeline, "summary.j2": "{{ inputs[0].text }}"})
     outcome = project.build("--output", "names")
-    assert (outcome.code, outcome.out) == (0, "title\nsummary\n"), outcome.err
+    printed = f"title\nsummary\n2 built in {project.journals()[-1].stem}\n"
+    assert (outcome.code, outcome.out) == (0, printed), outcome.err
     assert (project.read("title.txt"), project.read("summary.txt")) == ("HELLO", "polly says HELLO\n")
     assert "up to date" in project.build().err
     project.replace("pipeline.yaml", "text: hello", "text: bad or forbidden")

@@ -29,7 +29,7 @@ from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, SafetyError, UsageError
-from orch23.model.event import Event, Observer, RunFinished
+from orch23.model.event import Event, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, NO_CACHE
@@ -216,7 +216,7 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
         shared = None if holds else watched.budget
         request = replace(request, holds=holds, replay=holds, budget=watched.budget.given, shared_budget=shared)
     view = build_view(console, project, verbose=verbose)
-    screen: Observer = form.make(view)
+    screen = form.observer(view)
     if isinstance(screen, LiveScreen):
         # The frame shows what runs, and is painted over the line of progress.
         console.progress.is_quiet |= screen.paints
@@ -225,7 +225,7 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
     screen = guarded or screen
     if documents is not None:
         screen = documents.beside(screen, view)
-    idle_screen = None if verbose else lambda write: form.make(replace(view, tell=write))
+    idle_screen = None if verbose else lambda write: form.observer(replace(view, tell=write))
     writer = IdleSnapshotWriter(console=console, project=project, screen=screen, idle_screen=idle_screen)
 
     def end(build: Build) -> None:
@@ -283,7 +283,7 @@ def cancel_batches(console: Console, *, args: PipelineArguments) -> int:
         console.write_out("there is no batch to cancel\n")
         return ExitCode.OK
     request = BuildRequest(replay=True, cancels=True, cache=NO_CACHE)
-    with prepared_build(project, request, FORMATS["quiet"].make(build_view(console, project))) as build:
+    with prepared_build(project, request, FORMATS["quiet"].observer(build_view(console, project))) as build:
         left = build.later is not None and build.later.cancel(_CANCEL_DELAYS_S)
         if build.later is not None:
             build.later.report()
@@ -354,7 +354,7 @@ def accept_edits(
     project = replace(project, loaded=replace(project.loaded, pipeline=pipeline))
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR)
-    with prepared_build(project, request, FORMATS["plain"].make(build_view(console, project))) as build:
+    with prepared_build(project, request, FORMATS["plain"].observer(build_view(console, project))) as build:
         code = accept(build, stages)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"
         build.observer.notice(Event(RunFinished(status=status, exit_code=int(code)), status))

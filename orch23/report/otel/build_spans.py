@@ -31,6 +31,7 @@ from orch23.model.event import (
 )
 from orch23.model.event_data import EventData
 from orch23.model.pipeline import family_of
+from orch23.model.ports import Sink
 from orch23.model.stage_status import StageStatus
 from orch23.report.otel import conventions as names
 from orch23.report.values import parse_amount
@@ -79,8 +80,8 @@ class _Decided(Struct, frozen=True):
     data: StageDecided
 
 
-class BuildSpans(Struct, kw_only=True):
-    """An observer that makes the spans of a build.
+class BuildSpans(Struct, Sink, kw_only=True):
+    """A sink that makes the spans of a build.
 
     `clock_ns` is the time in ns since 1970, which never goes back; `began_ns` is when the command started. `parent` has
     the span that the build belongs to, if any. Without `read_messages` no span has prompts or responses.

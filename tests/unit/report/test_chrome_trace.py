@@ -5,6 +5,7 @@ from typing import Any
 
 from orch23.model.event import Event, parse_event
 from orch23.report.chrome_trace import ChromeTrace
+from orch23.report.observers import sink_observer
 
 Rows = list[dict[str, Any]]
 
@@ -13,7 +14,8 @@ def trace(*events: tuple[float, Event]) -> dict[str, Any]:
     """Return the document of a run that started at 100 s: each event with its time in seconds after that."""
     now = [100.0]
     written: list[str] = []
-    observer = ChromeTrace(name="demo", write=written.append, clock=lambda: now[0])
+    sink = ChromeTrace(name="demo", write=written.append, clock=lambda: now[0])
+    observer = sink_observer(sink, lambda: now[0])
     for at, event in events:
         assert written == []
         now[0] = 100.0 + at

@@ -5,12 +5,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Location
-from orch23.model.event import AttemptFinished, Event, StageFinished
+from orch23.model.event import AttemptFinished, Event, FinishedStage, StageFinished
 from orch23.model.parsing import to_struct
 from orch23.model.pipeline import FailureKind, Pipeline, Stage
 from orch23.report.attempts import hidden_reasons
 from orch23.report.marks import Style
-from orch23.report.stage_text import FinishedStage, failure_text, first_cause, stage_line
+from orch23.report.stage_text import failure_text, first_cause, stage_line
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 

@@ -4,11 +4,12 @@ from xml.etree import ElementTree as ET
 
 from orch23.model.event import Event, parse_event
 from orch23.report.junit import JUnitReport
+from orch23.report.observers import sink_observer
 
 
 def document(*events: Event) -> ET.Element:
     written: list[str] = []
-    report = JUnitReport(name="de\x1bmo", write=written.append)
+    report = sink_observer(JUnitReport(name="de\x1bmo", write=written.append), float)
     for event in (parse_event("run_started", "", data={"run_id": "r1"}), *events):
         report.notice(event)
     assert written == []
