@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.features import COMMANDS
+from orch23.model.features import COMMANDS, DOCUMENTS, FORMATS, SPANS
 
 ROOT = Path(__file__).parent.parent
 FEATURES = sorted(path.parent.name for path in (ROOT / "orch23" / "features").glob("*/__init__.py"))
+# How a user asks for what a feature supplies, beside its commands. A summary is asked for by GitHub Actions alone.
+OPTIONS = {
+    **{place: ("build", "--output", name) for name, place in FORMATS.items()},
+    **{place: ("build", f"--{name}", "file") for name, place in DOCUMENTS.items() if name != "summary"},
+    SPANS["build"]: ("build", "--otel"),
+    SPANS["log"]: ("log", "--otel"),
+}
 PIPELINE = "version: 1\nstages:\n  a: {outputs: [a.txt], sandbox: off, shell: echo a > a.txt}\n"
 
 
@@ -57,9 +64,9 @@ def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str
     assert shown.returncode == 0, shown.stderr
     listed = {line.split()[0] for line in shown.stdout.partition("Commands:")[2].splitlines() if line.strip()}
     for command, place in COMMANDS.items():
-        is_gone = place.startswith(f"{feature}.")
-        assert (command in listed) is not is_gone
-        if is_gone:
-            asked = run(command)
-            assert (asked.returncode, f"the feature `{feature}`" in asked.stderr) == (78, True), asked.stderr
+        assert (command in listed) is not place.startswith(f"{feature}.")
+    for place, words in {**{place: (command,) for command, place in COMMANDS.items()}, **OPTIONS}.items():
+        if place.startswith(f"{feature}."):
+            asked = run(*words)
+            assert (asked.returncode, f"the feature `{feature}`" in asked.stderr) == (78, True), (words, asked.stderr)
             assert "error[E668]" in asked.stderr

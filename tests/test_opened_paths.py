@@ -60,7 +60,7 @@ ALLOWED = {
         "execute/environment": "open read_bytes read_text",
         "execute/interpreters": "open read_text",
         "execute/pytest_report": "read_bytes",
-        "report/html/rendering": "read_text",
+        "features/pages/html/rendering": "read_text",
         "templates/source": "read_bytes",
     },
     "/proc, /dev, and the standard streams": {
@@ -133,7 +133,9 @@ def test_only_the_layer_of_safe_files_opens_paths() -> None:
                 module = path.relative_to(ROOT).with_suffix("").as_posix().removeprefix("orch23/")
                 found[module] = " ".join(sorted(names))
     allowed = {module: " ".join(sorted(names.split())) for part in ALLOWED.values() for module, names in part.items()}
-    assert found == allowed
+    # Of features only those that are there.
+    there = {name for name in allowed if not name.startswith("features/") or (ROOT / f"orch23/{name}.py").is_file()}
+    assert found == {name: allowed[name] for name in there}
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from orch23.cli.named_files import NamedFile, named_file
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
 from orch23.model.event import Observer
+from orch23.model.features import DOCUMENTS, SPANS, load_feature
+from orch23.model.ports import Sink
 from orch23.report.formats import Document, View
 from orch23.report.observers import Fanout, Guarded, sink_observer
-from orch23.report.registry import DOCUMENTS
 
 
 class Documents(Struct):
@@ -31,7 +32,7 @@ class Documents(Struct):
         """Return an observer that shows a build on a screen, and writes the documents when it has ended."""
         for name, file in self.files.items():
             write = partial(_WRITERS.get(name, NamedFile.write), file)
-            sink = DOCUMENTS[name](replace(view, answer=write))
+            sink: Sink = load_feature(DOCUMENTS[name])(replace(view, answer=write))
             self._observers += (Guarded(sink_observer(sink, view.clock)),)
         # After the screen: what the user sees does not wait for a slow disk.
         return Fanout(screen, *self._observers, *([self.spans(view)] if self.spans is not None else []))
@@ -71,9 +72,7 @@ def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool,
         raise UsageError(*errors)
     if not otel or dry_run:
         return Documents(named)
-    from orch23.cli.spans import open_spans  # noqa: PLC0415 - the libraries of an extra
-
-    return Documents(named, open_spans(console))
+    return Documents(named, load_feature(SPANS["build"])(console))
 
 
 def _unwritable(option: str, file: NamedFile) -> Diagnostic | None:

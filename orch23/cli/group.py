@@ -40,10 +40,10 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, without those of features that are not installed."""
-        from orch23.model.features import COMMANDS, is_installed  # noqa: PLC0415 - for help and completion
+        from orch23.model.features import COMMANDS, has_feature  # noqa: PLC0415 - for help and completion
 
         del ctx
-        return [name for name in COMMAND_NAMES if name not in COMMANDS or is_installed(COMMANDS[name])]
+        return [name for name in COMMAND_NAMES if has_feature(COMMANDS, name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name; None if there is no such command.

@@ -15,6 +15,24 @@ from orch23.model.errors import ConfigurationError
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
     "watch": "watch.command:watch_command",
+    "affected": "metrics.command:affected_command",
+    "diff": "metrics.command:diff_command",
+    "report": "pages.command:report_command",
+    "view": "pages.command:view_command",
+}
+FORMATS: Final[Mapping[str, str]] = {
+    "junit": "exports.junit:JUNIT",
+    "github": "exports.github:GITHUB",
+}
+DOCUMENTS: Final[Mapping[str, str]] = {
+    "junit": "exports.junit:junit_document",
+    "trace": "exports.chrome_trace:trace_document",
+    "summary": "exports.markdown_summary:summary_document",
+}
+# Send the spans of a build while it runs, or of one that has ended.
+SPANS: Final[Mapping[str, str]] = {
+    "build": "otel.sending:open_spans",
+    "log": "otel.sending:send_run",
 }
 
 
@@ -31,6 +49,11 @@ def load_feature(place: str) -> Any:
         message = f"this installation of orch23 does not have the feature `{feature}`"
         raise ConfigurationError(Diagnostic("E668", message, hint="install orch23 again"))
     return getattr(import_module(f"orch23.features.{module}"), name)
+
+
+def has_feature(places: Mapping[str, str], name: str) -> bool:
+    """Return whether a name is of the core, or of a feature of this installation."""
+    return name not in places or is_installed(places[name])
 
 
 def is_installed(place: str) -> bool:

@@ -24,6 +24,22 @@ def normalize_url(url: str) -> str:
     return f"{scheme}://{name}{port}{parts.path.rstrip('/')}"
 
 
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Return host and port of an http(s) URL; None if a text is not one, such as a command."""
+    try:
+        url = urlsplit(text)
+        host, port = url.hostname, url.port or _USUAL_PORTS.get(url.scheme)
+    except ValueError:
+        return None
+    return (host, port) if host and port and url.scheme in _USUAL_PORTS else None
+
+
+def without_login(url: str) -> str:
+    """Return a URL without user and password."""
+    login, sign, _ = urlsplit(url).netloc.rpartition("@")
+    return url.replace(f"{login}{sign}", "", 1)
+
+
 def url_origin(url: str) -> str:
     """Return scheme, host and port of a valid URL, normalized."""
     return "/".join(normalize_url(url).split("/", 3)[:3])

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
+from orch23.decide.secrets import secrets_from
 from orch23.model.event import Event, FinishedStage, Observer, RunFinished, RunStarted, StageFinished
 from orch23.model.ports import EndedRun, Sink
 
@@ -137,6 +138,17 @@ def _add_texts(texts: list[str], value: Any) -> None:
             texts.append(one)
         elif one.__class__ not in _WITHOUT_TEXT:
             _add_texts(texts, one)
+
+
+def event_redactor(environ: Mapping[str, str]) -> Callable[[Event], Event]:
+    """Return a function that removes the secrets of the environment from events.
+
+    A build redacts its journal. These are secrets that the environment of the build did not have.
+    """
+    secrets = secrets_from(environ)
+    if not secrets.values:
+        return lambda event: event
+    return RedactingObserver(Fanout(), secrets.redact, secrets.may_contain).redacted
 
 
 class Guarded(Struct, Sink):

@@ -1,13 +1,14 @@
-"""Output formats of `build`, and documents that it writes to files, by name; each is loaded when it is used."""
+"""Output formats of `build` by name; each is loaded when it is used."""
 
 from typing import TYPE_CHECKING, Final
 
+from orch23.model import features
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import UsageError
 from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
 
 if TYPE_CHECKING:
-    from orch23.report.formats import Document, Format
+    from orch23.report.formats import Format
 
 
 _PLACES: Final = {
@@ -15,22 +16,23 @@ _PLACES: Final = {
     "plain": "live:PLAIN",
     "quiet": "text:QUIET_TEXT",
     "jsonl": "jsonl:JSONL",
-    "junit": "junit:JUNIT",
-    "github": "github:GITHUB",
 }
 
 
-FORMATS: "LazyMapping[Format]" = LazyMapping(_PLACES, lambda name: load_object(f"orch23.report.{_PLACES[name]}"))
-_DOCUMENT_PLACES: Final = {
-    "junit": "junit:junit_document",
-    "trace": "chrome_trace:trace_document",
-    "summary": "markdown_summary:summary_document",
-}
+def _load(name: str) -> "Format":
+    place = features.FORMATS.get(name)
+    format_: Format = load_object(f"orch23.report.{_PLACES[name]}") if place is None else features.load_feature(place)
+    return format_
 
 
-DOCUMENTS: "LazyMapping[Document]" = LazyMapping(
-    _DOCUMENT_PLACES, lambda name: load_object(f"orch23.report.{_DOCUMENT_PLACES[name]}")
-)
+FORMATS: "LazyMapping[Format]" = LazyMapping((*_PLACES, *features.FORMATS), _load)
+
+
+def installed_formats() -> list[str]:
+    """Return the names of the formats that are a part of this installation."""
+    return [name for name in FORMATS if features.has_feature(features.FORMATS, name)]
+
+
 # The entry point group of output formats in plugins.
 REPORT_ENTRY_POINTS: Final = "orch23.reports"
 

@@ -1,4 +1,4 @@
-"""Read from journals which metrics files runs had."""
+"""Read from journals which metrics files runs had, and these files from the store."""
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
@@ -6,7 +6,12 @@ from pathlib import Path
 
 from msgspec import UNSET, Struct
 
+from orch23.model.digest import Digest
+from orch23.model.errors import MissingBytesError
 from orch23.model.event import StageFinished
+from orch23.model.ports import ContentStore
+from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, MetricValues, over_size, read_metrics
+from orch23.resolve.slices import YamlReader
 from orch23.store.run_logs import finished_stages, pipeline_journals
 
 # `report` must not read the journals of years to find a pipeline without metrics.
@@ -63,3 +68,37 @@ def files_of(stage: str, ended: StageFinished) -> dict[str, StageFile]:
     """Return the metrics files that the end of a stage names, by path."""
     named = {} if ended.metrics is UNSET else ended.metrics
     return {path: StageFile(stage, sha256) for path, sha256 in named.items()}
+
+
+def stored_metrics(contents: ContentStore, sha256: str) -> bytes:
+    """Return the bytes of a metrics file in the store.
+
+    Raises:
+        MetricsError: they are not there, or too many.
+
+    """
+    data = b""
+    try:
+        for chunk in contents.get_chunks(Digest(sha256, 0)):
+            data += chunk
+            if len(data) > MAX_METRICS_BYTES:
+                raise MetricsError(over_size())
+    except MissingBytesError:
+        message = "is no longer in the store"
+        raise MetricsError(message, is_lost=True) from None
+    return data
+
+
+def stored_values(contents: ContentStore, path: str, sha256: str, read_yaml: YamlReader) -> MetricValues | None:
+    """Return the values of a metrics file in the store; None if its bytes are no longer there.
+
+    Raises:
+        MetricsError: they cannot be read.
+
+    """
+    try:
+        return read_metrics(stored_metrics(contents, sha256), path, read_yaml)
+    except MetricsError as error:
+        if error.is_lost:
+            return None
+        raise

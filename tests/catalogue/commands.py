@@ -90,7 +90,7 @@ def store_that_a_step_removes(project: Project) -> set[str]:
     return shown(project.build("--allow-unsandboxed"))
 
 
-@TRIGGERS.of("E669")
+@TRIGGERS.of("E669", needs="pages")
 def view_without_its_libraries(project: Project) -> set[str]:
     """View a run where the extra is not installed."""
     with patch("importlib.util.find_spec", lambda name: None):
@@ -123,7 +123,7 @@ def credential_helper_that_is_missing(project: Project) -> set[str]:
     return raised(lambda: credential_helper("https://cache.example.org", project.root, environ))
 
 
-@TRIGGERS.of("E686")
+@TRIGGERS.of("E686", needs="otel")
 def spans_by_grpc(project: Project) -> set[str]:
     """Ask for spans by a protocol that is not supported."""
     return shown(project.write(ONE).run("build", "--otel", env={"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}))
@@ -137,7 +137,7 @@ def plan_without_a_key(project: Project) -> set[str]:
     return shown(project.write({**scripted(stages, {}, defaults={}), "p.j2": "write"}).run("plan"))
 
 
-@TRIGGERS.of("W689")
+@TRIGGERS.of("W689", needs="otel")
 def collector_that_does_not_run(project: Project) -> set[str]:
     """Send spans to a port that is closed."""
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_EXPORT_TIMEOUT": "100"}
@@ -165,19 +165,19 @@ def marker_of_another_user(project: Project) -> set[str]:
         return shown(project.run("-C", "sub", "runs"))
 
 
-@TRIGGERS.of("E665")
+@TRIGGERS.of("E665", needs="metrics")
 def revision_of_no_repository(project: Project) -> set[str]:
     """Compare with a revision where there is no git."""
     return shown(project.write(ONE).run("affected", "--since", "HEAD"))
 
 
-@TRIGGERS.of("E687")
+@TRIGGERS.of("E687", needs="metrics")
 def state_that_is_none(project: Project) -> set[str]:
     """Compare with what is neither a run nor a revision."""
     return shown(built(project).run("diff", "nothing"))
 
 
-@TRIGGERS.of("W688")
+@TRIGGERS.of("W688", needs="metrics")
 def metrics_that_are_gone(project: Project) -> set[str]:
     """Compare metrics after their file was removed."""
     stage = "outputs: [m.json], metrics: [m.json], shell: 'echo {} > m.json'"

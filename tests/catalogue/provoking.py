@@ -17,14 +17,20 @@ _SHOWN = re.compile(r"\[([EW]\d{3})\]|^  = ([EW]\d{3}): ", re.MULTILINE)
 
 
 class Triggers(dict[str, Trigger]):
-    """The triggers of one family, by code."""
+    """The triggers of one family, by code. `needs` has the feature that a code is of, if any."""
 
-    def of(self, code: str) -> Register:
+    def __init__(self) -> None:
+        super().__init__()
+        self.needs: dict[str, str] = {}
+
+    def of(self, code: str, needs: str = "") -> Register:
         """Take the function below as the trigger of a code; a code has one."""
 
         def register(trigger: Trigger) -> Trigger:
             assert code not in self, f"{code} has two triggers"
             self[code] = trigger
+            if needs:
+                self.needs[code] = needs
             return trigger
 
         return register

@@ -26,10 +26,13 @@ _NEEDS_NO_HINT = frozenset({"E301"})  # the test that failed says what is wrong
 _POSITION_OF_HINT, _POSITION_OF_SEVERITY = 3, 4
 
 
+def marks_of(code: str) -> list[pytest.MarkDecorator]:
+    features = [family.needs[code] for family in FAMILIES if code in family.needs]
+    return [*map(pytest.mark.needs, features), *([pytest.mark.slow] if code in SLOW else [])]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "code", [pytest.param(code, marks=pytest.mark.slow) if code in SLOW else code for code in sorted(TRIGGERS)]
-)
+@pytest.mark.parametrize("code", [pytest.param(code, marks=marks_of(code)) for code in sorted(TRIGGERS)])
 def test_every_code_can_be_provoked(code: str, project: Project) -> None:
     assert code in set(TRIGGERS[code](project))
 

@@ -139,6 +139,7 @@ def test_a_batch_has_the_requests_of_the_ordinary_interface_and_its_recordings_a
         green(build(project, "--force", "a", "--replay"))
 
 
+@pytest.mark.needs("exports")
 def test_waiting_is_shown_by_runs_status_plan_and_log(project: Project) -> None:
     with server() as vendor:
         waits(project, vendor)

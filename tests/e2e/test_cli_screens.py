@@ -10,6 +10,7 @@ from click import Context
 
 from orch23.cli.group import orch23
 from orch23.cli.main import main
+from orch23.model.features import COMMANDS, FORMATS
 from tests.e2e.pipelines import of_any_tier
 from tests.gold import Golden
 from tests.project import Outcome, Project, scripted
@@ -72,9 +73,16 @@ def held(golden: Golden, name: str, outcome: Outcome) -> None:
     golden.check(f"cli/{name}.txt", masked(f"exit {outcome.code}\n--- stdout\n{outcome.out}--- stderr\n{outcome.err}"))
 
 
-@pytest.mark.parametrize(
-    "command", ["", *orch23.list_commands(Context(orch23)), "model install", "model list", "model remove"]
-)
+# The help texts that list what features supply: all commands, and the formats of `build --output`.
+LISTING = {"": COMMANDS.values(), "build": FORMATS.values()}
+HELPED = ("", *orch23.list_commands(Context(orch23)), "model install", "model list", "model remove")
+
+
+def of_features(command: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.needs(*sorted({place.partition(".")[0] for place in LISTING.get(command, ())}))]
+
+
+@pytest.mark.parametrize("command", [pytest.param(one, marks=of_features(one)) for one in HELPED])
 def test_help(command: str, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0
     golden.check(f"cli/help{'-' if command else ''}{command.replace(' ', '-')}.txt", capsys.readouterr().out)

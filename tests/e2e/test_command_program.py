@@ -193,6 +193,7 @@ def test_a_recording_of_an_earlier_version_is_replayed_without_its_lock_file(ear
     assert earlier.build("--replay").code == 0
 
 
+@pytest.mark.needs("metrics")
 def test_affected_names_a_stage_whose_program_changed(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "p")
     repository.init()

@@ -100,6 +100,7 @@ def with_submodule(project: Project) -> Project:
     return project
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.stride(3)
 @pytest.mark.parametrize("given", ['"vendor/**"', "vendor/lib/a.txt", '"**/*.txt"', '{list: "vendor/**"}', "vendor/"])
 def test_a_submodule_that_is_not_checked_out_is_not_deleted(with_submodule: Project, given: str) -> None:
@@ -149,6 +150,7 @@ def test_a_project_below_the_root_of_its_repository_is_checked_too(with_submodul
     refused(Project(tree / "app").build(), "`ext/`")
 
 
+@pytest.mark.needs("metrics")
 def test_affected_compares_the_commit_of_a_submodule(with_submodule: Project) -> None:
     project, lib = with_submodule, with_submodule.root.parent / "lib"
     project.edit("pipeline.yaml", LIB.replace("INPUT", '"vendor/**"'))
@@ -284,6 +286,7 @@ FILES: Mapping[str, str] = {
 }
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.stride(4)
 @pytest.mark.parametrize(
     "lost", ["in.md", "p.j2", "v.md", "cut.md", "many/a.txt", "list.json", "given.py", "many.txt", "tr/*", "*.lock"]
@@ -400,6 +403,7 @@ def converted(project: Project, attributes: str = "") -> Project:
     return clone
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.stride(3)
 @pytest.mark.parametrize("how", ["config", "global", "* text=auto eol=crlf", "* text eol=crlf", "* eol=crlf"])
 def test_a_clean_clone_with_other_line_ends_is_not_edited(project: Project, how: str) -> None:

@@ -97,6 +97,7 @@ def test_only_trusted_events_save_the_store() -> None:
     assert template["cache"][0]["policy"] == "$ORCH23_CACHE_POLICY"
 
 
+@pytest.mark.needs("exports", "pages")
 @pytest.mark.slow
 def test_the_template_of_gitlab_builds(project: Project) -> None:
     project.write({"own.yaml": shell(STAGES)["pipeline.yaml"]})

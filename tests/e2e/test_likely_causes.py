@@ -204,6 +204,7 @@ def test_an_absolute_path_of_the_project_is_shown_as_the_step_has_it(project: Pr
     assert "  next: make both changes, then `orch23 build`\n" in shown
 
 
+@pytest.mark.needs("exports")
 @pytest.mark.slow
 def test_a_connection_to_this_machine_is_a_possible_cause_and_not_in_the_feedback(project: Project) -> None:
     code = "import urllib.request as u; u.urlopen('http://127.0.0.1:9/')"
@@ -255,6 +256,7 @@ def test_an_output_of_a_later_stage_is_not_proposed(project: Project) -> None:
     assert "cause" not in shown
 
 
+@pytest.mark.needs("exports")
 @pytest.mark.slow
 def test_the_cause_is_in_the_event_and_the_report_and_not_in_the_feedback(project: Project) -> None:
     failed(project, "  a:\n    inputs: [b.txt]\n    shell: cat docs/a.md\n", {"docs/a.md": "a\n", "b.txt": "b\n"})

@@ -173,6 +173,7 @@ def test_explain_shows_where_a_link_leads_and_what_changed_behind_it(project: Pr
     assert "-> d/two" in explained
 
 
+@pytest.mark.needs("metrics")
 def test_affected_sees_what_lies_behind_links_on_both_sides(tmp_path: Path) -> None:
     project = Repository(tmp_path / "p")
     project.init()

@@ -25,6 +25,7 @@ def of_c(items: object, written: str = "bin/hiredis-${{ item }}") -> str:
     )
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.parametrize("items", [["x"], "${{ vars.names }}", "${{ ['x'] }}", ["x", "y"], "l.json", "d/m.json#/a/0"])
 def test_items_of_a_list_that_no_stage_makes_make_no_cycle(project: Project, items: object) -> None:
     project.write({"pipeline.yaml": of_c(items), "x.c": "x\n", "y.c": "y\n"})

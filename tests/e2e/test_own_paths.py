@@ -16,8 +16,9 @@ from unittest.mock import patch
 import click
 import pytest
 
-from orch23.cli.group import COMMAND_NAMES, orch23
+from orch23.cli.group import orch23
 from orch23.entry import main
+from orch23.model import features
 from tests.e2e.test_planted_stores import Untrusting
 from tests.project import Outcome, Project, files_answer, scripted
 from tests.repository import Repository, green
@@ -81,7 +82,7 @@ def test_each_command_is_run_with_each_option_that_names_a_file() -> None:
     for name, line in WRITERS.items():
         lines.setdefault(name, []).append(line)
     context = click.Context(orch23)
-    for name in COMMAND_NAMES:
+    for name in orch23.list_commands(context):
         command = orch23.get_command(context, name)
         assert command is not None
         assert (name in lines) != (name in ELSEWHERE), name
@@ -257,9 +258,13 @@ def is_explained(path: str, outcome: Outcome) -> bool:
 
 
 def marked(lines: Mapping[str, str]) -> list[object]:
-    return [
-        pytest.param(line, id=name, marks=[] if name in QUICK else [pytest.mark.slow]) for name, line in lines.items()
-    ]
+    def marks(name: str, line: str) -> list[pytest.MarkDecorator]:
+        places = [place for word, place in features.COMMANDS.items() if word == line.split(maxsplit=1)[0]]
+        places += [place for word, place in features.DOCUMENTS.items() if f"--{word}" in line]
+        needed = [pytest.mark.needs(place.partition(".")[0]) for place in places]
+        return [*needed, *([] if name in QUICK else [pytest.mark.slow])]
+
+    return [pytest.param(line, id=name, marks=marks(name, line)) for name, line in lines.items()]
 
 
 @pytest.mark.timeout(600)

@@ -454,6 +454,7 @@ def test_the_command_that_gives_consent_works_where_the_user_is(tmp_path: Path, 
     assert f"allowed for {tmp_path}/top:" in given.out
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.slow
 def test_what_a_commit_affects_is_said_in_a_subdirectory(tmp_path: Path) -> None:
     top = Repository(tmp_path / "top")

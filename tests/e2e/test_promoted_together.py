@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.pipelines import REACHING_OUTSIDE, calls, ends, green, note, noted, pipeline, prompt, shell, what_came
-from tests.e2e.test_affected import git
 from tests.e2e.test_crash import build_and_die
 from tests.project import Outcome, Project
 
@@ -566,7 +565,10 @@ def test_keeping_a_failed_item_alone_contradicts_it(project: Project, where: str
     assert text.count("E856") == 1
 
 
+@pytest.mark.needs("metrics")
 def test_it_is_no_change_that_affects_a_stage(project: Project) -> None:
+    from tests.features.metrics.test_affected import git  # noqa: PLC0415 - of a feature
+
     story(project)
     project.replace("pipeline.yaml", "in: [api, page, store]", "from: list.json")
     reported = "shell: 'test ! -e app/${{ layer }}/bad'"  # the items of a file may be in no text of a command

@@ -127,6 +127,7 @@ def built(project: Project) -> Project:
     return project
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.timeout(300)
 def test_no_reading_command_makes_a_call_that_changes_a_file(project: Project) -> None:
     built(project)

@@ -98,6 +98,7 @@ def test_counts_are_words_and_their_total_is_exact() -> None:
     assert sums.startswith("total of 2 runs                            24 restored (6.2 MB)")
 
 
+@pytest.mark.needs("pages")
 @pytest.mark.slow
 def test_the_page_of_a_run_shows_its_use_and_which_stages_were_restored(project: Project) -> None:
     new, old = runs_of(project)

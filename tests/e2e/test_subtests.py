@@ -43,6 +43,7 @@ def test_progress_in_the_subtests_of_one_test_is_progress(project: Project) -> N
     green(project.build())
 
 
+@pytest.mark.needs("exports", "pages")
 def test_screen_page_and_junit_name_a_failed_subtest(project: Project) -> None:
     project.write(scripted(stages(0), {"code": answers("0")})).write({"tests/test_app.py": TEST})
     outcome = project.build("--junit", "junit.xml")

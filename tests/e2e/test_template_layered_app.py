@@ -146,6 +146,7 @@ def affected(project: Project) -> dict[str, str]:
     return {one["stage"]: one["why"] for one in found}
 
 
+@pytest.mark.needs("metrics")
 @pytest.mark.stride(2)
 @pytest.mark.parametrize("ignored", [".orch23\nlogs\n", ".orch23\nlogs\nworkspace\n"])
 def test_affected_names_the_layers_that_feedback_reaches_once_there_is_an_architecture(

@@ -23,10 +23,15 @@ PAGES = {
     "cookbook/big-files.md": 5,
     "cookbook/secrets.md": 4,
 }
+# Page -> the feature that its commands use.
+NEEDS = {"metrics.md": "metrics", "cookbook/ci.md": "exports", "cookbook/monorepo.md": "metrics"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.needs(NEEDS[name])] if name in NEEDS else []) for name in PAGES],
+)
 def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
     assert sum(len(block.commands()) for block in blocks(DOCS / name)) >= PAGES[name]
     assert play(DOCS / name, tmp_path / "work") == []

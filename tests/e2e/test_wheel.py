@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 RUN = "from orch23.entry import run; run()"
 
 
+@pytest.mark.needs("pages")
 def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
@@ -27,7 +28,7 @@ def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path)
     assert {f"orch23/templates/{name}.bundle" for name in builtin_templates()} | {
         "orch23/templates/catalogue.json"
     } <= names
-    assert {"orch23/report/html/page.html.j2", "orch23/report/html/page.css", "orch23/report/html/live.js"} <= names
+    assert {f"orch23/features/pages/html/{name}" for name in ("page.html.j2", "page.css", "live.js")} <= names
     assert not [name for name in names if name.startswith(("orch23/templates/pipelines", "scripts", "tests"))]
     project = tmp_path / "project"
     project.mkdir()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orch23.model.features import COMMANDS, has_feature
 from tests.hostile.holding import unseen
 from tests.project import Project, scripted
 
@@ -85,7 +86,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("argv", TEXTS, ids=" ".join)
+@pytest.mark.parametrize("argv", [one for one in TEXTS if has_feature(COMMANDS, one[0])], ids=" ".join)
 def test_no_screen_shows_what_steers_it_or_hides(built: Project, argv: tuple[str, ...]) -> None:
     shown = built.run(*argv)
     assert unseen(shown.out + shown.err) == []

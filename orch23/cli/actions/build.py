@@ -37,7 +37,7 @@ from orch23.plan.planner import unordered_plan
 from orch23.report.formats import Format, View
 from orch23.report.live import LiveScreen
 from orch23.report.observers import Guarded
-from orch23.report.registry import FORMATS, format_of
+from orch23.report.registry import FORMATS, format_of, installed_formats
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.safe_files import read_file
@@ -92,7 +92,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         options = planned.options
         forced, overwrite_edited, budget = options.forced, options.overwrite_edited, options.budget
     _check_model_flags(replay=replay, offline=offline, resample=resample)
-    if output == "auto" and console.is_in_github_actions:
+    if output == "auto" and console.is_in_github_actions and "github" in installed_formats():
         output = "github"
     summary = (console.environ.get("GITHUB_STEP_SUMMARY") or None) if output == "github" and not dry_run else None
     documents = _documents(console, {"junit": junit, "trace": trace, "summary": summary}, dry_run=dry_run, otel=otel)

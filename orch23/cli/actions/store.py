@@ -277,10 +277,11 @@ def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool
     logs = project_root(console) / LOGS_FOLDER
     path = logs / f"{select_run(run_ids(logs), run)}.jsonl"
     if otel:
-        from orch23.cli.actions.report import event_redactor  # noqa: PLC0415 - only for this option
-        from orch23.cli.spans import send_run  # noqa: PLC0415 - the libraries of an extra
+        from orch23.model.features import SPANS, load_feature  # noqa: PLC0415 - only for this option
+        from orch23.report.observers import event_redactor  # noqa: PLC0415 - as above
 
-        return send_run(console, path, event_redactor(console))
+        code: int = load_feature(SPANS["log"])(console, path, event_redactor(console.environ))
+        return code
     if commands:
         ran = [*ran_commands(line.event for line in read_journal(path))]
         body: dict[str, Json] = {"orch23_log": 1, "run": path.stem, "commands": commands_json(ran)}

@@ -21,7 +21,7 @@ from orch23.cli.declaration import (
     variable_options,
 )
 from orch23.cli.parameters import BUILD_ACTION
-from orch23.report.registry import FORMATS
+from orch23.report.registry import installed_formats
 
 
 @declare_command("build", BUILD_ACTION)
@@ -52,7 +52,7 @@ from orch23.report.registry import FORMATS
 @executor_options
 @option(
     "--output",
-    type=PluginChoice([*FORMATS]),
+    type=PluginChoice(installed_formats()),
     default="auto",
     help="Choose how the build is shown.",
 )

@@ -62,36 +62,6 @@ def graph_command() -> None:
     """
 
 
-@declare_command("affected", "affected.list_affected")
-@pipeline_argument
-@option("--since", "revision", metavar="REV", required=True, help="Compare with this commit, branch or tag.")
-@variable_options
-@model_options
-@json_option
-@option("--exit-code", is_flag=True, help="Exit with 1 if a stage is affected.")
-def affected_command() -> None:
-    """List stages that changed since a git revision.
-
-    Compares the pipeline, its prompts, schemas and sources at REV with the working tree, and artifacts by the lock
-    file at REV. A stage with another key is `changed`. A stage that reads the result of a stage that is not built yet
-    may be affected: it is `downstream`. Does not check out REV, and writes nothing.
-    """
-
-
-@declare_command("diff", "diff.compare_states")
-@click.argument("arguments", nargs=-1, metavar="[PIPELINE] [RUN|REV] [RUN|REV]")
-@variable_options
-@option("--all", "show_all", is_flag=True, help="Show values that do not differ, too.")
-@option("--md", "as_markdown", is_flag=True, help="Write a Markdown table.")
-@json_option
-def diff_command() -> None:
-    """Compare the values of metrics files.
-
-    Without a name, compares the workspace with HEAD; with one, with this run or git revision; with two, the first with
-    the second. The beginning of a run id is enough. Writes nothing, and exits with 0 also if values differ.
-    """
-
-
 @declare_command("vars", "pipeline.show_vars")
 @pipeline_argument
 @variable_options
@@ -128,29 +98,6 @@ def log_command() -> None:
     """Show the events of a run.
 
     The default is the newest run. The beginning of a run id is enough.
-    """
-
-
-@declare_command("report", "report.write_report")
-@click.argument("run", required=False)
-@option("-o", "--out", metavar="FILE", default="report.html", help="Write to this file; - is stdout.")
-def report_command() -> None:
-    """Write a page about a run.
-
-    One HTML file that loads nothing: result, totals, graph, timeline, and prompts, responses, changes and failed tests
-    of each attempt. The default is the newest run. The beginning of a run id is enough.
-    """
-
-
-@declare_command("view", "view.view_run")
-@click.argument("run", required=False)
-@option("--port", type=click.IntRange(0, 65_535), default=0, metavar="N", help="Listen on this port of 127.0.0.1.")
-def view_command() -> None:
-    """Show a run in the browser while it runs.
-
-    Writes the address of the page of `orch23 report`, which follows the run until you press Ctrl-C. Only this machine
-    can open it, with the whole address. The default is the newest run, also one that starts later. The beginning of a
-    run id is enough. Needs the extra `view`.
     """
 
 

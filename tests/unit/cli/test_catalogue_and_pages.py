@@ -83,6 +83,7 @@ def test_help_explains_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "near codes: E80" in capsys.readouterr().err
 
 
+@pytest.mark.needs("watch", "metrics", "pages", "exports")
 def test_the_page_of_commands_is_up_to_date() -> None:
     DOCS.check("commands.md", commands_page())
 

@@ -1,0 +1,128 @@
+"""Read metrics files in the workspace, at a git revision, or as a run left them."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from msgspec import Struct
+
+from orch23.cli.past_pipeline import lock_at, pipeline_at
+from orch23.cli.project_loading import Project, read_yaml
+from orch23.engine.declared_metrics import declared_metrics
+from orch23.execute.git_revision import GitRevision
+from orch23.features.metrics.comparison import ComparedState
+from orch23.model.errors import InvalidInputError, NotFoundError, SafetyError
+from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, MetricValues, read_metrics
+from orch23.store.lock_file import lock_path
+from orch23.store.run_metrics import StageFile, runs_with_metrics, stage_keys, stored_metrics
+from orch23.store.safe_files import read_and_close
+
+
+class MetricsState(Struct, frozen=True, kw_only=True):
+    """The metrics files in one state of the project: which it declares, with their stages, and how they are read.
+
+    `read` returns None if there is no file, and raises MetricsError if it cannot be read.
+    """
+
+    state: ComparedState
+    declared: Mapping[str, str]
+    read: Callable[[str], bytes | None]
+
+    def values(self, path: str) -> MetricValues | None:
+        """Return the values of a file; None if there is no such file.
+
+        Raises:
+            MetricsError: the file cannot be read.
+
+        """
+        data = self.read(path)
+        return None if data is None else read_metrics(data, path, read_yaml)
+
+
+def workspace_metrics(project: Project) -> MetricsState:
+    """Return the metrics files on disk.
+
+    Raises:
+        InvalidInputError: the graph of the pipeline has errors.
+
+    """
+    workspace = project.store.workspace
+
+    def read(path: str) -> bytes | None:
+        try:
+            descriptor = workspace.open(path)
+        except SafetyError as error:
+            raise MetricsError(error.diagnostics[0].message) from error
+        return None if descriptor is None else read_and_close(descriptor, MAX_METRICS_BYTES + 1)
+
+    declared = declared_metrics(project.pipeline, workspace.read, read_yaml)
+    return MetricsState(state=ComparedState(kind="workspace"), declared=declared, read=read)
+
+
+def revision_metrics(project: Project, revision: GitRevision, name: str) -> MetricsState:
+    """Return the metrics files at a revision: those that are committed, else those of the lock file there.
+
+    If the pipeline there is missing or not valid, it declares none.
+    """
+    lock = lock_path(project.store.root, project.pipeline.file).relative_to(project.store.root).as_posix()
+    recorded = {path: entry for one in lock_at(revision, lock).records.values() for path, entry in one.outputs.items()}
+
+    def read(path: str) -> bytes | None:
+        data = None
+        with suppress(NotFoundError):  # a partial clone does not have it
+            data = revision.read(path)
+        if data is None and path in recorded:
+            return stored_metrics(project.store.contents, recorded[path].digest.sha256)
+        return data
+
+    def read_list(path: str) -> bytes | None:
+        with suppress(MetricsError):
+            return read(path)
+        return None
+
+    declared: Mapping[str, str] = {}
+    with suppress(InvalidInputError):
+        pipeline = pipeline_at(project, revision)
+        declared = {} if pipeline is None else declared_metrics(pipeline, read_list, read_yaml)
+    state = ComparedState(kind="revision", name=name, id=revision.commit)
+    return MetricsState(state=state, declared=declared, read=read)
+
+
+def run_metrics(project: Project, run: str, name: str, wanted: Mapping[str, str]) -> MetricsState:
+    """Return the metrics files as a run left them; `wanted` are files with their stages that may be asked for.
+
+    A file that the run did not name is that of the run before it: nothing had affected its stage.
+    """
+    logs, file = project.store.logs, project.pipeline.file
+    own: Mapping[str, StageFile] = {}
+    digests: dict[str, str] = {}
+    for number, one in enumerate(runs_with_metrics(logs, file, run)):
+        if one.run_id == run:
+            own = one.files
+        elif number and not wanted.keys() - digests.keys():
+            break
+        digests = {**{path: file.sha256 for path, file in one.files.items()}, **digests}
+    missing = {path: stage for path, stage in wanted.items() if path not in digests}
+    recorded = _recorded(project, run, missing) if missing else {}
+
+    def read(path: str) -> bytes | None:
+        candidates = {digests[path]} if path in digests else recorded.get(path, set())
+        if len(candidates) > 1:
+            message = "is not known: metrics were not declared, and its stage had several results with the same key"
+            raise MetricsError(message, is_lost=True)
+        return stored_metrics(project.store.contents, candidates.pop()) if candidates else None
+
+    declared = {path: one.stage for path, one in own.items()}
+    return MetricsState(state=ComparedState(kind="run", name=name, id=run), declared=declared, read=read)
+
+
+def _recorded(project: Project, run: str, missing: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the digests that files may have had when a run ended that did not name them, by the keys of their stages.
+
+    A stage that ran several times with one key may have several results.
+    """
+    keys = stage_keys(project.store.logs, project.pipeline.file, run, set(missing.values()))
+    known = {path: project.store.records.by_key(keys[stage]) for path, stage in missing.items() if stage in keys}
+    return {
+        path: {one.outputs[path].digest.sha256 for one in records if path in one.outputs}
+        for path, records in known.items()
+    }

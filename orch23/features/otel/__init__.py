@@ -1,0 +1,1 @@
+"""OpenTelemetry spans of builds: the options `--otel` of `build` and `log`."""

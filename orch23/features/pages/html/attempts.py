@@ -1,0 +1,139 @@
+"""The attempts of a stage, and their texts: prompt, response, difference to the attempt before, failed tests."""
+
+from collections.abc import Sequence
+
+from orch23.features.pages.html.changes import text_difference
+from orch23.features.pages.html.page import AttemptView, Badge, Row
+from orch23.features.pages.html.run_facts import AttemptFacts, CallFacts, StageFacts
+from orch23.features.pages.html.texts import LongText, ShownText, TextReader
+from orch23.model.event import LlmResponse
+from orch23.model.text import format_duration, format_money, shorten_command
+from orch23.report.values import parse_amount, pluralize
+from orch23.resolve.commands import typed_command
+
+_DIGITS = 16
+_MAX_FAILING = 50
+_MAX_PRINTED = 12
+_FIRST = (("prompt.txt", "Prompt"), ("response.txt", "Response"))
+
+
+def attempt_texts(stage: StageFacts, read: TextReader, limit: int, *, brief: bool = False) -> dict[int, list[LongText]]:
+    """Return the texts of each attempt, at least `limit` characters of each. Deleted files are left out.
+
+    With `brief`, an attempt that passed has only prompt and response.
+    """
+
+    def kept(number: int, names: Sequence[tuple[str, str]]) -> list[LongText]:
+        files = ((title, read(stage.name, number, name, limit)) for name, title in names)
+        return [
+            LongText(title=title, text=file.text, size=file.size, path=file.path)
+            for title, file in files
+            if file is not None and file.text.strip()
+        ]
+
+    found: dict[int, list[LongText]] = {}
+    former = ""
+    for number, attempt in sorted(stage.attempts.items()):
+        texts = kept(number, _FIRST)
+        response = next((one for one in texts if one.title == "Response"), None)
+        is_brief = brief and attempt.ended is not None and attempt.ended.passed
+        if response is not None:
+            if former and not is_brief:
+                diff = text_difference(former, response.text, "attempt before", "this attempt")
+                texts.append(LongText(title="Response, compared", text=diff, size=len(diff), is_diff=True))
+            former = response.text
+        excerpt = attempt.ended.excerpt if attempt.ended is not None else ""
+        texts += [LongText(title="Failure", text=excerpt, size=len(excerpt))] if excerpt else []
+        printed = [("output.txt", "Output of the step")]
+        printed += [(one.printed, f"Output of {one.step}") for one in attempt.checks if one.printed]
+        texts += [] if is_brief else kept(number, printed[:_MAX_PRINTED])
+        found[number] = texts
+    return found
+
+
+def attempt_view(attempt: AttemptFacts, texts: Sequence[ShownText]) -> AttemptView:
+    """Return an attempt as the page shows it."""
+    ended = attempt.ended
+    if ended is None:
+        badge, summary = Badge("not finished", "…", "active"), "it has not come to its end"
+    elif ended.passed:
+        badge, summary = Badge("passed", "✔", "good"), ""
+    else:
+        badge, summary = Badge("failed", "✘", "bad"), _reason(attempt)
+    failing = ended.failing if ended is not None else ()
+    more = len(failing) - _MAX_FAILING
+    return AttemptView(
+        number=attempt.number,
+        badge=badge,
+        summary=summary,
+        facts=(*_times(attempt), *_checks(attempt), *(row for call in attempt.calls for row in _call(call))),
+        failing=(*failing[:_MAX_FAILING], *([f"and {more:,} more"] if more > 0 else [])),
+        texts=tuple(texts),
+    )
+
+
+def _reason(attempt: AttemptFacts) -> str:
+    first = attempt.message.partition("\n")[0]
+    return first.removeprefix(f"attempt {attempt.number} failed: ")
+
+
+def _times(attempt: AttemptFacts) -> list[Row]:
+    rows = []
+    if attempt.span.end_s is not None:
+        rows.append(Row("time", format_duration(attempt.span.end_s - attempt.span.start_s)))
+    ended = attempt.ended
+    if ended is not None and not ended.passed and ended.command:
+        code = "" if ended.exit_code is None else f" (exit status {ended.exit_code})"
+        rows.append(Row("command", f"{shown_command(ended.command)}{code}"))
+    return rows
+
+
+def shown_command(command: str) -> str:
+    """Return a command as the pipeline has it, in one line."""
+    return shorten_command(typed_command(command))
+
+
+def _checks(attempt: AttemptFacts) -> list[Row]:
+    steps = [f"{one.step} {'passed' if one.passed else 'failed'}" for one in attempt.checks]
+    return [Row("verified by", ", ".join(steps))] if steps else []
+
+
+def _call(call: CallFacts) -> list[Row]:
+    request, response = call.request, call.response
+    model = " ".join(filter(None, (request.provider, request.model)))
+    files = f"{pluralize(len(request.files), 'file')}, " if request.files else ""
+    rows = [Row("model", f"{model} at {request.endpoint}" if request.endpoint not in ("", request.provider) else model)]
+    rows.append(Row("in the prompt", f"{files}{request.bytes + request.previous_bytes + request.brief_bytes:,} bytes"))
+    if response is None:
+        return [*rows, Row("response", "none"), Row("fingerprint", request.fingerprint[:_DIGITS])]
+    tokens = f"{response.input_tokens:,}+{response.output_tokens:,}"
+    if response.cache_read_tokens or response.cache_write_tokens:
+        tokens += (
+            f" ({response.cache_read_tokens:,} read from and {response.cache_write_tokens:,} written to its cache)"
+        )
+    rows += [Row("tokens", tokens)] if response.input_tokens or response.output_tokens else []
+    rows.append(Row("response", _paid(call)))
+    return [*rows, Row("fingerprint", request.fingerprint[:_DIGITS])]
+
+
+def _paid(call: CallFacts) -> str:
+    response = call.response
+    if response is None:
+        return ""
+    amount = parse_amount(response.cost)
+    money = "price unknown" if amount is None else format_money(amount)
+    origin = f", from {response.provenance}" if response.provenance else ""
+    fallback = ", of a fallback" if response.fallback else ""
+    if response.replayed:
+        return f"recorded{origin}{fallback}" + (f", was paid before: {money}" if amount else "")
+    seconds = call.span.end_s
+    time = "" if seconds is None else f", after {format_duration(seconds - call.span.start_s)}"
+    return f"{payment(response)}{f': {money}' if amount or amount is None else ''}{origin}{fallback}{time}"
+
+
+def payment(response: LlmResponse) -> str:
+    """Return who paid for a response."""
+    if response.replayed:
+        return "recorded"
+    amount = parse_amount(response.cost)
+    return "received in this run, free" if amount is not None and not amount else "paid in this run"

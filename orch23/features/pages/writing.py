@@ -1,0 +1,163 @@
+"""Run `report`: write the page of a run, from its journal, the files of its attempts and the records of the store."""
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23 import __version__
+from orch23.cli.console import Console
+from orch23.cli.named_files import write_named_file
+from orch23.cli.opening import project_root, select_run
+from orch23.cli.project_loading import read_yaml
+from orch23.features.pages.html.changes import ChangeReader, Changes, no_changes
+from orch23.features.pages.html.compose import PageSources, compose_page
+from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory
+from orch23.features.pages.html.page import Row
+from orch23.features.pages.html.rendering import render_page
+from orch23.features.pages.html.run_facts import RunFacts, read_run
+from orch23.features.pages.html.texts import KeptText
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import CorruptStateError, NotFoundError, Orch23Error
+from orch23.model.event import Event
+from orch23.model.paths import LOGS_FOLDER
+from orch23.model.patterns import lazy_pattern
+from orch23.report.diagnostics import visible
+from orch23.report.observers import event_redactor
+from orch23.resolve.metrics import MetricValues
+from orch23.store.access import foreign_store_warning
+from orch23.store.project_store import ProjectStore, open_store
+from orch23.store.run_list import run_ids
+from orch23.store.run_logs import AttemptFiles, journal_pipeline, pipeline_journals, read_journal
+from orch23.store.run_metrics import RunMetrics, runs_with_metrics, stored_values
+
+STDOUT = "-"
+# The name of a file of an attempt is in the journal, which may come from anywhere: it must not lead out of the folder.
+_PLAIN_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MAX_CHARACTER_BYTES = 4
+_MAX_RUNS_WITH_METRICS = 200
+_MAX_METRICS_LINES = 20_000
+
+
+def write_report(console: Console, *, run: str | None, out: str) -> None:
+    """Write the page of a run to a file, or to stdout for `-`."""
+    text = render_page(compose_page(*_page_parts(console, run)))
+    if out == STDOUT:
+        console.write_out(text)
+        return
+    write_named_file(console, out, text)
+    console.write_err(f"wrote {visible(out)}\n")
+
+
+def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSources, RunFacts | None]:
+    """Return the facts of a run, what its page needs besides, and the facts of the run before it.
+
+    Raises:
+        NotFoundError: there is no such run, or its journal has no event.
+        CorruptStateError: its journal is damaged before its end.
+
+    """
+    root = project_root(console)
+    logs = root / LOGS_FOLDER
+    chosen = select_run(run_ids(logs), run)
+    lines = read_journal(logs / f"{chosen}.jsonl")
+    if not lines:
+        message = f"the journal of {chosen} has no events"
+        raise NotFoundError(Diagnostic("E709", message, hint="`orch23 runs` lists the runs"))
+    redact = event_redactor(console.environ)
+    facts = read_run(chosen, lines, redact)
+    sources = page_sources(console, root, chosen)
+    notes = (*sources.notes, *_gone(facts, KeptFiles(root, chosen)))
+    return facts, replace(sources, notes=notes), former_run(logs, facts, redact)
+
+
+def page_sources(console: Console, root: Path, run: str) -> PageSources:
+    """Return what the page of a run needs besides its journal."""
+    changes, metrics, notes = _of_store(console, root, run)
+    return PageSources(
+        read=KeptFiles(root, run).read,
+        changes=changes,
+        redact=console.redact,
+        generated=(Row("Page written by", f"orch23 {__version__}, Python {platform.python_version()}"),),
+        notes=notes,
+        metrics=metrics,
+    )
+
+
+class KeptFiles(Struct, frozen=True):
+    """The files of the attempts of one run."""
+
+    root: Path
+    run: str
+
+    def read(self, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
+        """Return at least `limit` characters of a file; None if there is none."""
+        if _PLAIN_NAME.fullmatch(name) is None:
+            return None
+        files = AttemptFiles(self.root / LOGS_FOLDER / self.run)
+        found = files.read(stage, attempt, name, _MAX_CHARACTER_BYTES * limit)
+        if found is None:
+            return None
+        data, size = found
+        text = data.decode("utf-8", errors="replace")
+        # Of a longer file only the bytes are counted: reading it to count its characters would take too long.
+        whole = len(text) if size <= len(data) else size
+        return KeptText(text, whole, str((files.attempt_folder(stage, attempt) / name).relative_to(self.root)))
+
+    @property
+    def exist(self) -> bool:
+        """Return whether any are kept."""
+        return (self.root / LOGS_FOLDER / self.run).is_dir()
+
+
+def _of_store(console: Console, root: Path, run: str) -> tuple[Changes, MetricsHistory, tuple[str, ...]]:
+    """Return how changes are read, the metrics of earlier runs, and a note if the store cannot be used."""
+    try:
+        store = open_store(root)
+    except Orch23Error as error:
+        first = error.diagnostics[0].message if error.diagnostics else str(error)
+        return no_changes, NO_METRICS, (f"Changed files are not shown: {console.redact(first)}.",)
+    console.resources.callback(store.index.close)
+    if store.is_foreign:
+        warning = foreign_store_warning(store.folder)
+        return no_changes, NO_METRICS, (f"Changed files are not shown: {warning.message}; {warning.hint}.",)
+    return ChangeReader(store.records, store.contents).changes, _metrics(store, run), ()
+
+
+def _metrics(store: ProjectStore, run: str) -> MetricsHistory:
+    """Return the metrics of the runs of the same pipeline before a run."""
+
+    @cache
+    def values(path: str, sha256: str) -> MetricValues | None:
+        return stored_values(store.contents, path, sha256, read_yaml)
+
+    runs = runs_with_metrics(store.logs, journal_pipeline(store.logs / f"{run}.jsonl"), run)
+    earlier: list[RunMetrics] = []
+    # Reading 20,000 lines of journals takes less than a second.
+    left = _MAX_METRICS_LINES
+    for one in (one for one in runs if one.run_id != run):
+        earlier.append(one)
+        left -= len(one.files)
+        if left <= 0 or len(earlier) == _MAX_RUNS_WITH_METRICS:
+            break
+    return MetricsHistory(tuple(earlier), values)
+
+
+def _gone(facts: RunFacts, files: KeptFiles) -> Iterator[str]:
+    called = any(attempt.calls for stage in facts.stages.values() for attempt in stage.attempts.values())
+    if called and not files.exist:
+        yield f"Prompts and responses are not shown: {LOGS_FOLDER}/{files.run}/ was deleted."
+
+
+def former_run(logs: Path, run: RunFacts, redact: Callable[[Event], Event]) -> RunFacts | None:
+    """Return the facts of the newest run of the same pipeline before this one; a damaged journal is skipped."""
+    for path in islice(pipeline_journals(logs, run.began.pipeline, run.run_id), 1, None):
+        with suppress(CorruptStateError):
+            if lines := read_journal(path):
+                return read_run(path.stem, lines, redact)
+    return None

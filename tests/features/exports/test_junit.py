@@ -1,0 +1,69 @@
+"""A build as JUnit XML: a test case a stage, in the form that CI servers read."""
+
+from xml.etree import ElementTree as ET
+
+from orch23.features.exports.junit import JUnitReport
+from orch23.model.event import Event, parse_event
+from orch23.report.observers import sink_observer
+
+
+def document(*events: Event) -> ET.Element:
+    written: list[str] = []
+    report = sink_observer(JUnitReport(name="de\x1bmo", write=written.append), float)
+    for event in (parse_event("run_started", "", data={"run_id": "r1"}), *events):
+        report.notice(event)
+    assert written == []
+    report.notice(parse_event("run_finished", "", data={"status": "failed"}))
+    (text,) = written
+    return ET.fromstring(text)
+
+
+def ended(name: str, status: str, message: str = "", **data: object) -> Event:
+    return parse_event("stage_finished", message, name, data={"status": status, **data})
+
+
+def test_each_stage_is_a_case_and_how_it_ended_is_counted() -> None:
+    suite = document(
+        ended("a", "built", duration_s=1.5),
+        ended("b", "fresh"),
+        ended("c", "failed", "exited with 3\nmore", failure="$ make\nno rule", kind="exception", duration_s=0.25),
+        ended("d", "edited", "edited by hand: d.txt"),
+        ended("e", "blocked", "blocked by c"),
+        ended("f", "skipped", "`if` is false"),
+    )[0]
+    assert suite.attrib == {
+        "name": "de\\x1bmo",
+        "id": "r1",
+        "tests": "6",
+        "failures": "2",
+        "errors": "0",
+        "skipped": "2",
+        "time": "1.750",
+    }
+    assert [(case.get("name"), [child.tag for child in case]) for case in suite] == [
+        ("a", []),
+        ("b", []),
+        ("c", ["failure"]),
+        ("d", ["failure"]),
+        ("e", ["skipped"]),
+        ("f", ["skipped"]),
+    ]
+    failure = suite[2][0]
+    assert (failure.get("message"), failure.get("type"), failure.text) == (
+        "exited with 3",
+        "exception",
+        "$ make\nno rule",
+    )
+    assert suite[3][0].text == "edited by hand: d.txt"
+
+
+def test_a_stage_that_ended_twice_is_reported_as_it_ended_last() -> None:
+    suite = document(ended("a", "failed", "no"), ended("a", "built"))[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "0")
+
+
+def test_characters_that_xml_forbids_are_replaced() -> None:
+    failure = document(ended("a", "failed", "x", failure="nul \x00 escape \x1b half \ud800 <tag> & \uffff"))[0][0][0]
+    assert failure.text is not None
+    assert "\x00" not in failure.text
+    assert "<tag> &" in failure.text
