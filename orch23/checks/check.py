@@ -26,6 +26,9 @@ class CheckInput(Struct, frozen=True, kw_only=True):
 class Check(Struct, frozen=True):
     """A validator. `revision` is part of a stage's key: raise it when the same outputs would get another result.
 
+    With `is_portable` the result does not depend on the version of Python, as that of a check of text and JSON: a
+    shared cache may have it from a machine with another one.
+
     `run` never raises: every error, of the outputs or of the options, is a diagnostic. The rest is documentation: what
     the check requires, its options with their meaning, a step of `verify` (YAML) that uses them, and its own codes.
     """
@@ -37,6 +40,7 @@ class Check(Struct, frozen=True):
     options: Mapping[str, str] = {}
     example: str = ""
     codes: tuple[str, ...] = ()
+    is_portable: bool = False
 
 
 def unknown_options(check: str, options: Mapping[str, Json], known: tuple[str, ...]) -> tuple[Diagnostic, ...]:

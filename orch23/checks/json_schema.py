@@ -50,6 +50,7 @@ JSON_SCHEMA = Check(
     _NAME,
     2,
     _run,
+    is_portable=True,
     summary="Each JSON output is valid by a JSON schema.",
     codes=("E316",),
     options=_OPTIONS,

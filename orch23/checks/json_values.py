@@ -35,6 +35,7 @@ JSON_VALUES = Check(
     _NAME,
     1,
     _run,
+    is_portable=True,
     summary="A JSON object has required values, and its keys are in a required order.",
     codes=("E334", "E335"),
     options=_OPTIONS,

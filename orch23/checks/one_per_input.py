@@ -44,6 +44,7 @@ ONE_PER_INPUT = Check(
     _NAME,
     1,
     _run,
+    is_portable=True,
     summary="A list in a JSON output has one entry for each input file, in order.",
     codes=("E317",),
     options=_OPTIONS,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from orch23.cache.client import CacheClient
 from orch23.cache.registry import shown_url
+from orch23.checks.registry import available_checks
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
@@ -185,7 +186,8 @@ def _identities(platform: str | None, project: Project, named: str | None) -> Id
     """Return what finds the environment in which a stage runs: that of the executor of its pools."""
     pipeline = project.pipeline
     of_stage = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, named))
-    environments = Environments(platform=platform, executor_of=of_stage, closed=hidden_paths(project))
+    checks = available_checks(pipeline.plugins)
+    environments = Environments(platform=platform, checks=checks, executor_of=of_stage, closed=hidden_paths(project))
     return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
 
 

@@ -9,13 +9,15 @@ import hashlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from errno import ENOEXEC
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct, field
 
+from orch23.checks.check import Check
+from orch23.checks.registry import CHECKS
 from orch23.execute.distributions import StampedFiles, installed_packages, local_files, programs_in_folder, split_script
 from orch23.execute.interpreters import SYSTEM_PATH, find_program, interpreter_facts, package_folders
 from orch23.execute.process_tree import lowered_limits
@@ -32,14 +34,13 @@ from orch23.resolve.shell_programs import UnknownProgramsError, hides_programs, 
 OS_RELEASE_FILES: Final = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
 """The files that name the operating system; the first one that exists counts (os-release(5))."""
 _RELEASE_KEYS: Final = ("ID", "VERSION_ID", "BUILD_ID", "IMAGE_VERSION")
-# Checks that read only JSON and text. Others parse Python, by the version that runs orch23.
-_PORTABLE_CHECKS: Final = frozenset(("json_schema", "json_values", "one_per_input"))
 _INTERPRETERS: Final = ("python", "pypy")
 _LIBRARIES: Final = (b"libpython", b"libpypy")
 _OTHER_INTERPRETERS: Final = ("--tx", "--px")
 _BINARY: Final = b"\x7fE"  # of ELF
 _MAX_SCRIPTS: Final = 4  # a script may be run by another script
 _HEAD_BYTES: Final = 4096
+_UNKNOWN_FORM: Final = "the programs of this form of a command are not known"
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):
@@ -99,10 +100,12 @@ class _Program(Struct, frozen=True):
 class Environments(Struct, kw_only=True):
     """Finds the environments of the stages of one build; each fact is looked up once.
 
-    `executor_of` returns the executor of a stage. `files` may be kept for the next build of the same process.
+    `checks` are those that the pipeline can name. `executor_of` returns the executor of a stage. `files` may be kept
+    for the next build of the same process.
     """
 
     platform: str | None = None
+    checks: Mapping[str, Check] = CHECKS
     executor_of: Callable[[Stage], str] = lambda _: LOCAL_EXECUTOR
     machine: MachineFacts = field(default_factory=machine_facts)
     files: StampedFiles = field(default_factory=StampedFiles)
@@ -134,7 +137,7 @@ class Environments(Struct, kw_only=True):
             if isinstance(step, CommandsStep):
                 yield from self._of_steps(command_steps(step), stage, interpreter)
             elif isinstance(step, CheckStep):
-                if step.name not in _PORTABLE_CHECKS:
+                if not self.checks[step.name].is_portable:
                     version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
                     yield EnvironmentIdentity(parts={"checks": version})
             elif isinstance(step, ProcessStep):
@@ -180,15 +183,19 @@ class Environments(Struct, kw_only=True):
     def _of_command(
         self, command: Json, tools: Sequence[str], search: str, interpreter: Path
     ) -> Iterator[EnvironmentIdentity]:
+        words = _argv(command)
         if isinstance(command, str):
             yield self._program(SHELL_COMMAND[0], search, interpreter).identity
             programs = programs_in(command)
-        else:
-            programs = programs_in([str(word) for word in command]) if isinstance(command, Sequence) else ()
+        elif words is not None:
+            programs = programs_in(words)
             # The executor replaces the first word `python` of an argv.
             if programs[:1] and programs[0].name == PYTHON:
                 yield self._python(interpreter)
                 programs = programs[1:]
+        else:
+            yield _unknown(_UNKNOWN_FORM)
+            return
         for called in programs:
             yield self._of_invocation(called, tools, search, interpreter)
 
@@ -267,10 +274,20 @@ class Environments(Struct, kw_only=True):
         return EnvironmentIdentity(parts=parts, faults=packages.faults)
 
 
+def _argv(command: Json) -> list[str] | None:
+    """Return the words of an argv; None for every other form of a command."""
+    if isinstance(command, str) or not isinstance(command, Sequence):
+        return None
+    words = [word for word in command if isinstance(word, str)]
+    return words if len(words) == len(command) else None
+
+
 def _of_options(step: ProcessStep) -> Iterator[EnvironmentIdentity]:
     """Yield a fault for the options with which pytest starts other interpreters, of pytest-xdist."""
-    words = step.words if isinstance(step.words, Sequence) else ()
-    for word in map(str, words):
+    words = _argv(step.words)
+    if words is None:
+        yield _unknown(_UNKNOWN_FORM)
+    for word in words or ():
         if word.startswith(_OTHER_INTERPRETERS):
             yield _unknown(f"`{word}` of pytest may start another interpreter")
 

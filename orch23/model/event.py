@@ -101,7 +101,11 @@ class RunFinished(EventData, frozen=True, kw_only=True):
     limits: RunLimits = RunLimits()
 
 
-class Warned(EventData, frozen=True, kw_only=True, omit_defaults=True):
+class Notice(EventData, frozen=True, kw_only=True):
+    """An event whose message says all of it. Each screen and page shows it, so that a new one changes none of them."""
+
+
+class Warned(Notice, frozen=True, kw_only=True, omit_defaults=True):
     """A warning for the user. With `of_steps` it matters only if a step runs."""
 
     kind: ClassVar[str] = "warning"
@@ -138,7 +142,7 @@ class SharedCacheUsed(EventData, frozen=True, kw_only=True):
     saved: str = "0"
 
 
-class StoreRepaired(EventData, frozen=True, kw_only=True):
+class StoreRepaired(Notice, frozen=True, kw_only=True):
     """Damage to the store, or the rest of a killed build, was repaired."""
 
     kind: ClassVar[str] = "healed"

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from typing import ClassVar
 
 from msgspec import Struct, field
 
@@ -86,6 +87,11 @@ class RunningStages(Struct, kw_only=True):
     def kind_of(self, name: str) -> str:
         """Return the kind of a stage, or of the `foreach` that it is an item of."""
         return self.kinds.get(name) or self.kinds.get(name.partition("@")[0], "")
+
+    leaves_out: ClassVar[str] = (
+        "notice run_finished shared_cache stage_restored promoted released files_proposed check_result "
+        "attempt_finished command_ran step_output call_submitted batch_submitted batch_waiting llm_text"
+    )
 
     def notice(self, event: Event, now: float) -> None:
         """Follow one event."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import partial
+from typing import ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from orch23.model.event import (
     FinishedStage,
     HttpRetry,
     LlmText,
+    Notice,
     Planned,
     RateLimitWait,
     RunFinished,
@@ -35,7 +37,6 @@ from orch23.model.event import (
     StageStarted,
     StageWithheld,
     StepOutput,
-    StoreRepaired,
     Warned,
 )
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
@@ -130,6 +131,9 @@ class TextScreen(Struct, Sink, kw_only=True):
     folds: bool = False
     width: int = 0
     read_source: ReadSource = str
+    leaves_out: ClassVar[str] = (
+        "stage_awaiting files_proposed command_ran llm_request llm_response call_reserved call_submitted"
+    )
     _started: float = 0.0
     _facts: tuple[str, ...] = ()
     _items_of: str = ""
@@ -178,7 +182,7 @@ class TextScreen(Struct, Sink, kw_only=True):
                 self._note("released as source files", files)
             case BatchSubmitted() | BatchWaiting() | SharedCacheUsed():
                 self._aside(event)
-            case Warned() | StoreRepaired():
+            case Notice():
                 self._warn(event)
             case RunFinished():
                 self._finish(event.data)

@@ -7,7 +7,7 @@ times in microseconds.
 import json
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct, field
 
@@ -53,6 +53,10 @@ class ChromeTrace(Struct, Sink, kw_only=True):
     name: str
     write: Callable[[str], None]
     clock: Callable[[], float]
+    leaves_out: ClassVar[str] = (
+        "notice plan shared_cache stages_added stage_decided promoted released files_proposed check_result "
+        "command_ran step_output call_reserved call_submitted batch_submitted batch_waiting http_retry llm_text"
+    )
     _began: float = 0.0
     _rows: dict[str, int] = field(default_factory=dict)
     _open: dict[str, list[TraceSpan]] = field(default_factory=dict)

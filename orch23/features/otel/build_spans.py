@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from msgspec import Struct, field
 from opentelemetry.context import Context
@@ -94,6 +94,10 @@ class BuildSpans(Struct, Sink, kw_only=True):
     clock_ns: Callable[[], int]
     began_ns: int
     read_messages: ReadMessages | None = None
+    leaves_out: ClassVar[str] = (
+        "notice shared_cache stages_added promoted released files_proposed command_ran step_output call_submitted "
+        "batch_submitted batch_waiting rate_limit_wait llm_text"
+    )
     _run_id: str = ""
     _root: Span | None = None
     _kinds: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Fields and key of a shell step."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, assert_never
 
 from msgspec import Struct
 
@@ -24,7 +24,13 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
     @property
     def declared(self) -> Json:
         """Return the command as it is written."""
-        return self.command if isinstance(self.command, str) else list(self.command)
+        match self.command:
+            case str():
+                return self.command
+            case tuple():
+                return list(self.command)
+            case _:
+                assert_never(self.command)
 
     @property
     def words(self) -> Json:

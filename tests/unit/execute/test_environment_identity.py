@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from orch23.checks.check import Check
+from orch23.checks.registry import CHECKS
 from orch23.execute.environment import Environments, MachineFacts, machine_facts
 from orch23.execute.process_tree import fixed_limits
+from orch23.model.digest import Json
 from orch23.model.environment import EnvironmentIdentity
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep, Stage, Verify
 from orch23.model.step import ProcessStep, Step
@@ -71,8 +74,29 @@ def test_a_stage_without_processes_does_not_depend_on_the_machine(machine: Machi
 def test_a_check_that_parses_python_depends_on_the_version_that_runs_orch23(machine: Machine) -> None:
     found = machine.of(LLM, CheckStep("python_syntax"))
     assert list(found.parts) == ["checks"]
-    assert machine.of(LLM, CheckStep("of_a_plugin")) == found
+    plugin = Check("of_a_plugin", 1, lambda _: ())
+    assert machine.of(LLM, CheckStep("of_a_plugin"), checks={"of_a_plugin": plugin}) == found
+    portable = {"of_a_plugin": replace(plugin, is_portable=True)}
+    assert machine.of(LLM, CheckStep("of_a_plugin"), checks=portable) == EnvironmentIdentity()
     assert machine.of(LLM, CheckStep("python_syntax"), platform="p").parts == {"platform": "p"}
+
+
+def test_only_these_checks_of_orch23_are_the_same_with_every_version_of_python() -> None:
+    assert {name for name in CHECKS if CHECKS[name].is_portable} == {"json_schema", "json_values", "one_per_input"}
+
+
+@pytest.mark.parametrize("command", [{"run": ["curl"]}, [["curl"]], ["sort", 1], 3, None])
+def test_an_unknown_form_of_a_command_is_not_a_command_without_programs(machine: Machine, command: Json) -> None:
+    class Odd(ProcessStep):
+        kind = "shell"
+        declared = command
+
+    class OddTests(Odd):
+        kind = "pytest"
+        words = command
+
+    for step in (Odd(), OddTests()):
+        assert machine.of(step).faults == ("the programs of this form of a command are not known",)
 
 
 def test_tests_depend_on_the_system_the_interpreter_and_its_packages(machine: Machine) -> None:

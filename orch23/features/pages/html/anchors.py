@@ -1,5 +1,6 @@
 """Ids of the elements of a page: unique, and without characters that a link would have to encode."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from orch23.model.patterns import lazy_pattern
@@ -40,8 +41,5 @@ class Anchors:
 
 def large_families(names: Iterable[tuple[str, str]]) -> frozenset[str]:
     """Return the foreach stages with more than 12 items, of pairs of item and foreach."""
-    counts: dict[str, int] = {}
-    for name, family in names:
-        if name != family:
-            counts[family] = counts.get(family, 0) + 1
+    counts = Counter(family for name, family in names if name != family)
     return frozenset(family for family, number in counts.items() if number > MAX_ITEMS)

@@ -305,27 +305,26 @@ def _blocks(run: RunFacts, views: dict[str, StageView], anchors: Anchors) -> tup
     for stage in stages:
         if stage.name not in folded:
             rows.setdefault(stage.family if stage.family in large else stage.name, []).append(views[stage.name])
-    blocks = [_items(name, members, anchors) if name in large else members[0] for name, members in rows.items()]
+    blocks = [
+        _group(anchors.of_group(name), name, f"{pluralize(len(members), 'item')}: ", members)
+        if name in large
+        else members[0]
+        for name, members in rows.items()
+    ]
     if folded:
-        members = [views[one.name] for one in idle]
-        title = f"{pluralize(len(members), 'stage')} with nothing to do"
-        blocks.append(_full_group("idle", title, count_words(one.badge for one in members), members))
+        title = f"{pluralize(len(idle), 'stage')} with nothing to do"
+        blocks.append(_group("idle", title, "", [views[one.name] for one in idle]))
     return tuple(blocks)
 
 
-def _items(family: str, members: Sequence[StageView], anchors: Anchors) -> StageGroup:
-    counts = count_words(one.badge for one in members)
-    return _full_group(anchors.of_group(family), family, f"{pluralize(len(members), 'item')}: {counts}", members)
-
-
-def _full_group(anchor: str, title: str, summary: str, members: Sequence[StageView]) -> StageGroup:
+def _group(anchor: str, title: str, summary: str, members: Sequence[StageView]) -> StageGroup:
     """Return a group with its first 1,000 stages: those that failed first, then those that ran."""
     ordered = sorted(members, key=lambda one: (one.badge.tone != "bad", not one.tries))
     more = len(ordered) - _MAX_MEMBERS
     return StageGroup(
         anchor=anchor,
         title=title,
-        summary=summary,
+        summary=summary + count_words(one.badge for one in members),
         badge=worst_badge(one.badge for one in members),
         stages=tuple(ordered[:_MAX_MEMBERS]),
         more=f"{pluralize(more, 'more stage')} not shown; `orch23 log` lists all." if more > 0 else "",

@@ -1,9 +1,11 @@
 """What a run did, from the events of its journal: its stages, their attempts, and when each of them ran."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import ClassVar
 
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 
 from orch23.model.event import (
     ORCH23_ROLE,
@@ -15,6 +17,7 @@ from orch23.model.event import (
     HttpRetry,
     LlmRequest,
     LlmResponse,
+    Notice,
     Planned,
     RunFinished,
     RunStarted,
@@ -26,8 +29,6 @@ from orch23.model.event import (
     StagesAdded,
     StageStarted,
     StageWithheld,
-    StoreRepaired,
-    Warned,
 )
 from orch23.model.pipeline import family_of
 from orch23.report.runs import RunCost
@@ -130,7 +131,7 @@ class RunFacts(Struct, kw_only=True):
     last_s: float = 0.0
     stages: dict[str, StageFacts] = field(default_factory=dict)
     cost: RunCost = field(default_factory=lambda: RunCost(run=""))
-    added_at_rest: dict[str, int] = field(default_factory=dict)
+    added_at_rest: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     shared_cache: SharedCacheUsed | None = None
     is_over: bool = False
@@ -147,18 +148,19 @@ class RunFacts(Struct, kw_only=True):
         """Return the number of stages by status, including those that no edit affects."""
         if not self.stages and self.ended is not None:
             return dict(self.ended.stages)  # nothing changed: only the last event has them
-        counts: dict[str, int] = {}
-        for stage in self.stages.values():
-            counts[stage.status] = counts.get(stage.status, 0) + 1
-        at_rest = {} if self.began.at_rest is UNSET else self.began.at_rest
-        for more in (at_rest, self.added_at_rest):
-            for status, number in more.items():
-                counts[status] = counts.get(status, 0) + number
-        return counts
+        counts = Counter(stage.status for stage in self.stages.values())
+        counts.update(self.began.at_rest or {})
+        counts.update(self.added_at_rest)
+        return dict(counts)
 
 
 class RunFactsFold:
     """Computes the facts of a run, event by event."""
+
+    leaves_out: ClassVar[str] = (
+        "released files_proposed command_ran step_output call_reserved call_settled call_submitted batch_submitted "
+        "batch_waiting rate_limit_wait llm_text"
+    )
 
     def __init__(self, run_id: str, redact: Callable[[Event], Event]) -> None:
         """Begin before the first event. `redact` removes secrets from an event."""
@@ -179,7 +181,8 @@ class RunFactsFold:
                 facts.began = began
             case RunFinished() as ended:
                 facts.ended = ended
-                self._close(now)
+                for stage in facts.stages.values():
+                    _end_spans(stage, now)
             case Planned(stages=stages, needs=needs):
                 self._needs.update(needs)
                 for name, kind in stages.items():
@@ -190,7 +193,7 @@ class RunFactsFold:
                 facts.shared_cache = used
             case _ if event.role != ORCH23_ROLE:
                 _add_to_stage(self._stage(event.role), event, now)
-        if isinstance(event.data, Warned | StoreRepaired) and len(facts.notes) < _MAX_NOTES:
+        if isinstance(event.data, Notice) and len(facts.notes) < _MAX_NOTES:
             role = "" if event.role == ORCH23_ROLE else f"{event.role}: "
             facts.notes.append(f"{role}{event.message}")
 
@@ -215,14 +218,7 @@ class RunFactsFold:
         for name in added.items:
             stage = self._stage(name)
             stage.kind = stage.kind or kind
-        if added.at_rest is not UNSET:
-            for status, number in added.at_rest.items():
-                self.facts.added_at_rest[status] = self.facts.added_at_rest.get(status, 0) + number
-
-    def _close(self, now: float) -> None:
-        for stage in self.facts.stages.values():
-            for span in stage.spans:
-                span.end_s = now if span.end_s is None else span.end_s
+        self.facts.added_at_rest.update(added.at_rest or {})
 
 
 def read_run(run_id: str, lines: Iterable[JournalLine], redact: Callable[[Event], Event]) -> RunFacts:

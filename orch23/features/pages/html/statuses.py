@@ -1,5 +1,6 @@
 """How a status is shown on a page: word, symbol and tone."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -58,7 +59,4 @@ def tone_shares(badges: Iterable[Badge]) -> list[tuple[Tone, int]]:
 
 def count_words(badges: Iterable[Badge]) -> str:
     """Return how many badges have each word: `3 built, 1 failed`."""
-    words: dict[str, int] = {}
-    for one in badges:
-        words[one.word] = words.get(one.word, 0) + 1
-    return ", ".join(f"{number:,} {word}" for word, number in words.items())
+    return ", ".join(f"{number:,} {word}" for word, number in Counter(one.word for one in badges).items())
