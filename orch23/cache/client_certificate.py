@@ -8,7 +8,6 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 
-from orch23.cache.codes import E_CERTIFICATE
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
 
@@ -146,4 +145,4 @@ def read_tls_file(what: str, path: str) -> bytes:
 
 def _fail(message: str, hint: str = "") -> NoReturn:
     usual = "name files in the format PEM that this user can read"
-    raise ConfigurationError(Diagnostic(E_CERTIFICATE, message, hint=hint or usual))
+    raise ConfigurationError(Diagnostic("E722", message, hint=hint or usual))

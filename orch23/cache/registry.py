@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from orch23.cache.codes import E_CACHE_URL
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.ports import SharedCache
@@ -124,7 +123,7 @@ def _url_fault(scheme: str, url: str) -> str | None:
 def url_error(why: str) -> ConfigurationError:
     """Return the error that the URL of a shared cache cannot be used. `why` must not contain it: it has a password."""
     hint = "see `orch23 help shared-cache` for the addresses of caches, and how to log in"
-    return ConfigurationError(Diagnostic(E_CACHE_URL, f"the URL of the shared cache {why}", hint=hint))
+    return ConfigurationError(Diagnostic("E721", f"the URL of the shared cache {why}", hint=hint))
 
 
 def _open(

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from orch23.cli.console import Console, redirect_to_devnull
 from orch23.cli.discovery import find_project
 from orch23.cli.group import PROGRAM_NAME
-from orch23.cli.os_error_hints import OS_ERROR_HINTS
 from orch23.cli.usage_hints import usage_hint
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ExitCode, Orch23Error, SafetyError
+from orch23.model.errors import OS_ERROR_HINTS, ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
 from orch23.report.diagnostics import render_diagnostics, visible

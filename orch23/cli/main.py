@@ -6,9 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from orch23.cli.console import Console
-from orch23.cli.os_error_hints import OS_ERROR_HINTS
 from orch23.cli.parameters import console_of, parsed_build, run_parsed
-from orch23.model.errors import ExitCode
+from orch23.model.errors import OS_ERROR_HINTS, ExitCode
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 
 

@@ -38,7 +38,6 @@ from orch23.providers.codes import NO_LIBRARY
 from orch23.providers.installation import install_command
 from orch23.report.diagnostics import visible
 from orch23.report.shared_cache import shared_cache_text
-from orch23.signing.codes import E_KEY
 from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.key_files import key_file, read_key_file
@@ -127,7 +126,7 @@ def open_cache(
             unsigned += f"`orch23 cache key new NAME` creates one, and {only} only read"
     except ConfigurationError as error:
         problem = error.diagnostics[0]
-        if problem.code != E_KEY:
+        if problem.code != "E732":
             raise
         # No build fails because of its cache: it is read, as by those who have none of the keys.
         unsigned = f"results are not stored in the shared cache: {problem.message}; {problem.hint}"

@@ -34,7 +34,6 @@ from orch23.plan.planner import unknown_needs_errors
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
-from orch23.store.codes import E_LOCK_DAMAGED
 from orch23.store.history import RunHistory, read_history
 from orch23.store.lock_file import (
     KnownLock,
@@ -130,7 +129,7 @@ class PartialPriorState(Struct):
         if not self._is_unchanged() and digest_bytes(self._data).sha256 != self.sha256:
             message = "the lock file was changed since the last build"
             hint = "build again: the whole lock file is read then"
-            raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
+            raise CorruptStateError(Diagnostic("E702", message, Location(str(place), 1, 1), hint))
         lock = read_lock_records(place, self.stages, self._data, is_known=True)
         self._records = lock.records
         return lock, RunHistory()

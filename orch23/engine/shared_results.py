@@ -46,7 +46,6 @@ from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
 from orch23.reapi.entries import encode_result, entry_digest
 from orch23.resolve.resolution import ResolvedStage
-from orch23.signing.codes import W_NOT_STORED
 from orch23.store.turns import PAUSE
 
 if TYPE_CHECKING:
@@ -243,7 +242,7 @@ class SharedResults:
             return
         action = self._action(resolved)
         if action is not None and self._unsigned:
-            self._warn(f"[{W_NOT_STORED}] {self._unsigned}", ORCH23_ROLE, W_NOT_STORED)
+            self._warn(f"[W732] {self._unsigned}", ORCH23_ROLE, "W732")
             self._unsigned = ""
         if action is None or not self._writes:
             return

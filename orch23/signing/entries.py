@@ -10,7 +10,6 @@ from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Digest, Json, canonical_json
 from orch23.model.errors import ConfigurationError
 from orch23.model.parsing import from_struct, parse_json, to_struct
-from orch23.signing.codes import W_NOT_SIGNED
 from orch23.signing.keys import KeyPair, PublicKey, decode_base64
 
 DOMAIN: Final = b"orch23 shared cache entry, version 1\0"
@@ -62,7 +61,7 @@ def signature_fault(data: bytes | None, entry: SignedEntry, signed_by: Sequence[
         return None
     message = f"the result {entry.entry[:12]} of the shared cache {why}"
     hint = "the stage runs; let a machine with one of the keys in `cache.signed_by` write the result, or add its key"
-    return Diagnostic(W_NOT_SIGNED, message, None, hint, Severity.WARNING)
+    return Diagnostic("W731", message, None, hint, Severity.WARNING)
 
 
 def _fault(data: bytes | None, entry: SignedEntry, signed_by: Sequence[PublicKey]) -> str | None:

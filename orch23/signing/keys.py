@@ -13,7 +13,6 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.language import PUBLIC_KEY_PATTERN
-from orch23.signing.codes import E_KEY
 
 LIBRARY: Final = "cryptography"
 """The distribution that this module needs."""
@@ -44,7 +43,7 @@ class PublicKey(Struct, frozen=True):
             if base64.b64encode(raw).decode() == encoded:
                 return cls(raw, name)
         hint = "copy the whole line that `orch23 cache key new NAME` prints"
-        raise ConfigurationError(Diagnostic(E_KEY, "a public key is not `ed25519:BASE64 NAME`", hint=hint))
+        raise ConfigurationError(Diagnostic("E732", "a public key is not `ed25519:BASE64 NAME`", hint=hint))
 
     def __eq__(self, other: object) -> bool:
         """Return whether it is the same key, by whatever name."""
@@ -104,7 +103,7 @@ class KeyPair(Struct, frozen=True):
             # Without the text of the library: it may quote the key.
             message = f"the private key `{name}` is not an ed25519 key in PEM form without a password"
             hint = "create one with `orch23 cache key new NAME`"
-            raise ConfigurationError(Diagnostic(E_KEY, message, hint=hint))
+            raise ConfigurationError(Diagnostic("E732", message, hint=hint))
         return cls._of(found.private_bytes_raw(), name)
 
     @classmethod

@@ -24,7 +24,6 @@ from orch23.snapshot.store_registry import (
     sealing_key,
     store_id,
 )
-from orch23.store.codes import E_BUSY, E_FOREIGN_STORE, E_STATE, E_WRONG_TYPE, W_FOREIGN_STORE
 from orch23.store.json_text import add_checksum, checked_line
 from orch23.store.safe_files import (
     NOT_A_FILE,
@@ -66,7 +65,7 @@ class ForeignStoreError(Orch23Error):
 
     def __init__(self, folder: Path) -> None:
         """Build the message about the folder of the store."""
-        super().__init__(_foreign(folder, Severity.ERROR, E_FOREIGN_STORE))
+        super().__init__(_foreign(folder, Severity.ERROR, "E693"))
         self.folder = folder
 
 
@@ -108,7 +107,7 @@ def register_store(folder: Path, key: bytes, *, renew: bool = False) -> None:
             return
         hint = f"set XDG_STATE_HOME to a writable folder, or {TRUST_VARIABLE}=1 to trust every store"
         message = f"cannot write to {place.parent} ({refused.strerror}), so {folder.name} cannot be registered"
-        raise ConfigurationError(Diagnostic(E_STATE, message, hint=hint)) from None
+        raise ConfigurationError(Diagnostic("E695", message, hint=hint)) from None
     # Registered first: the incomplete store of a killed build then counts as new (ADR 21).
     if known is None:
         write_atomic(folder / ID_FILE, f"{found}\n".encode(), mode=PRIVATE_FILE_MODE)
@@ -125,7 +124,7 @@ def trust_store(folder: Path) -> None:
     # The lock file is not trusted with it: a later pull can change that (ADR 21).
     if os.stat(folder).st_uid != os.geteuid():
         message = f"{folder} belongs to another user"
-        raise UsageError(Diagnostic(E_FOREIGN_STORE, message, hint=f"`chown` it, or remove it: {folder}"))
+        raise UsageError(Diagnostic("E693", message, hint=f"`chown` it, or remove it: {folder}"))
     register_store(folder, b"", renew=is_registered(str(folder)))
 
 
@@ -184,12 +183,12 @@ def move_store_aside(folder: Path) -> Diagnostic:
     place = f"{ASIDE_FOLDER}/{number}"
     text = f"{folder.name} was not created by you on this machine: it was moved to {place} and is not used"
     hint = f"to use it: `rm -r {folder.name} && mv {place} {folder.name} && orch23 trust`; otherwise delete it"
-    return Diagnostic(W_FOREIGN_STORE, text, hint=hint, severity=Severity.WARNING)
+    return Diagnostic("W693", text, hint=hint, severity=Severity.WARNING)
 
 
 def foreign_store_warning(folder: Path) -> Diagnostic:
     """Return the warning of a command that only reads, about a foreign store."""
-    return _foreign(folder, Severity.WARNING, W_FOREIGN_STORE)
+    return _foreign(folder, Severity.WARNING, "W693")
 
 
 def _foreign(folder: Path, severity: Severity, code: str) -> Diagnostic:
@@ -234,7 +233,7 @@ class BuildLock:
             who = f"process {holder}" if holder.isdigit() else "another process"
             message = f"another build is running in this project: {who} holds the lock"
             hint = "wait for it to end, or stop that process; you do not have to delete the lock"
-            raise BusyError(Diagnostic(E_BUSY, message, hint=hint)) from None
+            raise BusyError(Diagnostic("E708", message, hint=hint)) from None
         except BaseException as error:
             self.__exit__(type(error), error)
             raise
@@ -316,7 +315,7 @@ def require_store(folder: Path) -> None:
 def _wrong_type(path: Path, what: str) -> Diagnostic:
     name = f"{path.parent.name}/{path.name}" if what == "file" else path.name
     return Diagnostic(
-        E_WRONG_TYPE,
+        "E692",
         f"{name} is not a {what}",
         hint=f"delete it, or move it away: {path}; the next build creates it",
     )

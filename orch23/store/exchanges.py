@@ -21,7 +21,6 @@ from orch23.model.paths import ORIGINALS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import family_of
 from orch23.model.text import escape_hidden
-from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.json_text import indented_json, with_sum, without_sum
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
@@ -343,7 +342,7 @@ class Exchanges:
         name = path.relative_to(self._root).as_posix()
         raise CorruptStateError(
             Diagnostic(
-                E_TRANSCRIPT,
+                "E707",
                 f"the transcript {name} is damaged: {problem}",
                 hint=_ONE_SIDE.format(name=name) if merged else _RESTORE,
                 subject=name,

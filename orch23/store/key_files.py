@@ -7,7 +7,6 @@ from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
-from orch23.signing.codes import E_KEY
 from orch23.store.safe_files import (
     NEW_FILE_FLAGS,
     PRIVATE_FOLDER_MODE,
@@ -37,10 +36,10 @@ def key_file(name: str, root: Path, environ: Mapping[str, str]) -> Path:
     config = Path(base) if base.startswith("/") else Path(home, ".config") if home.startswith("/") else None
     hint = "set HOME or XDG_CONFIG_HOME to a directory outside of the project"
     if config is None:
-        raise ConfigurationError(Diagnostic(E_KEY, "there is no directory for private keys", hint=hint))
+        raise ConfigurationError(Diagnostic("E732", "there is no directory for private keys", hint=hint))
     if config.resolve().is_relative_to(root.resolve()):
         message = f"the directory for private keys, {config}, is in the project"
-        raise ConfigurationError(Diagnostic(E_KEY, message, hint=hint))
+        raise ConfigurationError(Diagnostic("E732", message, hint=hint))
     return config / "orch23" / "keys" / name
 
 
@@ -59,7 +58,7 @@ def create_key_file(path: Path, data: bytes) -> None:
     except FileExistsError:
         message = f"the private key {path} exists"
         hint = "choose another name: results that it signed need its public key"
-        raise ConfigurationError(Diagnostic(E_KEY, message, hint=hint)) from None
+        raise ConfigurationError(Diagnostic("E732", message, hint=hint)) from None
     try:
         with closing(descriptor):
             write_all(descriptor, data)
@@ -79,8 +78,8 @@ def read_key_file(path: Path) -> bytes:
     """
     if not os.path.lexists(path):
         hint = "create a key with `orch23 cache key new NAME`"
-        raise ConfigurationError(Diagnostic(E_KEY, f"the private key {path} does not exist", hint=hint))
+        raise ConfigurationError(Diagnostic("E732", f"the private key {path} does not exist", hint=hint))
     if (data := read_own(path, _OTHERS, _MAX_BYTES)) is not None:
         return data
     message = f"the private key {path} is not a file that only you can read"
-    raise ConfigurationError(Diagnostic(E_KEY, message, hint=f"make it yours, and run `chmod 600 {path}`"))
+    raise ConfigurationError(Diagnostic("E732", message, hint=f"make it yours, and run `chmod 600 {path}`"))

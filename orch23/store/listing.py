@@ -21,7 +21,6 @@ from orch23.model.paths import (
     static_prefix,
     unentered_names,
 )
-from orch23.store.codes import E_LINK
 
 FILE_KIND, FOLDER_KIND, LINK_KIND = "file", "folder", "link"
 # As many as the kernel follows in one path.
@@ -267,11 +266,11 @@ def outside_link_error(path: str) -> SafetyError:
     """Return the error for an input that is a link to a place where no input may be."""
     message = f"the link {path!r} leads out of the project, or into a folder of git or orch23"
     hint = f'copy what it leads to into the project; if a pattern finds it, exclude it: "!{path}"'
-    return SafetyError(Diagnostic(E_LINK, message, hint=hint))
+    return SafetyError(Diagnostic("E691", message, hint=hint))
 
 
 def link_cycle_error(path: str) -> SafetyError:
     """Return the error for an input that is a link to itself, or to a folder above it."""
     message = f"the link {path!r} leads in a circle"
     hint = f'remove it; if a pattern finds it, exclude it: "!{path}"'
-    return SafetyError(Diagnostic(E_LINK, message, hint=hint))
+    return SafetyError(Diagnostic("E691", message, hint=hint))

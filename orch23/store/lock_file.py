@@ -23,11 +23,11 @@ from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import DEFAULT_SCRATCH
 from orch23.model.record import LockFile, Record
-from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.json_text import with_sum, without_sum
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.safe_files import read_file, read_regular, replace_file, walk_tree
 
+_DAMAGED, _OTHER_VERSION = "E702", "E704"
 _SUFFIXES = (".yaml", ".yml")
 _TEMPLATE = ".template"
 _HEAD_BYTES = 4096
@@ -164,7 +164,7 @@ def read_lock(path: Path) -> LockFile:
         return decode_lock(data, str(path))
     if os.path.lexists(path):
         hint = "move it away; without a lock file orch23 uses the records of the store, or builds again"
-        raise _error(E_LOCK_DAMAGED, "the lock file is not a regular file", Location(str(path), 1, 1), hint)
+        raise _error(_DAMAGED, "the lock file is not a regular file", Location(str(path), 1, 1), hint)
     return LockFile()
 
 
@@ -378,7 +378,7 @@ def _spans(
         if not 0 <= start < end <= last or (is_twice and not is_known):
             message = f"the record of `{stage}` is not in the form that orch23 writes"
             hint = "build again: the whole lock file is read then"
-            raise _error(E_LOCK_DAMAGED, message, Location(origin, 1, 1), hint)
+            raise _error(_DAMAGED, message, Location(origin, 1, 1), hint)
         spans[stage] = start, end
     return spans
 
@@ -397,13 +397,13 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
         document = data.decode("utf-8")
         if (conflict := _MARKER.search(document)) is not None:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
-            marked = _error(E_LOCK_CONFLICT, "the lock file has conflict markers of git", location, _EITHER)
+            marked = _error("E701", "the lock file has conflict markers of git", location, _EITHER)
             return _of_both_sides(_sides_of(document), marked)
         body = _parsed(data) if is_known else parse_stored(document)
         if (version := to_struct(body, JsonObject).get("orch23_lock")) not in (1, LOCK_VERSION):
             message = f"the lock file has version {version!r}, but this orch23 supports versions 1 and {LOCK_VERSION}"
             hint = "use the version of orch23 that wrote it, or delete the file and build"
-            raise _error(E_LOCK_VERSION, message, Location(origin, 1, 1), hint)
+            raise _error(_OTHER_VERSION, message, Location(origin, 1, 1), hint)
         form = to_struct(body, _Form)
         if _END not in form.records:
             message = "the end mark is missing"
@@ -420,7 +420,7 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
     except ValueError as error:
         line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
-        unreadable = _error(E_LOCK_DAMAGED, message, Location(origin, line, column), _RESTORE)
+        unreadable = _error(_DAMAGED, message, Location(origin, line, column), _RESTORE)
         if only_intact:
             raise unreadable from error
         return _of_both_sides([data], unreadable)
@@ -523,7 +523,7 @@ def _bad_record(origin: str, document: str, name: str, error: ValueError) -> Dia
     at = document.find(f"\n  {_quoted(name)}:")
     line = document.count("\n", 0, at + 1) + 1 if at >= 0 else 1
     return Diagnostic(
-        E_LOCK_RECORD,
+        "E703",
         f"the record of stage `{name}` {error}",
         Location(origin, line, 3),
         _RESTORE,

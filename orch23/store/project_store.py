@@ -28,7 +28,6 @@ from orch23.store.access import (
     require_store,
     store_origin,
 )
-from orch23.store.codes import E_STORE_VERSION
 from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges
 from orch23.store.file_copy import FileProgress, no_progress
@@ -317,7 +316,7 @@ def _check_version(path: Path) -> None:
         version = found.decode("ascii").strip()
         raise CorruptStateError(
             Diagnostic(
-                E_STORE_VERSION,
+                "E705",
                 f"the store {STORE_NAME} has version {version!r}, but this orch23 supports version 1",
                 Location(f"{STORE_NAME}/{path.name}", 1, 1),
                 "`orch23 reset` creates a new store; recorded responses are kept",

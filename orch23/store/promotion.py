@@ -16,7 +16,6 @@ from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.file_policy import sealed_reason
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import FileContentStore
-from orch23.store.codes import E_PROTECTED
 from orch23.store.file_copy import hash_file, no_progress
 from orch23.store.lock_file import is_lock_of_pipeline
 from orch23.store.record_format import EntryText, optional_entry_from_json, optional_entry_to_json
@@ -316,7 +315,7 @@ def refused_path_errors(refused: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     if more > 0:
         messages[_MAX_REFUSED_SHOWN:] = [f"{more} more paths were left as they are"]
     hint = "if a stage is to write it, name it in `outputs`; if not, delete the lock file and build"
-    return tuple(Diagnostic(E_PROTECTED, text, hint=hint) for text in messages)
+    return tuple(Diagnostic("E694", text, hint=hint) for text in messages)
 
 
 def _is_free(parent: int, name: str) -> bool:

@@ -22,7 +22,6 @@ from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.patterns import lazy_pattern
 from orch23.model.stage_status import StageStatus
 from orch23.model.text import escape_hidden
-from orch23.store.codes import E_JOURNAL, E_NO_RUN
 from orch23.store.json_text import compact_json
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
@@ -198,7 +197,7 @@ def read_journal(path: Path) -> tuple[JournalLine, ...]:
         with open_stream(path) as stream:
             data = stream.read()
     except FileNotFoundError:
-        missing = Diagnostic(E_NO_RUN, f"there is no run {path.stem}", hint="`orch23 runs` lists the runs")
+        missing = Diagnostic("E709", f"there is no run {path.stem}", hint="`orch23 runs` lists the runs")
         raise NotFoundError(missing) from None
     return parse_journal(data, str(path))
 
@@ -381,7 +380,7 @@ def _parse_line(line: bytes) -> JournalLine:
 
 def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
     return Diagnostic(
-        E_JOURNAL,
+        "E706",
         f"line {number} of the journal {problem}",
         Location(origin, number, 1),
         "`orch23 reset` sets the journals aside; recorded responses are kept",

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
-from orch23.store.codes import E_LINK
 from orch23.store.turns import PAUSE
 
 if TYPE_CHECKING:
@@ -447,7 +446,7 @@ def unsafe_path_error(path: str) -> SafetyError:
     """Return the error for a path that leads through a link or out of the root."""
     return SafetyError(
         Diagnostic(
-            E_LINK,
+            "E691",
             f"the path {path!r} leads through a link or out of the project",
             hint="replace the link by a real directory, or name another path",
         )

@@ -20,7 +20,6 @@ from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
 from orch23.snapshot.signatures import entries_signature, is_racy
 from orch23.snapshot.stat_snapshot import FileState, StatSnapshot
-from orch23.store.codes import E_LEFT_OUT
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import EarlierHashes, HashedFile, file_row, pack_hashed_file, stamped_entry
@@ -57,7 +56,7 @@ AsCommitted: TypeAlias = Callable[[str, int], bytes | None]
 
 def left_out_error(message: str, commands: Iterable[str], place: Location | None = None) -> Diagnostic:
     """Return the error for content that git has not checked out, with the commands for it."""
-    return Diagnostic(E_LEFT_OUT, message, place, f"run {quoted_names(dict.fromkeys(commands))}")
+    return Diagnostic("E698", message, place, f"run {quoted_names(dict.fromkeys(commands))}")
 
 
 class _Looks(Struct):
