@@ -1,8 +1,7 @@
 """Output formats of `build` by name; each is loaded when it is used."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from orch23.model import features
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import UsageError
 from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
@@ -19,18 +18,28 @@ _PLACES: Final = {
 }
 
 
-def _load(name: str) -> "Format":
-    place = features.FORMATS.get(name)
-    format_: Format = load_object(f"orch23.report.{_PLACES[name]}") if place is None else features.load_feature(place)
-    return format_
+FORMATS: "LazyMapping[Format]" = LazyMapping(_PLACES, lambda name: load_object(f"orch23.report.{_PLACES[name]}"))
 
 
-FORMATS: "LazyMapping[Format]" = LazyMapping((*_PLACES, *features.FORMATS), _load)
+def own_format(name: str) -> "Format | None":
+    """Return the output format of a name, from the core or from a feature; None if orch23 has none.
+
+    Raises:
+        ConfigurationError: it is of a feature that is not a part of this installation.
+
+    """
+    if name in FORMATS:
+        return FORMATS[name]
+    from orch23.model import features  # noqa: PLC0415 - most builds use a format of the core
+
+    return features.load_feature(features.FORMATS[name]) if name in features.FORMATS else None
 
 
 def installed_formats() -> list[str]:
     """Return the names of the formats that are a part of this installation."""
-    return [name for name in FORMATS if features.has_feature(features.FORMATS, name)]
+    from orch23.model import features  # noqa: PLC0415 - as above
+
+    return [*FORMATS, *(name for name in features.FORMATS if features.has_feature(features.FORMATS, name))]
 
 
 # The entry point group of output formats in plugins.
@@ -45,11 +54,14 @@ def format_of(name: str, plugins: tuple[str, ...]) -> "Format":
         ConfigurationError: the object that a plugin has under the name is not a format.
 
     """
-    from orch23.report.formats import Format  # noqa: PLC0415 - for pipelines with plugins alone
+    from orch23.model import features  # noqa: PLC0415 - for pipelines with plugins alone
+    from orch23.report.formats import Format  # noqa: PLC0415 - as above
 
-    formats = Registry(FORMATS, REPORT_ENTRY_POINTS, plugins, type_validator(Format))
+    own: LazyMapping[Any] = LazyMapping((*FORMATS, *features.FORMATS), own_format)
+    formats = Registry(own, REPORT_ENTRY_POINTS, plugins, type_validator(Format))
     if name in formats:
-        return formats[name]
+        found: Format = formats[name]
+        return found
     close = nearest_names(name, list(formats))
     hint = f"did you mean `{close[0]}`?" if close else f"the formats are {', '.join(formats)}"
     raise UsageError(Diagnostic("E641", f"there is no output format `{name}`", hint=hint))

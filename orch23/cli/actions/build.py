@@ -37,7 +37,7 @@ from orch23.plan.planner import unordered_plan
 from orch23.report.formats import Format, View
 from orch23.report.live import LiveScreen
 from orch23.report.observers import Guarded
-from orch23.report.registry import FORMATS, format_of, installed_formats
+from orch23.report.registry import FORMATS, format_of, installed_formats, own_format
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.safe_files import read_file
@@ -112,7 +112,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         )
     if as_json or quiet:
         output = "jsonl" if as_json else "quiet"
-    builtin = FORMATS.get(output)
+    builtin = own_format(output)
     console.progress.is_quiet = builtin is None or builtin.is_alone
     request = BuildRequest(
         jobs=jobs,
