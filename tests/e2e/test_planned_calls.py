@@ -60,6 +60,34 @@ def test_a_limit_of_calls_does_not_count_recorded_responses(project: Project) ->
     assert bounded(project) == (0, 2, 2)
 
 
+def test_a_recorded_response_counts_only_if_nothing_before_it_runs(project: Project) -> None:
+    stages = """\
+  a: {inputs: [a.txt], outputs: [a.out], llm: {prompt: a.j2, returns: text}}
+  b: {inputs: [a.out, extra.txt], outputs: [b.out], llm: {prompt: b.j2, returns: text}}
+"""
+    texts = {"a.j2": prompt("{{ inputs[0].text }}", "{{ inputs[0].text }}"), "b.j2": "b {{ inputs[0].text }}\n"}
+    project.write(pipeline(stages, texts | {"a.txt": "1\n", "extra.txt": "1\n"}))
+    assert bounded(project) == (2, 2, 2)
+    project.edit("extra.txt", "2\n")
+    assert bounded(project) == (0, 0, 0), "its prompt does not show the file"
+    project.edit("a.txt", "2\n")
+    project.edit("extra.txt", "3\n")
+    assert bounded(project) == (1, 2, 2)
+
+
+def test_without_keep_going_nothing_runs_after_an_unmet_condition(project: Project) -> None:
+    stages = """\
+  a: {outputs: [a.out], llm: {prompt: a.j2, returns: text}}
+  b: {outputs: [b.out], llm: {prompt: b.j2, returns: text}, requires: {file_exists: missing.txt}}
+  c: {inputs: [b.out], outputs: [c.out], llm: {prompt: c.j2, returns: text}}
+"""
+    project.write(pipeline(stages, {f"{one}.j2": prompt(one, one) for one in "abc"}))
+    assert bounded(project) == (0, 1, 0)
+    before = len(calls(project))
+    assert project.build("--keep-going").code == 1
+    assert len(calls(project)) == before + 1
+
+
 def test_a_list_may_become_longer(project: Project) -> None:
     project.write(
         pipeline(

@@ -83,12 +83,12 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return estimates of the stages that run or may run, from journals, transcripts and prices."""
-    limit = project.pipeline.stop.max_failed_stages
+    # What depends on a stage that fails does not run, also with `--keep-going`.
+    ended = closure(set(seen.failures), seen.plan.downstream)
     running = [
         name
         for name, decision in seen.decisions.items()
-        if isinstance(decision, Run | VerifyOnly | Maybe | Expand) and name not in seen.failures
-        if limit is None or len(seen.failures) < limit
+        if isinstance(decision, Run | VerifyOnly | Maybe | Expand) and name not in ended
     ]
     past = _statistics(project, seen, running)
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
@@ -101,10 +101,11 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
         checked = refusable(seen.plan, seen.decisions)
         made = ((node, VerifyOnly(record, ())) for node, record in checked)
         found |= {node.name: estimate(EstimateBasis(node=node, decision=one), tariff_of) for node, one in made}
-    # A recorded response may have failed, and fail again: then nothing after its stage runs.
+    # A recorded response may have failed, and fail again: then nothing after its stage runs. Without `--keep-going`
+    # nothing runs at all after a failure.
     replayed = {name for name, basis in bases.items() if basis.recorded}
-    for name in found if replayed else ():
-        if found[name].calls.minimum and not replayed.isdisjoint(closure({name}, seen.plan.upstream)):
+    for name in found if replayed or ended else ():
+        if found[name].calls.minimum and (ended or not replayed.isdisjoint(closure({name}, seen.plan.upstream))):
             found[name] = replace(found[name], calls=replace(found[name].calls, minimum=0), least_cost=Decimal(0))
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
@@ -153,6 +154,8 @@ def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) ->
         return EstimateBasis(node=node, decision=decision, request=request, past=past)
     replayed = replay_first_request(project, node, request)
     recorded = replayed.found if replayed.missing is None else ()
+    if recorded and (waiting := seen.unsettled(name)):
+        decision, recorded = Maybe(tuple(waiting)), ()
     return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past)
 
 
