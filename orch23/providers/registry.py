@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
+from orch23.model.features import PROVIDERS, is_installed, load_feature, missing_feature
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.plugins import LazyMapping, Registry, load_object_as, type_validator
 from orch23.model.server_url import url_origin
@@ -32,20 +33,23 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-# Names only: the module of a provider is imported when a step uses it (ADR 18).
+# Names only: the module of a provider is imported when a step uses it (ADR 18). Others are of features.
 _MODULES = {
     "anthropic": "anthropic_messages",
-    "openai": "openai_adapter",
-    "bedrock": "bedrock",
-    "vertex": "vertex",
-    "azure": "azure",
     "local": "local",
     "command": "command",
     "scripted": "scripted",
 }
 
 
-ADAPTERS = LazyMapping(_MODULES, lambda name: load_object_as(Adapter, f"orch23.providers.{_MODULES[name]}:ADAPTER"))
+def _load(name: str) -> Adapter:
+    if name in PROVIDERS:
+        adapter: Adapter = load_feature(PROVIDERS[name])
+        return adapter
+    return load_object_as(Adapter, f"orch23.providers.{_MODULES[name]}:ADAPTER")
+
+
+ADAPTERS = LazyMapping((*_MODULES, *PROVIDERS), _load)
 # The entry points of plugins that are providers.
 PROVIDER_GROUP: Final = "orch23.providers"
 
@@ -57,7 +61,14 @@ def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
 
 def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
     """Return the provider with a name: one of orch23, else one of the pipeline's plugins; None if there is none."""
+    if _is_missing(provider):
+        return None
     return ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
+
+
+@cache
+def _is_missing(provider: str) -> bool:
+    return provider in PROVIDERS and not is_installed(PROVIDERS[provider])
 
 
 def adapter_of(step: "LLMStep") -> Adapter | None:
@@ -198,7 +209,7 @@ def _batch_errors(step: "LLMStep", adapter: Adapter) -> tuple[Diagnostic, ...]:
     if step.pace != "batch" or adapter.batches is not None or "pace" not in adapter.takes:
         return ()
     message = f"the provider `{step.provider}` does not have `pace: batch`"
-    having = ", ".join(name for name, other in sorted(ADAPTERS.items()) if other.batches is not None)
+    having = ", ".join(name for name in _installed() if ADAPTERS[name].batches is not None)
     return (unsupported_error("pace", message, f"remove it; these have it: {having}"),)
 
 
@@ -302,13 +313,19 @@ def limits_cached_input(step: "LLMStep") -> bool:
     return _adapter(step).limits_cached_input
 
 
+def _installed() -> list[str]:
+    return [name for name in sorted(ADAPTERS) if not _is_missing(name)]
+
+
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
-    hint = nearest_hint(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
+    if _is_missing(name):
+        return missing_feature(PROVIDERS[name])
+    hint = nearest_hint(name, sorted((*_installed(), *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 
 
 def _unsupported(name: str, provider: str) -> Diagnostic:
-    takers = [other for other, adapter in sorted(ADAPTERS.items()) if name in adapter.takes]
+    takers = [other for other in _installed() if name in ADAPTERS[other].takes]
     hint = (
         f"remove it; these have it: {', '.join(takers)}" if takers else "remove it; no provider of this version has it"
     )

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,10 @@ FAMILIES: tuple[Triggers, ...] = tuple(
 TRIGGERS = {code: trigger for family in FAMILIES for code, trigger in family.items()}
 SOURCE = Path(__file__).parents[2] / "orch23"
 SLOW = frozenset({"E411", *(f"E67{number}" for number in (0, 3, 4, 5, 8, 9))})
+OF_VENDORS = frozenset(f"E{number}" for number in (219, 220, 225, *range(412, 426), 427, 502)) | {
+    "W425",
+    "W669",
+}  # their triggers call a model with the provider `openai`
 _LEAST = 60
 _NEEDS_NO_HINT = frozenset({"E301"})  # the test that failed says what is wrong
 _POSITION_OF_HINT, _POSITION_OF_SEVERITY = 3, 4
@@ -28,6 +33,7 @@ _POSITION_OF_HINT, _POSITION_OF_SEVERITY = 3, 4
 
 def marks_of(code: str) -> list[pytest.MarkDecorator]:
     features = [family.needs[code] for family in FAMILIES if code in family.needs]
+    features += ["vendors"] if code in OF_VENDORS else []
     return [*map(pytest.mark.needs, features), *([pytest.mark.slow] if code in SLOW else [])]
 
 

@@ -104,6 +104,7 @@ def test_a_provider_that_fails_ends_with_3(project: Project) -> None:
     assert not project.exists(f"{PLACE}/plan.json")
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize("command", ["build", "plan", "validate"])
 def test_a_fault_of_the_configuration_is_neither_a_refused_plan_nor_a_failed_call(
     project: Project, command: str, monkeypatch: pytest.MonkeyPatch

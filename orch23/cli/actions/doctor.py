@@ -26,6 +26,7 @@ from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, b
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
+from orch23.model.features import PROVIDERS, is_installed
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
@@ -56,7 +57,11 @@ def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFind
         DoctorFinding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
-        *(_vendor(name, variable, environ) for name, variable in VENDOR_KEYS.items()),
+        *(
+            _vendor(name, variable, environ)
+            for name, variable in VENDOR_KEYS.items()
+            if name not in PROVIDERS or is_installed(PROVIDERS[name])
+        ),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
         *_local(environ),

@@ -26,15 +26,12 @@ OF_MODELS = frozenset(
             f"providers.{vendor}"
             for vendor in (
                 "anthropic_messages",
-                "openai_adapter",
-                "azure",
-                "bedrock",
-                "vertex",
                 "local",
                 "command",
                 "scripted",
             )
         ),
+        *(f"features.vendors.{vendor}" for vendor in ("openai_adapter", "azure", "bedrock", "vertex")),
         *("decide.proposal", "decide.omissions", "decide.response_parser", "resolve.evaluation"),
     )
 )

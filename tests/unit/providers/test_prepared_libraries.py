@@ -10,6 +10,7 @@ import pytest
 
 from orch23.providers import registry
 from orch23.steps.llm.spec import LLMStep
+from tests.doubles import with_needs
 from tests.loopback import message_events
 from tests.openai_server import STREAM, Asked, OpenAIServer, Reply, chat, response
 
@@ -50,7 +51,10 @@ def reply(asked: Asked) -> Reply:
 
 
 @pytest.mark.stride(2)
-@pytest.mark.parametrize(("provider", "api"), [("anthropic", ""), ("openai", "chat"), ("openai", "responses")])
+@pytest.mark.parametrize(
+    ("provider", "api"),
+    [("anthropic", ""), with_needs("openai", "chat"), with_needs("openai", "responses")],
+)
 def test_a_call_after_the_preparation_imports_no_library(provider: str, api: str) -> None:
     with OpenAIServer(rule=reply) as server:
         done = subprocess.run(

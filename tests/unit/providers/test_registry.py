@@ -8,16 +8,9 @@ import pytest
 
 from orch23.providers import codes, registry
 from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase
-from orch23.providers.anthropic_messages import AnthropicMessages
-from orch23.providers.bedrock import BedrockMessages
-from orch23.providers.command import CommandProvider
-from orch23.providers.local import LocalProvider
-from orch23.providers.openai_responses import ResponsesApi
 from orch23.providers.registry import ADAPTERS
-from orch23.providers.scripted import ScriptedProvider
-from orch23.providers.vertex import VertexMessages
 from orch23.steps.llm.spec import LLMStep
-from tests.doubles import CONSENT
+from tests.doubles import CONSENT, with_needs
 
 STEPS = {
     "anthropic": LLMStep(provider="anthropic", model="claude", prompt="p"),
@@ -49,31 +42,31 @@ def test_every_provider_of_the_registry_is_tested_here() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("anthropic", AnthropicMessages),
-        ("openai", ResponsesApi),
-        ("azure", ResponsesApi),
-        ("bedrock", BedrockMessages),
-        ("vertex", VertexMessages),
-        ("local", LocalProvider),
-        ("command", CommandProvider),
-        ("scripted", ScriptedProvider),
+        ("anthropic", "AnthropicMessages"),
+        with_needs("openai", "ResponsesApi"),
+        with_needs("azure", "ResponsesApi"),
+        with_needs("bedrock", "BedrockMessages"),
+        with_needs("vertex", "VertexMessages"),
+        with_needs("local", "LocalProvider"),
+        ("command", "CommandProvider"),
+        ("scripted", "ScriptedProvider"),
     ],
 )
-def test_making_a_provider_starts_nothing(name: str, kind: type) -> None:
-    assert isinstance(registry.make_provider(setting(), CallContext(STEPS[name], "code")), kind)
+def test_making_a_provider_starts_nothing(name: str, kind: str) -> None:
+    assert type(registry.make_provider(setting(), CallContext(STEPS[name], "code"))).__name__ == kind
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [with_needs(name) for name in STEPS])
 def test_a_plain_step_has_no_error(name: str) -> None:
     assert registry.step_errors(STEPS[name], os.environ) == ()
 
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("locl", "did you mean `local`?"), ("open-ai", "did you mean `openai`?"), ("x", "use one of")],
+    [("comand", "did you mean `command`?"), ("antropic", "did you mean `anthropic`?"), ("x", "use one of")],
 )
 def test_an_unknown_provider_has_a_hint(name: str, hint: str) -> None:
-    (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["local"], provider=name), {})
+    (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["anthropic"], provider=name), {})
     assert diagnostic.code == codes.UNKNOWN_PROVIDER
     assert hint in (diagnostic.hint or "")
 

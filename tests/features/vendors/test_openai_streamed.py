@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from orch23.features.vendors.openai_client import ServerAccess, ServerConnection
+from orch23.features.vendors.openai_streamed import StreamedResponses
 from orch23.model.llm import Message, Request, Response, Usage
 from orch23.providers import codes
 from orch23.providers.connections import clients_of_run
 from orch23.providers.faults import TransportError
-from orch23.providers.openai_client import ServerAccess, ServerConnection
-from orch23.providers.openai_streamed import StreamedResponses
 from tests.openai_server import OpenAIServer, Reply, error, event, page, response, stream
 
 _ASK = Message("user", "Say something.")

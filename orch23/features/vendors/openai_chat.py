@@ -4,16 +4,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
 
-from orch23.model.digest import Json
-from orch23.model.llm import Pace, Request, Response, StopReason, Usage
-from orch23.model.media import Media
-from orch23.model.parsing import json_at
-from orch23.model.server_url import recordable_model
-from orch23.providers.adapter import seed_of
-from orch23.providers.cache_marks import cache_fields
-from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
-from orch23.providers.media import data_url
-from orch23.providers.openai_client import (
+from orch23.features.vendors.openai_client import (
     ServerConnection,
     file_name,
     has_broken_off,
@@ -31,6 +22,15 @@ from orch23.providers.openai_client import (
     stream_objects,
     token_usage,
 )
+from orch23.model.digest import Json
+from orch23.model.llm import Pace, Request, Response, StopReason, Usage
+from orch23.model.media import Media
+from orch23.model.parsing import json_at
+from orch23.model.server_url import recordable_model
+from orch23.providers.adapter import seed_of
+from orch23.providers.cache_marks import cache_fields
+from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
+from orch23.providers.media import data_url
 from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, join_text, text_at
 
 _PATH = "/chat/completions"

@@ -8,13 +8,13 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
+from orch23.features.vendors.openai_chat import ChatCompletions, chat_request_body
+from orch23.features.vendors.openai_client import ServerAccess, ServerConnection
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes
 from orch23.providers.connections import OpenCalls, clients_of_run
 from orch23.providers.faults import TransportError
-from orch23.providers.openai_chat import ChatCompletions, chat_request_body
-from orch23.providers.openai_client import ServerAccess, ServerConnection
 from orch23.providers.wire import FILES_SCHEMA
 from tests.openai_server import (
     DONE,

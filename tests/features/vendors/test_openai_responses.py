@@ -7,6 +7,8 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
+from orch23.features.vendors.openai_client import ServerAccess, ServerConnection
+from orch23.features.vendors.openai_responses import ResponsesApi, SubmittedResponses, responses_request_body
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.event import Event
@@ -14,8 +16,6 @@ from orch23.model.llm import Message, Request, Usage
 from orch23.providers import codes
 from orch23.providers.connections import OpenCalls, clients_of_run
 from orch23.providers.faults import NotCollectedError, TransportError
-from orch23.providers.openai_client import ServerAccess, ServerConnection
-from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses, responses_request_body
 from orch23.providers.wire import FILES_SCHEMA
 from tests.openai_server import OpenAIServer, Reply, error, message, page, reported, response, stream
 

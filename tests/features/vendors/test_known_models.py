@@ -1,8 +1,8 @@
 """The hint of an unknown model: the models that the server lists."""
 
+from orch23.features.vendors.known_models import is_unknown_model, with_known_models
 from orch23.model.diagnostic import Diagnostic
 from orch23.providers.faults import TransportError, status_error
-from orch23.providers.known_models import is_unknown_model, with_known_models
 
 
 def refused(said: str = "The model `gpt-9` does not exist") -> TransportError:

@@ -6,14 +6,14 @@ from decimal import Decimal
 import pytest
 from msgspec.structs import replace
 
+from orch23.features.vendors.openai_chat import ChatCompletions
+from orch23.features.vendors.openai_client import ServerAccess, ServerConnection
+from orch23.features.vendors.openai_responses import ResponsesApi
+from orch23.features.vendors.openai_streamed import StreamedResponses
 from orch23.model.llm import Message, Pace, Provider, Request, Response, Usage
 from orch23.model.pipeline import Price
 from orch23.providers.codes import UNSUPPORTED_PARAMETER
 from orch23.providers.model_facts import _OPENAI, facts_of
-from orch23.providers.openai_chat import ChatCompletions
-from orch23.providers.openai_client import ServerAccess, ServerConnection
-from orch23.providers.openai_responses import ResponsesApi
-from orch23.providers.openai_streamed import StreamedResponses
 from orch23.providers.prices import Prices
 from orch23.providers.registry import ADAPTERS, _batch_errors, parameters_of, step_errors
 from orch23.steps.llm.spec import LLMStep

@@ -4,6 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from orch23.features.vendors.openai_adapter import interface_errors, openai_parameters, provider_of, wire_of
+from orch23.features.vendors.openai_client import (
+    ServerAccess,
+    ServerConnection,
+    http_client,
+    without_environment,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
@@ -12,13 +19,6 @@ from orch23.providers.adapter import Adapter, CallContext, ProviderContext, libr
 from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
 from orch23.providers.model_facts import facts_of
-from orch23.providers.openai_adapter import interface_errors, openai_parameters, provider_of, wire_of
-from orch23.providers.openai_client import (
-    ServerAccess,
-    ServerConnection,
-    http_client,
-    without_environment,
-)
 from orch23.providers.registry import named_server_grant
 from orch23.steps.llm.spec import LLMStep
 

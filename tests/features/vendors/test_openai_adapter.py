@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from orch23.features.vendors.openai_adapter import ADAPTER
+from orch23.features.vendors.openai_chat import ChatCompletions
+from orch23.features.vendors.openai_chat import chat_request_body as chat_body
+from orch23.features.vendors.openai_client import is_strict_schema, response_format
+from orch23.features.vendors.openai_responses import ResponsesApi
+from orch23.features.vendors.openai_responses import responses_request_body as responses_body
 from orch23.model.digest import Json
 from orch23.model.llm import Message, OnTruncated, Request
 from orch23.providers import codes, registry
 from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.openai_adapter import ADAPTER
-from orch23.providers.openai_chat import ChatCompletions
-from orch23.providers.openai_chat import chat_request_body as chat_body
-from orch23.providers.openai_client import is_strict_schema, response_format
-from orch23.providers.openai_responses import ResponsesApi
-from orch23.providers.openai_responses import responses_request_body as responses_body
 from orch23.providers.wire import FILES_SCHEMA
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT

@@ -9,20 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
-from orch23.model.errors import ProviderError
-from orch23.model.event import CallSubmitted, Event, Warned
-from orch23.model.llm import Request, Response, StopReason
-from orch23.model.media import Media
-from orch23.model.parsing import json_at
-from orch23.model.server_url import recordable_model
-from orch23.providers import codes
-from orch23.providers.cache_marks import cache_fields
-from orch23.providers.connections import OpenCalls
-from orch23.providers.faults import NotCollectedError, TransportError, timeout_error, unknown_stop_error
-from orch23.providers.media import data_url
-from orch23.providers.openai_client import (
+from orch23.features.vendors.openai_client import (
     ServerConnection,
     file_name,
     invalid_reply_error,
@@ -37,6 +24,19 @@ from orch23.providers.openai_client import (
     server_message,
     token_usage,
 )
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import ProviderError
+from orch23.model.event import CallSubmitted, Event, Warned
+from orch23.model.llm import Request, Response, StopReason
+from orch23.model.media import Media
+from orch23.model.parsing import json_at
+from orch23.model.server_url import recordable_model
+from orch23.providers import codes
+from orch23.providers.cache_marks import cache_fields
+from orch23.providers.connections import OpenCalls
+from orch23.providers.faults import NotCollectedError, TransportError, timeout_error, unknown_stop_error
+from orch23.providers.media import data_url
 from orch23.providers.server_replies import list_at, text_at, token_count_at
 
 _WAITING = frozenset({"queued", "in_progress"})

@@ -4,6 +4,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orch23.features.vendors.openai_chat import ChatCompletions
+from orch23.features.vendors.openai_client import (
+    OPENAI_KEY,
+    ServerAccess,
+    ServerConnection,
+    is_object_schema,
+    make_openai_client,
+)
+from orch23.features.vendors.openai_responses import ResponsesApi, SubmittedResponses
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import OnTruncated, Provider
@@ -13,15 +22,6 @@ from orch23.providers.adapter import Adapter, CallContext, ProviderContext, libr
 from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
 from orch23.providers.model_facts import facts_of
-from orch23.providers.openai_chat import ChatCompletions
-from orch23.providers.openai_client import (
-    OPENAI_KEY,
-    ServerAccess,
-    ServerConnection,
-    is_object_schema,
-    make_openai_client,
-)
-from orch23.providers.openai_responses import ResponsesApi, SubmittedResponses
 from orch23.providers.registry import server_grant
 from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
@@ -71,7 +71,7 @@ def provider_of(
     if interface == "chat":
         return ChatCompletions(connection=connection, limit_field=limit_field, is_vendor=is_vendor)
     if step.background is False:
-        from orch23.providers.openai_streamed import StreamedResponses  # noqa: PLC0415 - only some stages need it
+        from orch23.features.vendors.openai_streamed import StreamedResponses  # noqa: PLC0415 - only some stages need it
 
         return StreamedResponses(connection=connection, is_vendor=is_vendor)
     return ResponsesApi(
@@ -92,7 +92,7 @@ def _connection(setting: ProviderContext, step: LLMStep) -> ServerConnection:
 
 
 def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
-    from orch23.providers.openai_batches import OpenAIBatches  # noqa: PLC0415 - only some stages need it
+    from orch23.features.vendors.openai_batches import OpenAIBatches  # noqa: PLC0415 - only some stages need it
 
     return OpenAIBatches(connection=_connection(setting, step), is_vendor=server_url(step) == OPENAI_URL)
 
@@ -151,6 +151,13 @@ def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tup
     return tuple(found)
 
 
+def _look_up(step: LLMStep, environ: Mapping[str, str], timeout_s: float) -> object:
+    access = ServerAccess(server_url(step), _key(environ))
+    line = ServerConnection(server=access, lists_models=False)
+    with line.open(line.clock() + timeout_s) as client:
+        return getattr(client.models.retrieve(step.model), "id", None)
+
+
 def _key(environ: Mapping[str, str]) -> str:
     return environ.get(OPENAI_KEY, "").strip()
 
@@ -175,4 +182,5 @@ ADAPTER = Adapter(
     accepts=lambda step: facts_of("openai", step.model).media,
     media=OPENAI_MEDIA,
     facts=lambda step: facts_of("openai", step.model) if _is_vendor(step) else None,
+    look_up=_look_up,
 )

@@ -5,11 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from orch23.model.digest import Json
-from orch23.model.llm import Request, Response, Usage
-from orch23.model.parsing import json_at
-from orch23.providers.faults import TransportError, incomplete_error, too_long_error
-from orch23.providers.openai_client import (
+from orch23.features.vendors.openai_client import (
     ServerConnection,
     has_broken_off,
     not_a_stream_error,
@@ -20,7 +16,11 @@ from orch23.providers.openai_client import (
     stream_objects,
     token_usage,
 )
-from orch23.providers.openai_responses import count_input_tokens, read_response, responses_request_body
+from orch23.features.vendors.openai_responses import count_input_tokens, read_response, responses_request_body
+from orch23.model.digest import Json
+from orch23.model.llm import Request, Response, Usage
+from orch23.model.parsing import json_at
+from orch23.providers.faults import TransportError, incomplete_error, too_long_error
 from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, text_at
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.providers import bedrock, registry, vertex
+from orch23.features.vendors import bedrock, vertex
+from orch23.providers import registry
 from orch23.providers.model_facts import facts_of
 from orch23.providers.prices import Prices
 from orch23.steps.llm.spec import LLMStep
