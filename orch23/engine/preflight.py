@@ -21,6 +21,7 @@ from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.event import Event, Warned
+from orch23.model.features import PROVIDERS, is_installed
 from orch23.model.llm import Request
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
@@ -309,7 +310,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         setting = self.conversations.setting
         for one in readiness_errors(step, setting.environ, setting.root):
-            another = _ANOTHER if step.provider == "local" else _LOCAL
+            another = _LOCAL if step.provider != "local" and is_installed(PROVIDERS["local"]) else _ANOTHER
             hint = ", or ".join(filter(None, (one.hint, another)))
             yield one if "--provider" in str(one.hint) else replace(one, hint=hint)
         if (unconfined := self._no_sandbox(step)) is not None:

@@ -14,6 +14,7 @@ from orch23.model.errors import ConfigurationError
 
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
+    "model": "local.command:model_command",
     "watch": "watch.command:watch_command",
     "affected": "metrics.command:affected_command",
     "diff": "metrics.command:diff_command",
@@ -39,6 +40,14 @@ PROVIDERS: Final[Mapping[str, str]] = {
     "bedrock": "vendors.bedrock:ADAPTER",
     "vertex": "vendors.vertex:ADAPTER",
     "azure": "vendors.azure:ADAPTER",
+    "local": "local.provider:ADAPTER",
+}
+# What `doctor` checks, and what `init` finds: functions of the environment.
+CHECKS: Final[Mapping[str, str]] = {
+    "local": "local.findings:local_findings",
+}
+READY_MODELS: Final[Mapping[str, str]] = {
+    "local": "local.local_model:ready_models",
 }
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 # Names only: the module of a provider is imported when a step uses it (ADR 18). Others are of features.
 _MODULES = {
     "anthropic": "anthropic_messages",
-    "local": "local",
     "command": "command",
     "scripted": "scripted",
 }

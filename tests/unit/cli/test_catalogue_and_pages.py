@@ -11,6 +11,7 @@ import pytest
 from orch23.cli.catalogue import code_sections, diagnostic_codes
 from orch23.cli.main import main
 from orch23.model.errors import ExitCode
+from orch23.model.features import COMMANDS
 from scripts.reference_pages import commands_page, events_page
 from tests.gold import Golden
 
@@ -83,7 +84,7 @@ def test_help_explains_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "near codes: E80" in capsys.readouterr().err
 
 
-@pytest.mark.needs("watch", "metrics", "pages", "exports")
+@pytest.mark.needs("exports", *sorted({place.partition(".")[0] for place in COMMANDS.values()}))
 def test_the_page_of_commands_is_up_to_date() -> None:
     DOCS.check("commands.md", commands_page())
 

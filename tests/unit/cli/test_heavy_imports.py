@@ -26,11 +26,11 @@ OF_MODELS = frozenset(
             f"providers.{vendor}"
             for vendor in (
                 "anthropic_messages",
-                "local",
                 "command",
                 "scripted",
             )
         ),
+        "features.local.provider",
         *(f"features.vendors.{vendor}" for vendor in ("openai_adapter", "azure", "bedrock", "vertex")),
         *("decide.proposal", "decide.omissions", "decide.response_parser", "resolve.evaluation"),
     )

@@ -78,10 +78,10 @@ def test_an_unknown_provider_has_a_hint(name: str, hint: str) -> None:
         ("command", {"seed": 1}),
         ("command", {"effort": "high"}),
         ("command", {"answers": "a.yaml"}),
-        ("local", {"effort": "high"}),
-        ("local", {"thinking": "on"}),
-        ("local", {"base_url": "http://x"}),
-        ("local", {"command": ("x",)}),
+        with_needs("local", {"effort": "high"}),
+        with_needs("local", {"thinking": "on"}),
+        with_needs("local", {"base_url": "http://x"}),
+        with_needs("local", {"command": ("x",)}),
         ("scripted", {"seed": 1}),
     ],
 )
@@ -118,12 +118,14 @@ def test_scripted_needs_its_file(tmp_path: Path) -> None:
     assert registry.step_errors(STEPS["scripted"], {}, tmp_path) == ()
 
 
+@pytest.mark.needs("local")
 def test_a_local_model_must_be_known_but_need_not_be_installed() -> None:
     assert registry.step_errors(STEPS["local"], {"HOME": "/nowhere"}) == ()
     (diagnostic,) = registry.step_errors(step("local", model="smollm"), {})
     assert (diagnostic.code, diagnostic.hint) == (codes.UNKNOWN_MODEL, "did you mean `smollm2`?")
 
 
+@pytest.mark.needs("local")
 def test_parameters_are_explicit_so_that_a_default_and_its_value_are_one() -> None:
     assert registry.parameters_of(step("local", max_tokens=160, states_max_tokens=True)) == {
         "max_tokens": 160,
@@ -134,6 +136,7 @@ def test_parameters_are_explicit_so_that_a_default_and_its_value_are_one() -> No
     assert registry.parameters_of(step("local", seed=2)) != registry.parameters_of(STEPS["local"])
 
 
+@pytest.mark.needs("local")
 def test_the_endpoint_identifies_the_server() -> None:
     assert registry.endpoint_of(STEPS["local"]) == "llama.cpp"
     assert registry.endpoint_of(STEPS["command"]) == "command python3 -c 'x y'"
@@ -151,7 +154,7 @@ def test_an_edited_scripted_response_is_another_request_and_its_attempts_differ(
     assert registry.request_parameters(other, CallContext(STEPS["scripted"], "code", 1))["answer"] != params[0]
 
 
-@pytest.mark.parametrize("name", ["local", "command"])
+@pytest.mark.parametrize("name", [pytest.param("local", marks=pytest.mark.needs("local")), "command"])
 def test_other_providers_parameters_do_not_depend_on_the_attempt(name: str) -> None:
     one = setting()
     assert registry.request_parameters(one, CallContext(STEPS[name], "code", 1)) == registry.request_parameters(

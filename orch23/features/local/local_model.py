@@ -57,6 +57,11 @@ def known_models() -> tuple[KnownModel, ...]:
     return _KNOWN
 
 
+def ready_models(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the models whose weights are installed."""
+    return [one.name for one in _KNOWN if installed_weights(one.name, user_data_dir(environ))]
+
+
 def user_data_dir(environ: Mapping[str, str]) -> Path:
     """Return the user's data directory of orch23: below `$XDG_DATA_HOME`, or `~/.local/share`."""
     base = environ.get("XDG_DATA_HOME", "")

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from orch23.features.local import local_model
+from orch23.features.local import provider as local
+from orch23.features.local.provider import LocalProvider, LocalServer, local_request_body, server_argv
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Message, Request, Usage
-from orch23.providers import codes, local, local_model
+from orch23.providers import codes
 from orch23.providers.installation import install_command
-from orch23.providers.local import LocalProvider, LocalServer, local_request_body, server_argv
 
 FAKE = """
 import json, os, sys, threading
@@ -196,7 +198,7 @@ def test_the_child_dies_with_its_parent(serve, tmp_path: Path) -> None:
     ask(serve())  # writes the script
     code = (
         "import os, sys\n"
-        "from orch23.providers.local import LocalServer\n"
+        "from orch23.features.local.provider import LocalServer\n"
         f"server = LocalServer(os.environ, lambda m: (sys.executable, {str(tmp_path / 'fake.py')!r}, 'good', 'log'))\n"
         "print(server.running('m').process.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from orch23.providers import local_model
-from orch23.providers.local import LocalServer
+from orch23.features.local import local_model
+from orch23.features.local.provider import LocalServer
 from tests.e2e.pipelines import green
 from tests.project import Project
 

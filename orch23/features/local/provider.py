@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from orch23.features.local import local_model
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.model.parsing import json_at, parse_json
-from orch23.providers import codes, local_model
+from orch23.providers import codes
 from orch23.providers.adapter import Adapter, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
 from orch23.providers.faults import printable_line

