@@ -51,7 +51,7 @@ def made(step: LLMStep, environ=None):
 def test_the_interface_follows_from_the_address_unless_it_is_named(more, kind, api) -> None:
     step = replace(STEP, **more)
     assert isinstance(made(step), kind)
-    assert registry.api_version_of(step) == api
+    assert registry.adapter_for(step).api(step) == api
 
 
 def test_the_vendor_has_another_name_for_the_token_limit() -> None:
