@@ -61,7 +61,7 @@ ALLOWED = {
         "execute/interpreters": "open read_text",
         "execute/pytest_report": "read_bytes",
         "features/pages/html/rendering": "read_text",
-        "templates/source": "read_bytes",
+        "features/templates/source": "read_bytes",
     },
     "/proc, /dev, and the standard streams": {
         "cli/console": "open",
@@ -88,8 +88,8 @@ ALLOWED = {
         "execute/sandbox_dir": "mkdir open symlink",
         "execute/sandbox_tree": "mkdir open touch",
         "store/input_files": "mkdir open",
-        "templates/changes": "read_bytes",
-        "templates/rendering": "mkdir write_bytes",
+        "features/templates/changes": "read_bytes",
+        "features/templates/rendering": "mkdir write_bytes",
     },
 }
 

@@ -14,7 +14,9 @@ from orch23.model.errors import ConfigurationError
 
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
+    "init": "templates.command:init_command",
     "model": "local.command:model_command",
+    "template": "templates.command:template_command",
     "watch": "watch.command:watch_command",
     "affected": "metrics.command:affected_command",
     "diff": "metrics.command:diff_command",

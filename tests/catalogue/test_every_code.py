@@ -27,6 +27,7 @@ OF_VENDORS = frozenset(f"E{number}" for number in (219, 220, 225, *range(412, 42
     "W669",
 }  # their triggers call a model with the provider `openai`
 OF_LOCAL = frozenset({"E406", "E410", "W802"})  # likewise with `local`
+OF_TEMPLATES = frozenset(f"E67{number}" for number in range(10))
 _LEAST = 60
 _NEEDS_NO_HINT = frozenset({"E301"})  # the test that failed says what is wrong
 _POSITION_OF_HINT, _POSITION_OF_SEVERITY = 3, 4
@@ -36,6 +37,7 @@ def marks_of(code: str) -> list[pytest.MarkDecorator]:
     features = [family.needs[code] for family in FAMILIES if code in family.needs]
     features += ["vendors"] if code in OF_VENDORS else []
     features += ["local"] if code in OF_LOCAL else []
+    features += ["templates"] if code in OF_TEMPLATES else []
     return [*map(pytest.mark.needs, features), *([pytest.mark.slow] if code in SLOW else [])]
 
 

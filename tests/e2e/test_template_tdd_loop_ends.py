@@ -17,6 +17,7 @@ from tests.openai_server import OpenAIServer, chat
 from tests.project import Project
 
 pytestmark = [
+    pytest.mark.needs("templates"),
     pytest.mark.slow,
     pytest.mark.needs("vendors"),
 ]  # whole builds: `make test` runs them, `make check` does not

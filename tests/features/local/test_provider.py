@@ -203,7 +203,7 @@ def test_the_child_dies_with_its_parent(serve, tmp_path: Path) -> None:
         "print(server.running('m').process.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    root = str(Path(local.__file__).parents[2])
+    root = str(Path(local.__file__).parents[3])
     environ = {**os.environ, "PYTHONPATH": root}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environ)
     assert gone(int(done.stdout))

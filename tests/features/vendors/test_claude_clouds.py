@@ -120,7 +120,7 @@ def in_own_process(project: Project, env: Mapping[str, str]) -> "subprocess.Comp
         "5",
     ]
     own = {"PATH": os.environ["PATH"], "HOME": str(project.home), "ORCH23_TRUST": "1", "NO_GCE_CHECK": "true"}
-    repository = str(Path(__file__).parents[2])
+    repository = str(Path(__file__).parents[3])
     environ = {**own, "PYTHONPATH": repository, **env}
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
 

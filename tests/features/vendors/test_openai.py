@@ -16,7 +16,7 @@ from tests.project import Project
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
 
 _PROGRAM = "from orch23.entry import run; run()"
-_REPOSITORY = str(Path(__file__).parents[2])
+_REPOSITORY = str(Path(__file__).parents[3])
 SUBMIT, POLL, CANCEL = "POST /v1/responses", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel"
 CHAT = "POST /v1/chat/completions"
 

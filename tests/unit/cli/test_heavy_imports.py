@@ -46,7 +46,7 @@ OF_OTHERS = frozenset({"orch23.cli.catalogue", "orch23.features.metrics.affected
     f"orch23.cli.{name}"
     for name in (
         *(f"commands.{module}" for module in ("inspecting", "results", "setup")),
-        *(f"actions.{module}" for module in ("explain", "doctor", "template", "outputs", "pipeline")),
+        *(f"actions.{module}" for module in ("explain", "doctor", "outputs", "pipeline")),
     )
 )
 OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(

@@ -9,10 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute.copier_runner import find_git, merge_texts
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import NotFoundError, UsageError
-from orch23.templates import codes
-from orch23.templates.changes import (
+from orch23.features.templates import codes
+from orch23.features.templates.changes import (
     NEW_SUFFIX,
     ChangeKind,
     MergeFunctions,
@@ -23,8 +21,10 @@ from orch23.templates.changes import (
     read_paths,
     update_changes,
 )
-from orch23.templates.rendering import RenderedTemplate, RenderRequest, fetched_template, render_versions
-from orch23.templates.source import TemplateSource, find_source
+from orch23.features.templates.rendering import RenderedTemplate, RenderRequest, fetched_template, render_versions
+from orch23.features.templates.source import TemplateSource, find_source
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import NotFoundError, UsageError
 
 _PREFIX, _SUFFIX = ".orch23-", ".answers.yml"
 # The last line that matches decides: originals are bytes of the user, which git must not convert.

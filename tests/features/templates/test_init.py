@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orch23.cli.actions import template
 from orch23.cli.actions.doctor import provider_finding
 from orch23.cli.console import Console
-from orch23.templates.source import builtin_templates
+from orch23.features.templates import actions as template
+from orch23.features.templates.source import builtin_templates
 from scripts.copier_template import describe, descriptions
 from tests.project import Outcome, Project
 from tests.sandbox.users import ROOT
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
 
-HERE = Path(__file__).parents[2]
-pytestmark = pytest.mark.slow  # each starts a process that loads copier; tests/e2e/test_first_minute.py stands for them
+HERE = Path(__file__).parents[3]
+pytestmark = pytest.mark.slow  # each starts a process that loads copier; test_first_minute.py stands for them
 NAMES = sorted(path.name.removesuffix(".template.yaml") for path in (HERE / "pipelines").glob("*.template.yaml"))
 NOBODY = {"XDG_DATA_HOME": "/nonexistent"}  # no model is installed there
 SCHEMA_LINE = re.compile(rb"# yaml-language-server: \$schema=(\S+)\n")

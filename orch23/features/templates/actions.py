@@ -16,6 +16,19 @@ from orch23.cli.console import Console
 from orch23.cli.discovery import find_project, is_project_root
 from orch23.cli.opening import project_root
 from orch23.cli.project_loading import ProjectSettings, open_project
+from orch23.features.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
+from orch23.features.templates.codes import FILES_EXIST, MERGE_CONFLICT
+from orch23.features.templates.dry_run import (
+    AnswerOptions,
+    TemplateDryRun,
+    attribute_changes,
+    dry_run_init,
+    dry_run_update,
+    marker_changes,
+    no_template_error,
+    project_templates,
+)
+from orch23.features.templates.source import TemplateSource, builtin_templates, find_source
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, Orch23Error
@@ -27,19 +40,6 @@ from orch23.report.values import json_document
 from orch23.resolve.schema import published_schema
 from orch23.store.project_store import open_store
 from orch23.store.safe_files import replace_file
-from orch23.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
-from orch23.templates.codes import FILES_EXIST, MERGE_CONFLICT
-from orch23.templates.dry_run import (
-    AnswerOptions,
-    TemplateDryRun,
-    attribute_changes,
-    dry_run_init,
-    dry_run_update,
-    marker_changes,
-    no_template_error,
-    project_templates,
-)
-from orch23.templates.source import TemplateSource, builtin_templates, find_source
 
 SCHEMA_FILE = ".orch23/pipeline.schema.json"
 # The provider of a built-in template that stands for `openai` with a `base_url`.

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from orch23.features.templates.codes import FORBIDDEN_PATH
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import sealed_reason
 from orch23.model.paths import unsafe_reason
 from orch23.store.safe_files import open_directory, open_regular, read_and_close, replace_file, split_path
-from orch23.templates.codes import FORBIDDEN_PATH
 
 NEW_SUFFIX = ".new"
 

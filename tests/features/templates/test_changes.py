@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.templates.changes import (
+from orch23.features.templates.changes import (
     ChangeKind,
     MergeFunctions,
     NotAFile,

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from orch23.execute.cleanup import temporary_folder
 from orch23.execute.copier_runner import CopierCall, clone_bundle, clone_mirror, render_templates
+from orch23.features.templates import codes
+from orch23.features.templates.changes import TemplateFile, read_rendered
+from orch23.features.templates.source import TemplateSource
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error, SafetyError, UsageError
-from orch23.templates import codes
-from orch23.templates.changes import TemplateFile, read_rendered
-from orch23.templates.source import TemplateSource
 
 # Appended to the answers of the last time: a file that still has it was not written by the template.
 _LAST = b"\n# of last time\n"

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.json import decode
 
+from orch23.features.templates.codes import NO_TEMPLATE, NOT_FETCHED
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import NotFoundError
-from orch23.templates.codes import NO_TEMPLATE, NOT_FETCHED
 
 TEMPLATES_FOLDER = Path(__file__).parent
 # RFC 2606 reserves `.invalid`, so no one can register the name and serve other templates under it.

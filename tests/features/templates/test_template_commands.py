@@ -9,9 +9,9 @@ from scripts.make_templates import make_all
 from tests.project import Project
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
 
-pytestmark = pytest.mark.slow  # each starts processes that load copier; tests/e2e/test_first_minute.py stands for them
+pytestmark = pytest.mark.slow  # each starts processes that load copier; test_first_minute.py stands for them
 
-HERE = Path(__file__).parents[2]
+HERE = Path(__file__).parents[3]
 LINES = "".join(f"line {number}\n" for number in range(1, 13))
 ANSWERS = ".orch23-house.answers.yml"
 
@@ -316,7 +316,7 @@ def test_a_template_of_ours_is_updated_from_an_older_orch23(
         if not other.name.startswith("quickstart."):
             other.unlink()
     shipped.mkdir()
-    monkeypatch.setattr("orch23.templates.source.TEMPLATES_FOLDER", shipped)
+    monkeypatch.setattr("orch23.features.templates.source.TEMPLATES_FOLDER", shipped)
     assert make_all(source, shipped) == ["quickstart v1: new"]
     assert project.run("init", "quickstart", "--defaults", "--data", "name=four").code == 0
     project.replace("pipelines/quickstart.yaml", "    max: 4\n", "    max: 2\n")
@@ -333,7 +333,7 @@ def test_a_template_of_ours_is_updated_from_an_older_orch23(
     assert all(line in text for line in ("name: four\n", "    max: 2\n", "    timeout: 60s\n"))
     assert project.run("validate", "pipelines/quickstart.yaml").code == 0
 
-    monkeypatch.setattr("orch23.templates.source.TEMPLATES_FOLDER", older_shipped)
+    monkeypatch.setattr("orch23.features.templates.source.TEMPLATES_FOLDER", older_shipped)
     older = project.run("template", "update")
     assert older.code == 66
     assert "up to v1, not v2" in older.err

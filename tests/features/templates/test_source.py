@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from orch23.features.templates.source import find_source
 from orch23.model.errors import NotFoundError
-from orch23.templates.source import find_source
 
 
 def test_a_name_or_its_address_is_a_built_in_template(tmp_path: Path) -> None:

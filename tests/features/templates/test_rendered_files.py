@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from orch23.features.templates.changes import read_rendered
 from orch23.model.errors import SafetyError
-from orch23.templates.changes import read_rendered
 
 
 @pytest.mark.parametrize("path", [".git/config", "lib/.GIT/hooks/x", ".orch23/VERSION", "logs/x.jsonl", ".hg/hgrc"])
