@@ -1,8 +1,9 @@
 """Registry of providers by name: parameters, schema, readiness and consent of a step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -10,7 +11,6 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
-from orch23.model.features import PROVIDERS, is_installed, load_feature, missing_feature
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.plugins import LazyMapping, Registry, load_object_as, type_validator
 from orch23.model.server_url import url_origin
@@ -38,14 +38,22 @@ _MODULES = {
 }
 
 
+def _features() -> ModuleType:
+    from orch23.model import features  # noqa: PLC0415 - an edit without a model call does not need it
+
+    return features
+
+
+def _names() -> Iterator[str]:
+    yield from (*_MODULES, *_features().PROVIDERS)
+
+
 def _load(name: str) -> Adapter:
-    if name in PROVIDERS:
-        adapter: Adapter = load_feature(PROVIDERS[name])
-        return adapter
-    return load_object_as(Adapter, f"orch23.providers.{_MODULES[name]}:ADAPTER")
+    place = f"providers.{_MODULES[name]}:ADAPTER" if name in _MODULES else f"features.{_features().PROVIDERS[name]}"
+    return load_object_as(Adapter, f"orch23.{place}")
 
 
-ADAPTERS = LazyMapping((*_MODULES, *PROVIDERS), _load)
+ADAPTERS = LazyMapping(_names(), _load)
 # The entry points of plugins that are providers.
 PROVIDER_GROUP: Final = "orch23.providers"
 
@@ -64,7 +72,8 @@ def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
 
 @cache
 def _is_missing(provider: str) -> bool:
-    return provider in PROVIDERS and not is_installed(PROVIDERS[provider])
+    place = _features().PROVIDERS.get(provider)
+    return place is not None and not _features().is_installed(place)
 
 
 def adapter_of(step: "LLMStep") -> Adapter | None:
@@ -271,7 +280,8 @@ def _installed() -> list[str]:
 
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     if _is_missing(name):
-        return missing_feature(PROVIDERS[name])
+        missing: Diagnostic = _features().missing_feature(_features().PROVIDERS[name])
+        return missing
     hint = nearest_hint(name, sorted((*_installed(), *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 
