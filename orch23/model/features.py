@@ -45,12 +45,8 @@ PROVIDERS: Final[Mapping[str, str]] = {
     "local": "local.provider:ADAPTER",
 }
 # What `doctor` checks, and what `init` finds: functions of the environment.
-CHECKS: Final[Mapping[str, str]] = {
-    "local": "local.findings:local_findings",
-}
-READY_MODELS: Final[Mapping[str, str]] = {
-    "local": "local.local_model:ready_models",
-}
+CHECKS: Final[Mapping[str, str]] = {"local": "local.findings:local_findings"}
+READY_MODELS: Final[Mapping[str, str]] = {"local": "local.local_model:ready_models"}
 
 
 def load_feature(place: str) -> Any:

@@ -467,7 +467,6 @@ ADAPTER = Adapter(
     prepare=_prepare,
     streams=lambda _step: True,
     facts=lambda step: facts_of("anthropic", step.model) if _is_vendor(step) else None,
-    # By name, as the batches.
     look_up=lambda step, environ, timeout_s: load_object("orch23.providers.model_lookup:look_up_at_anthropic")(
         _url(step), _key(environ), step.model, timeout_s
     ),

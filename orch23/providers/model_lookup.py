@@ -7,31 +7,18 @@ from orch23.model.errors import ProviderError
 from orch23.providers.anthropic_messages import make_anthropic_client
 from orch23.providers.connections import ClientConnection, ClientPool, OpenCalls, TlsContexts
 from orch23.providers.faults import TransportError, invalid_reply_diagnostic, status_error, unreachable_error
-from orch23.providers.registry import adapter_of
+from orch23.providers.registry import adapter_for
 from orch23.steps.llm.spec import LLMStep
 
 LOOKUP_TIMEOUT_S = 20.0
 
 
-def can_find_models(step: LLMStep) -> bool:
-    """Return whether the step's provider has an interface to look up models."""
-    adapter = adapter_of(step)
-    return adapter is not None and adapter.look_up is not None
-
-
 def find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
-    """Look up the step's model, once. Return the error; None if the provider has the model.
-
-    Raises:
-        KeyError: the provider has no such interface; see `can_find_models`.
-
-    """
+    """Look up the step's model, once, if its provider can. Return the error; None if the provider has the model."""
     # Not part of a build: a network failure would stop builds that need no call (ADR 11).
-    adapter = adapter_of(step)
-    if adapter is None or adapter.look_up is None:
-        raise KeyError(step.provider)
+    adapter = adapter_for(step)
     try:
-        name = adapter.look_up(step, environ, LOOKUP_TIMEOUT_S)
+        name = adapter.look_up(step, environ, LOOKUP_TIMEOUT_S) if adapter.look_up else step.model
     except TransportError as fault:
         return fault.diagnostic
     except ProviderError as ended:

@@ -65,9 +65,7 @@ def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
 
 def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
     """Return the provider with a name: one of orch23, else one of the pipeline's plugins; None if there is none."""
-    if _is_missing(provider):
-        return None
-    return ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
+    return None if _is_missing(provider) else ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
 
 
 @cache

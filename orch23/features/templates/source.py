@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
+from click.shell_completion import CompletionItem
 from msgspec import Struct
 from msgspec.json import decode
 
@@ -116,3 +118,12 @@ def _url(named: str, here: Path) -> str | None:
         return path.resolve().as_uri() if "/" in named and path.exists() else None
     except (OSError, RuntimeError):  # a path that is too long; `~user` without such a user
         return None
+
+
+def complete_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete names of built-in templates."""
+    return [
+        CompletionItem(name, help=one.summary)
+        for name, one in builtin_templates().items()
+        if name.startswith(incomplete)
+    ]

@@ -137,7 +137,6 @@ ADAPTER = Adapter(
     prepare=_prepare,
     on_truncated=OnTruncated(1, 2),
     stored_at=lambda step: "" if _interface(step) == "chat" or step.background is False else _endpoint(step),
-    streams=lambda _step: False,
     accepts=lambda step: facts_of("openai", step.model).media,
     media=OPENAI_MEDIA,
 )

@@ -152,8 +152,7 @@ def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tup
 
 
 def _look_up(step: LLMStep, environ: Mapping[str, str], timeout_s: float) -> object:
-    access = ServerAccess(server_url(step), _key(environ))
-    line = ServerConnection(server=access, lists_models=False)
+    line = ServerConnection(server=ServerAccess(server_url(step), _key(environ)), lists_models=False)
     with line.open(line.clock() + timeout_s) as client:
         return getattr(client.models.retrieve(step.model), "id", None)
 
