@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.templates.source import builtin_templates
 from tests.run_journals import write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("templates")]
@@ -19,6 +18,8 @@ RUN = "from orch23.entry import run; run()"
 
 @pytest.mark.needs("pages")
 def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path) -> None:
+    from orch23.features.templates.source import builtin_templates  # noqa: PLC0415 - of the feature
+
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
