@@ -38,7 +38,9 @@ def marks_of(text: str) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=marks_of((DOCS / name).read_text()) + [pytest.mark.needs(*NEEDS.get(name, "").split())])
+        pytest.param(
+            name, marks=[*marks_of((DOCS / name).read_text()), pytest.mark.needs(*NEEDS.get(name, "").split())]
+        )
         for name in PAGES
     ],
 )
