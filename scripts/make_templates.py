@@ -1,4 +1,4 @@
-"""Write the git bundles of orch23/templates from the runnable pipelines: `make templates`.
+"""Write the git bundles of orch23/features/templates from the runnable pipelines: `make templates`.
 
 First, each template is built, to note in its scripted responses for which requests they were written.
 
@@ -29,7 +29,7 @@ from scripts.copier_template import (
 from scripts.scripted_requests import write_requests
 
 ROOT = Path(__file__).parents[1]
-TEMPLATES = ROOT / "orch23" / "templates"
+TEMPLATES = ROOT / "orch23" / "features" / "templates"
 CATALOGUE = "catalogue.json"
 _AUTHOR = {"NAME": "The orch23 authors", "EMAIL": "authors@orch23.invalid", "DATE": "2026-01-01T00:00:00Z"}
 

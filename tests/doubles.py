@@ -14,9 +14,17 @@ from orch23.model.action import Action, ActionOutcome, ActionResult, Cancelled, 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, ProviderError
+from orch23.model.features import PROVIDERS
 from orch23.model.llm import Request, Response
 from orch23.model.ports import ContentStore, FileContentStore
 from orch23.store.transfers import with_file_access
+
+
+def with_needs(provider: str, *more: Any) -> Any:
+    """Return the values of a parametrized test, which needs the feature that a provider is of, if it is of one."""
+    place = PROVIDERS.get(provider)
+    marks = (pytest.mark.needs(place.partition(".")[0]),) if place else ()
+    return pytest.param(provider, *more, marks=marks)
 
 
 class MemoryContents:

@@ -30,7 +30,7 @@ PROMOTE = "orch23/store/promotion.py"
 PROPOSAL = "orch23/decide/proposal.py"
 READINESS = "orch23/engine/preflight.py"
 RECORDED = "orch23/providers/recordings.py"
-RESPONSES = "orch23/providers/openai_responses.py"
+RESPONSES = "orch23/features/vendors/openai_responses.py"
 UNMET = "unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:"
 RENDERING = "orch23/runners/render.py"
 RUNNING = "orch23/engine/process_runner.py"
@@ -118,12 +118,12 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S0-04": (
         M(
-            "orch23/providers/openai_adapter.py",
+            "orch23/features/vendors/openai_adapter.py",
             "    if not _key(environ) and not is_loopback(server_url(step)):",
             "    if False:",
         ),
         M(
-            "orch23/providers/openai_adapter.py",
+            "orch23/features/vendors/openai_adapter.py",
             '    return environ.get(OPENAI_KEY, "").strip()',
             '    return environ.get(OPENAI_KEY, "none").strip()',
         ),
@@ -762,16 +762,16 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-29": (
-        M("orch23/providers/openai_adapter.py", "    on_truncated=OnTruncated(1, 2),\n", ""),
+        M("orch23/features/vendors/openai_adapter.py", "    on_truncated=OnTruncated(1, 2),\n", ""),
         M(
-            "orch23/providers/openai_adapter.py",
+            "orch23/features/vendors/openai_adapter.py",
             "    on_truncated=OnTruncated(1, 2),\n",
             "    on_truncated=OnTruncated(1, 3),\n",
         ),
     ),
     "S4-30": (
         M(
-            "orch23/providers/openai_adapter.py",
+            "orch23/features/vendors/openai_adapter.py",
             'given = {"effort": step.effort, "seed": step.seed, "temperature": step.temperature}',
             'given = {"seed": step.seed, "temperature": step.temperature}',
         ),

@@ -27,8 +27,9 @@ def test_the_table_of_exit_codes_is_the_programs() -> None:
     assert [(int(number), name) for number, name in rows] == [(code.value, code.name) for code in ExitCode]
 
 
+@pytest.mark.needs("templates")
 def test_versions_of_templates_on_pages_are_the_newest() -> None:
-    listed = json.loads((ROOT / "orch23" / "templates" / "catalogue.json").read_text())
+    listed = json.loads((ROOT / "orch23" / "features" / "templates" / "catalogue.json").read_text())
     newest = {one["name"]: one["version"] for one in listed["templates"]}
     line = re.compile(rf"^({'|'.join(newest)}) (?:v\d+ -> )?(v\d+)$", re.MULTILINE)
     shown = [(page.name, *found) for page in PAGES for found in line.findall(page.read_text())]

@@ -1,5 +1,6 @@
 """Each feature can be taken out of the installation: the core builds, and says what is missing."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.features import COMMANDS, DOCUMENTS, FORMATS, SPANS
+from orch23.model.features import COMMANDS, DOCUMENTS, FORMATS, PROVIDERS, SPANS
 
 ROOT = Path(__file__).parent.parent
 FEATURES = sorted(path.parent.name for path in (ROOT / "orch23" / "features").glob("*/__init__.py"))
@@ -20,6 +21,12 @@ OPTIONS = {
     SPANS["log"]: ("log", "--otel"),
 }
 PIPELINE = "version: 1\nstages:\n  a: {outputs: [a.txt], sandbox: off, shell: echo a > a.txt}\n"
+LLM = """version: 1
+stages:
+  a:
+    llm: {{provider: {provider}, model: m, prompt: p.j2, returns: text}}
+    outputs: [a.txt]
+"""
 
 
 def without(feature: str, tmp_path: Path) -> Path:
@@ -70,3 +77,17 @@ def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str
             asked = run(*words)
             assert (asked.returncode, f"the feature `{feature}`" in asked.stderr) == (78, True), (words, asked.stderr)
             assert "error[E668]" in asked.stderr
+    for provider, place in PROVIDERS.items():
+        if place.startswith(f"{feature}."):
+            (project / "llm.yaml").write_text(LLM.format(provider=provider))
+            (project / "p.j2").write_text("x")
+            for command in ("validate", "plan", "build"):
+                refused = run(command, "llm.yaml")
+                assert (refused.returncode, refused.stderr.count("error[")) == (65, 1), refused.stderr
+                assert "--> llm.yaml:4:21" in refused.stderr
+            given = run("plan", "llm.yaml", "--provider", provider)
+            assert (given.returncode, given.stderr.count("error[E668]")) == (65, 1), given.stderr
+    checked = run("doctor", "--json")
+    assert checked.returncode == 0, checked.stderr
+    providers = {one["name"] for one in json.loads(checked.stdout)["facts"] if one["name"].startswith("provider ")}
+    assert not {name for name, place in PROVIDERS.items() if place.startswith(f"{feature}.") and name in providers}

@@ -57,7 +57,7 @@ MADE = {
     "orch23.providers.model_facts._is_snapshot": "names of models",
     "orch23.resolve.known_programs._without": "words of a command, anchored",
     "orch23.resolve.stand_ins._takes": "its patterns are those of the language",
-    "orch23.templates.dry_run._copier_line": "anchored at the beginning of a line",
+    "orch23.features.templates.dry_run._copier_line": "anchored at the beginning of a line",
 }
 PACKAGES = (
     "model",

@@ -50,9 +50,9 @@ ALLOWED = {
         "providers/command": "open",
     },
     "settings and caches of the user": {
-        "cli/index_settings": "read_text",
+        "features/local/index_settings": "read_text",
+        "features/local/local_model": "mkdir open replace TemporaryDirectory",
         "providers/installation": "read_text",
-        "providers/local_model": "mkdir open replace TemporaryDirectory",
     },
     "files that are installed": {
         "cli/pages": "read_text",
@@ -61,7 +61,7 @@ ALLOWED = {
         "execute/interpreters": "open read_text",
         "execute/pytest_report": "read_bytes",
         "features/pages/html/rendering": "read_text",
-        "templates/source": "read_bytes",
+        "features/templates/source": "read_bytes",
     },
     "/proc, /dev, and the standard streams": {
         "cli/console": "open",
@@ -74,7 +74,7 @@ ALLOWED = {
         "store/index": "read_text",
     },
     "new folders with random names, which this process made: of sandboxes, downloads and templates": {
-        "cli/package_index": "read_text rename",
+        "features/local/package_index": "read_text rename",
         "execute/cleanup": "mkdir open",
         "execute/copier_child": "read_text write_text",
         "execute/copier_runner": "read_bytes write_bytes write_text",
@@ -88,8 +88,8 @@ ALLOWED = {
         "execute/sandbox_dir": "mkdir open symlink",
         "execute/sandbox_tree": "mkdir open touch",
         "store/input_files": "mkdir open",
-        "templates/changes": "read_bytes",
-        "templates/rendering": "mkdir write_bytes",
+        "features/templates/changes": "read_bytes",
+        "features/templates/rendering": "mkdir write_bytes",
     },
 }
 

@@ -16,7 +16,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.pipeline import CACHE_VARIABLE, Stage
 from orch23.model.step import Grant
-from orch23.providers.registry import required_grant
+from orch23.providers.registry import adapter_for
 from orch23.report.diagnostics import visible
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.grants import Grants, grants_of
@@ -54,7 +54,7 @@ class Consent(Struct):
     def missing_grant(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
         """Return the grant that a step needs and lacks. A program that does not exist needs none: it cannot run."""
         try:
-            grant = required_grant(step, environ, self.root, self.files)
+            grant = adapter_for(step).consent(step, environ, self.root, self.files)
         except ProviderError:
             return None
         return None if grant is None or self.is_granted(grant) else grant

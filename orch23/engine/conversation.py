@@ -27,18 +27,13 @@ from orch23.providers.codes import NOT_RECORDED, OFFLINE
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import (
-    accepted_media,
-    api_version_of,
+    adapter_for,
     endpoint_of,
     grant_for,
     is_remote,
-    limits_cached_input,
     make_provider,
     max_output_tokens,
-    model_facts_of,
-    preparation_of,
     readiness_errors,
-    reports_first_event,
     request_parameters,
     sent_schema_of,
     truncation_policy,
@@ -84,7 +79,7 @@ class RequestBuilder(Struct, frozen=True):
         else:
             from orch23.resolve.dialogue import continued_request as make  # noqa: PLC0415 - few stages need it
         wire = wire_schema_of(step, _schema(step, self.sources))
-        with accepting(accepted_media(step)):
+        with accepting(adapter_for(step).accepts(step)):
             request, problems = make(
                 resolved.stage,
                 step,
@@ -101,7 +96,7 @@ class RequestBuilder(Struct, frozen=True):
         sent = sent_schema_of(step, wire)
         request = replace(
             request,
-            api=api_version_of(step),
+            api=adapter_for(step).api(step),
             system_users=users,
             cache=step.cache,
             pace=step.pace,
@@ -363,7 +358,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else None
             if step is None or step.provider in prepared:
                 continue
-            load, mode = preparation_of(step), self._mode(step, stage.name, stage.family)
+            load, mode = adapter_for(step).prepare, self._mode(step, stage.name, stage.family)
             if load is None or mode == "replay":
                 continue
             if mode == "cached" and step.transcripts not in families:
@@ -410,11 +405,11 @@ class Conversations(Struct, frozen=True, kw_only=True):
             metered = CountingProvider(
                 inner=metered,
                 counter=provider,
-                facts=model_facts_of(call.step),
+                facts=adapter_for(call.step).facts(call.step),
                 might_fit=lambda one: self.meter.might_fit(call.stage, one),
             )
         tried = metered
-        if call.step.cache is not None and call.step.cache.share and reports_first_event(call.step):
+        if call.step.cache is not None and call.step.cache.share and adapter_for(call.step).streams(call.step):
             from orch23.providers.warming import CachedPrefixes, WarmingProvider  # noqa: PLC0415 - as above
 
             # Outside of the meter, so that a call that waits reserves nothing; inside of the retries, so that another
@@ -426,7 +421,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             stage=call.stage,
             emit=self.setting.notice,
             limiter=self._limiter(),
-            counts_cached=limits_cached_input(call.step),
+            counts_cached=adapter_for(call.step).limits_cached_input,
             wall=lambda: self._wall(call.stage),
             patience=lambda request: self._patience_s(request, fallbacks),
             sleep=self.setting.share(OpenCalls, OpenCalls).wait,

@@ -28,9 +28,9 @@ from orch23.model.plan import (
 )
 from orch23.providers.prices import Tariff, worst_case
 from orch23.providers.registry import (
+    adapter_for,
     adapter_named,
     media_limits_of,
-    storing_server,
     truncation_policy,
     with_token_limit,
 )
@@ -199,7 +199,8 @@ def _first_model(node: Stage | ForeachStage) -> tuple[str, str, Pace]:
 def _stored_at(node: Stage | ForeachStage) -> str:
     """Return the server that stores the responses of a stage; of a foreach, if it does not depend on the item."""
     if isinstance(node, Stage):
-        return ", ".join(sorted(set(map(storing_server, (*_attempts(node), *_fallbacks(node)))) - {""}))
+        servers = {adapter_for(step).stored_at(step) for step in (*_attempts(node), *_fallbacks(node))}
+        return ", ".join(sorted(servers - {""}))
     llm = _llm(node)
     adapter = adapter_named(str(llm.get("provider")), node.plugins)
     if adapter is None:

@@ -24,7 +24,7 @@ from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
 from orch23.model.plugins import plugin_folders
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep, Step
-from orch23.providers.registry import accepted_media, api_version_of, endpoint_of, parameters_of, plugin_of
+from orch23.providers.registry import adapter_for, endpoint_of, parameters_of, plugin_of
 from orch23.snapshot.signatures import signature
 from orch23.steps.registry import is_llm, kinds_of
 
@@ -61,9 +61,9 @@ class FactFinder(Struct):
             interpreter=path,
             tools={name: self._tool(name, path) for name in stage.tools},
             endpoint=endpoint_of(step) if is_llm(step) else "",
-            api=api_version_of(step) if is_llm(step) else "",
+            api=adapter_for(step).api(step) if is_llm(step) else "",
             params=parameters_of(step) if is_llm(step) else {},
-            accepts=accepted_media(step) if is_llm(step) else frozenset(),
+            accepts=adapter_for(step).accepts(step) if is_llm(step) else frozenset(),
             plugins=self._plugins_of(stage, step),
             verify_plugins=self._plugins_of_verify(stage),
             checks={name: check_revision(checks, name) for name in sorted(names) if name in checks},

@@ -28,7 +28,14 @@ from orch23.model.ports import ContentStore
 from orch23.model.step import Grant
 from orch23.providers import codes
 from orch23.providers.prices import unpriced_error
-from orch23.providers.registry import adapter_of, grant_for, is_remote, not_granted_error, readiness_errors
+from orch23.providers.registry import (
+    adapter_named,
+    adapter_of,
+    grant_for,
+    is_remote,
+    not_granted_error,
+    readiness_errors,
+)
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
@@ -309,7 +316,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return
         setting = self.conversations.setting
         for one in readiness_errors(step, setting.environ, setting.root):
-            another = _ANOTHER if step.provider == "local" else _LOCAL
+            another = _LOCAL if step.provider != "local" and adapter_named("local", ()) else _ANOTHER
             hint = ", or ".join(filter(None, (one.hint, another)))
             yield one if "--provider" in str(one.hint) else replace(one, hint=hint)
         if (unconfined := self._no_sandbox(step)) is not None:

@@ -14,6 +14,9 @@ from orch23.model.errors import ConfigurationError
 
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
+    "init": "templates.command:init_command",
+    "model": "local.command:model_command",
+    "template": "templates.command:template_command",
     "watch": "watch.command:watch_command",
     "affected": "metrics.command:affected_command",
     "diff": "metrics.command:diff_command",
@@ -34,6 +37,16 @@ SPANS: Final[Mapping[str, str]] = {
     "build": "otel.sending:open_spans",
     "log": "otel.sending:send_run",
 }
+PROVIDERS: Final[Mapping[str, str]] = {
+    "openai": "vendors.openai_adapter:ADAPTER",
+    "bedrock": "vendors.bedrock:ADAPTER",
+    "vertex": "vendors.vertex:ADAPTER",
+    "azure": "vendors.azure:ADAPTER",
+    "local": "local.provider:ADAPTER",
+}
+# What `doctor` checks, and what `init` finds: functions of the environment.
+CHECKS: Final[Mapping[str, str]] = {"local": "local.findings:local_findings"}
+READY_MODELS: Final[Mapping[str, str]] = {"local": "local.local_model:ready_models"}
 
 
 def load_feature(place: str) -> Any:
@@ -45,15 +58,19 @@ def load_feature(place: str) -> Any:
     """
     module, _, name = place.partition(":")
     if not is_installed(place):
-        feature = module.partition(".")[0]
-        message = f"this installation of orch23 does not have the feature `{feature}`"
-        raise ConfigurationError(Diagnostic("E668", message, hint="install orch23 again"))
+        raise ConfigurationError(missing_feature(place))
     return getattr(import_module(f"orch23.features.{module}"), name)
 
 
 def has_feature(places: Mapping[str, str], name: str) -> bool:
     """Return whether a name is of the core, or of a feature of this installation."""
     return name not in places or is_installed(places[name])
+
+
+def missing_feature(place: str) -> Diagnostic:
+    """Return the error that the feature of a place is not a part of this installation."""
+    message = f"this installation of orch23 does not have the feature `{place.partition('.')[0]}`"
+    return Diagnostic("E668", message, hint="install orch23 again")
 
 
 def is_installed(place: str) -> bool:

@@ -22,12 +22,14 @@ _Value = TypeVar("_Value")
 class LazyMapping(Mapping[str, _Value]):
     """Values by name, in the order of the names. A value is made when it is first used."""
 
-    __slots__ = ("_made", "_make", "_names")
-
     def __init__(self, names: Iterable[str], make: Callable[[str], _Value]) -> None:
-        """Set the names, and the function that makes the value of a name."""
-        self._names, self._make = tuple(names), make
+        """Set the names, which are read at the first use, and the function that makes the value of a name."""
+        self._given, self._make = names, make
         self._made: dict[str, _Value] = {}
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self._given)
 
     def __getitem__(self, name: str) -> _Value:
         """Return the value of a name, the same each time."""

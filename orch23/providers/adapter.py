@@ -185,7 +185,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
     give before a call; None if none is needed. `prepare` loads what a call needs, while earlier stages run; None if
     that takes no time. `stored_at` returns the server that keeps a response after it was sent, empty if none does.
     `facts` are those of the step's model at the step's server; None if nothing is known. `usual_max_tokens` is the
-    default of `max_tokens`; None for that of all providers. `streams`: a call
+    default of `max_tokens`; None for that of all providers. `look_up` asks the server for the step's model within some
+    seconds, and returns its name; None if the provider has no such interface. `streams`: a call
     reports the first event of its response, with an empty text.
     `accepts` are the kinds of media that the step's model accepts, `media` the provider's limits for them.
     `limits_cached_input`: input from the prompt cache counts against the limit of tokens. `batches` returns the batches
@@ -222,6 +223,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     # Only at the vendor's own server: another one may give the name of a model to any model of its own.
     facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
     usual_max_tokens: int | None = None
+    look_up: "Callable[[LLMStep, Mapping[str, str], float], object] | None" = None
     # A vendor does not promise it, whatever the parameters are.
     repeats: "Callable[[LLMStep], bool]" = field(default=lambda _step: False)
 

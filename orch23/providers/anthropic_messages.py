@@ -12,7 +12,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Message, Request, Response, StopReason, Usage
 from orch23.model.media import Media
-from orch23.model.plugins import load_object_as
+from orch23.model.plugins import load_object, load_object_as
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, ProviderContext, library_errors, nearest_hint, unsupported_error
@@ -467,6 +467,9 @@ ADAPTER = Adapter(
     prepare=_prepare,
     streams=lambda _step: True,
     facts=lambda step: facts_of("anthropic", step.model) if _is_vendor(step) else None,
+    look_up=lambda step, environ, timeout_s: load_object("orch23.providers.model_lookup:look_up_at_anthropic")(
+        _url(step), _key(environ), step.model, timeout_s
+    ),
     limits_cached_input=False,
     accepts=lambda step: facts_of("anthropic", step.model).media,
     media=ANTHROPIC_MEDIA,

@@ -1,8 +1,9 @@
 """Registry of providers by name: parameters, schema, readiness and consent of a step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -18,34 +19,41 @@ from orch23.providers import codes
 from orch23.providers.adapter import (
     Adapter,
     CallContext,
-    ProjectFiles,
     ProviderContext,
     nearest_hint,
     unsupported_error,
 )
 
 if TYPE_CHECKING:
-    from orch23.model.media import MediaKind
     from orch23.providers.batches import Batches
     from orch23.providers.media import MediaLimits
-    from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
 
-# Names only: the module of a provider is imported when a step uses it (ADR 18).
+# Names only: the module of a provider is imported when a step uses it (ADR 18). Others are of features.
 _MODULES = {
     "anthropic": "anthropic_messages",
-    "openai": "openai_adapter",
-    "bedrock": "bedrock",
-    "vertex": "vertex",
-    "azure": "azure",
-    "local": "local",
     "command": "command",
     "scripted": "scripted",
 }
 
 
-ADAPTERS = LazyMapping(_MODULES, lambda name: load_object_as(Adapter, f"orch23.providers.{_MODULES[name]}:ADAPTER"))
+def _features() -> ModuleType:
+    from orch23.model import features  # noqa: PLC0415 - an edit without a model call does not need it
+
+    return features
+
+
+def _names() -> Iterator[str]:
+    yield from (*_MODULES, *_features().PROVIDERS)
+
+
+def _load(name: str) -> Adapter:
+    place = f"providers.{_MODULES[name]}:ADAPTER" if name in _MODULES else f"features.{_features().PROVIDERS[name]}"
+    return load_object_as(Adapter, f"orch23.{place}")
+
+
+ADAPTERS = LazyMapping(_names(), _load)
 # The entry points of plugins that are providers.
 PROVIDER_GROUP: Final = "orch23.providers"
 
@@ -57,7 +65,13 @@ def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
 
 def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
     """Return the provider with a name: one of orch23, else one of the pipeline's plugins; None if there is none."""
-    return ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
+    return None if _is_missing(provider) else ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
+
+
+@cache
+def _is_missing(provider: str) -> bool:
+    place = _features().PROVIDERS.get(provider)
+    return place is not None and not _features().is_installed(place)
 
 
 def adapter_of(step: "LLMStep") -> Adapter | None:
@@ -72,7 +86,13 @@ def plugin_of(step: "LLMStep") -> str:
     return added.plugin_version(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
 
 
-def _adapter(step: "LLMStep") -> Adapter:
+def adapter_for(step: "LLMStep") -> Adapter:
+    """Return the provider of a step.
+
+    Raises:
+        KeyError: the provider is unknown; `step_errors` reports that before any stage starts.
+
+    """
     found = adapter_of(step)
     if found is None:
         raise KeyError(step.provider)
@@ -86,7 +106,7 @@ def make_provider(setting: ProviderContext, asking: CallContext) -> Provider:
         KeyError: the provider is unknown; `step_errors` reports that before any stage starts.
 
     """
-    return _adapter(asking.step).make(setting, asking)
+    return adapter_for(asking.step).make(setting, asking)
 
 
 def request_parameters(setting: ProviderContext, asking: CallContext) -> Mapping[str, Json]:
@@ -129,22 +149,7 @@ def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None =
 
 def readiness_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return why a valid step cannot call its model on this machine now: no key, no library, no weights."""
-    return _adapter(step).ready(step, environ, root)
-
-
-def required_grant(step: "LLMStep", environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
-    """Return the grant that the user must give before a valid step calls its model; None if none is needed.
-
-    Raises:
-        ProviderError: its program does not exist.
-
-    """
-    return _adapter(step).consent(step, environ, root, files)
-
-
-def preparation_of(step: "LLMStep") -> "Callable[[ProviderContext, LLMStep], None] | None":
-    """Return what loads the libraries that the calls of a valid step need; None if there is nothing to load."""
-    return _adapter(step).prepare
+    return adapter_for(step).ready(step, environ, root)
 
 
 def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> frozenset[str]:
@@ -167,7 +172,7 @@ def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) ->
 
 def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
     """Return the parameters for the stage key and the fingerprint, with explicit defaults."""
-    found = _adapter(step).parameters(with_token_limit(step))
+    found = adapter_for(step).parameters(with_token_limit(step))
     # A parameter of the request, so that both ways have their own recordings (ADR 10).
     return found if step.structured_output else {**found, "structured_output": False}
 
@@ -176,21 +181,16 @@ def with_token_limit(step: "LLMStep") -> "LLMStep":
     """Return a step with the `max_tokens` of its first request: as stated, or the default that its model allows."""
     if step.states_max_tokens:
         return step
-    adapter = _adapter(step)
+    adapter = adapter_for(step)
     usual = adapter.usual_max_tokens or step.max_tokens
     facts = adapter.facts(step)
     limit = usual if facts is None else facts.limit_of(usual)
     return step if limit == step.max_tokens else replace(step, max_tokens=limit)
 
 
-def model_facts_of(step: "LLMStep") -> "ModelFacts | None":
-    """Return the facts of the step's model at the step's server; None if nothing is known."""
-    return _adapter(step).facts(step)
-
-
 def max_output_tokens(step: "LLMStep") -> int | None:
     """Return the maximum tokens of a response of the step's model; None if it is not known."""
-    facts = model_facts_of(step)
+    facts = adapter_for(step).facts(step)
     return None if facts is None else facts.max_output_tokens
 
 
@@ -198,7 +198,7 @@ def _batch_errors(step: "LLMStep", adapter: Adapter) -> tuple[Diagnostic, ...]:
     if step.pace != "batch" or adapter.batches is not None or "pace" not in adapter.takes:
         return ()
     message = f"the provider `{step.provider}` does not have `pace: batch`"
-    having = ", ".join(name for name, other in sorted(ADAPTERS.items()) if other.batches is not None)
+    having = ", ".join(name for name in _installed() if ADAPTERS[name].batches is not None)
     return (unsupported_error("pace", message, f"remove it; these have it: {having}"),)
 
 
@@ -209,7 +209,7 @@ def batches_of(setting: ProviderContext, step: "LLMStep") -> "Batches":
         KeyError: the provider has none; `step_errors` reports that before any stage starts.
 
     """
-    batches = _adapter(step).batches
+    batches = adapter_for(step).batches
     if batches is None:
         raise KeyError(step.provider)
     return batches(setting, step)
@@ -225,7 +225,7 @@ def _limit_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
 
 
 def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
-    facts = model_facts_of(step)
+    facts = adapter_for(step).facts(step)
     lacking = () if facts is None else sorted(facts.lacks_parameters)
     return tuple(
         unsupported_error(name, f"{step.model} does not have `{name}`", "remove it, or use a model that has it")
@@ -237,22 +237,17 @@ def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
 def endpoint_of(step: "LLMStep") -> str:
     """Return the server as it is hashed: the alias if there is one, never a key or an absolute path."""
     # A path of this machine would give every machine its own key.
-    return step.endpoint_alias or _adapter(step).endpoint(step)
-
-
-def api_version_of(step: "LLMStep") -> str:
-    """Return the interface of the calls, with its version."""
-    return _adapter(step).api(step)
+    return step.endpoint_alias or adapter_for(step).endpoint(step)
 
 
 def is_remote(step: "LLMStep") -> bool:
     """Return whether a call leaves the machine, or may, as the requests in a batch."""
-    return step.pace == "batch" or _adapter(step).remote(step)
+    return step.pace == "batch" or adapter_for(step).remote(step)
 
 
 def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
     """Return the reduced schema in the fingerprint; None for none. `schema` is the step's, None if it has none."""
-    return _adapter(step).wire(step, schema) if step.structured_output else None
+    return adapter_for(step).wire(step, schema) if step.structured_output else None
 
 
 def sent_schema_of(step: "LLMStep", wire: Json) -> Json:
@@ -264,11 +259,6 @@ def sent_schema_of(step: "LLMStep", wire: Json) -> Json:
     return sent_schema(wire)
 
 
-def accepted_media(step: "LLMStep") -> "frozenset[MediaKind]":
-    """Return the kinds of media that the model of a step accepts."""
-    return _adapter(step).accepts(step)
-
-
 def media_limits_of(provider: str) -> "MediaLimits":
     """Return the limits of a provider for pictures and PDFs."""
     from orch23.providers.media import NO_MEDIA  # noqa: PLC0415 - few requests have media
@@ -277,38 +267,25 @@ def media_limits_of(provider: str) -> "MediaLimits":
     return adapter.media if adapter is not None and adapter.media is not None else NO_MEDIA
 
 
-def repeats_responses(step: "LLMStep") -> bool:
-    """Return whether the step's model gives the same response to the same request."""
-    return _adapter(step).repeats(step)
-
-
-def reports_first_event(step: "LLMStep") -> bool:
-    """Return whether a call of the step reports the first event of its response."""
-    return _adapter(step).streams(step)
-
-
 def truncation_policy(step: "LLMStep") -> OnTruncated:
     """Return what to do after a truncated response: by the step, or else by the provider."""
-    return step.on_truncated or _adapter(step).on_truncated
+    return step.on_truncated or adapter_for(step).on_truncated
 
 
-def storing_server(step: "LLMStep") -> str:
-    """Return the server that keeps the response of a step after it was sent; empty if none does."""
-    return _adapter(step).stored_at(step)
-
-
-def limits_cached_input(step: "LLMStep") -> bool:
-    """Return whether input from the prompt cache counts against the provider's limit of tokens."""
-    return _adapter(step).limits_cached_input
+def _installed() -> list[str]:
+    return [name for name in sorted(ADAPTERS) if not _is_missing(name)]
 
 
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
-    hint = nearest_hint(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
+    if _is_missing(name):
+        missing: Diagnostic = _features().missing_feature(_features().PROVIDERS[name])
+        return missing
+    hint = nearest_hint(name, sorted((*_installed(), *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 
 
 def _unsupported(name: str, provider: str) -> Diagnostic:
-    takers = [other for other, adapter in sorted(ADAPTERS.items()) if name in adapter.takes]
+    takers = [other for other in _installed() if name in ADAPTERS[other].takes]
     hint = (
         f"remove it; these have it: {', '.join(takers)}" if takers else "remove it; no provider of this version has it"
     )
@@ -330,7 +307,7 @@ def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:
 
 def grant_for(step: "LLMStep", setting: ProviderContext) -> Grant | None:
     """Return the grant that a valid step needs; None if none is needed."""
-    return required_grant(step, setting.environ, setting.root, setting.files)
+    return adapter_for(step).consent(step, setting.environ, setting.root, setting.files)
 
 
 def not_granted_error(grant: Grant, trust_command: str) -> Diagnostic:

@@ -309,11 +309,11 @@ def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
 
 def _repeats(pipeline: Pipeline, name: str) -> bool:
     """Return whether the model of a stage would give the same responses again."""
-    from orch23.providers.registry import repeats_responses  # noqa: PLC0415 - only for failures
+    from orch23.providers.registry import adapter_for  # noqa: PLC0415 - only for failures
     from orch23.steps.registry import is_llm  # noqa: PLC0415 - as above
 
     stage = next((one for one in pipeline.stages if one.name == name and isinstance(one, Stage)), None)
-    return stage is not None and is_llm(stage.step) and repeats_responses(stage.step)
+    return stage is not None and is_llm(stage.step) and adapter_for(stage.step).repeats(stage.step)
 
 
 def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:

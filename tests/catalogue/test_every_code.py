@@ -21,6 +21,12 @@ FAMILIES: tuple[Triggers, ...] = tuple(
 TRIGGERS = {code: trigger for family in FAMILIES for code, trigger in family.items()}
 SOURCE = Path(__file__).parents[2] / "orch23"
 SLOW = frozenset({"E411", *(f"E67{number}" for number in (0, 3, 4, 5, 8, 9))})
+OF_VENDORS = frozenset(f"E{number}" for number in (219, 220, 225, *range(412, 426), 427, 502)) | {
+    "W425",
+    "W669",
+}  # their triggers call a model with the provider `openai`
+OF_LOCAL = frozenset({"E406", "E410", "W802"})  # likewise with `local`
+OF_TEMPLATES = frozenset(f"E67{number}" for number in range(10))
 _LEAST = 60
 _NEEDS_NO_HINT = frozenset({"E301"})  # the test that failed says what is wrong
 _POSITION_OF_HINT, _POSITION_OF_SEVERITY = 3, 4
@@ -28,6 +34,9 @@ _POSITION_OF_HINT, _POSITION_OF_SEVERITY = 3, 4
 
 def marks_of(code: str) -> list[pytest.MarkDecorator]:
     features = [family.needs[code] for family in FAMILIES if code in family.needs]
+    features += ["vendors"] if code in OF_VENDORS else []
+    features += ["local"] if code in OF_LOCAL else []
+    features += ["templates"] if code in OF_TEMPLATES else []
     return [*map(pytest.mark.needs, features), *([pytest.mark.slow] if code in SLOW else [])]
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.loopback import Asked, Loopback, Reply, json_reply, loopback
 from tests.project import Project
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("templates")]
 
 ROOT = Path(__file__).parents[2]
 # The servers of the machine that runs the tests are not looked for, only those of a test.

@@ -644,7 +644,9 @@ def test_consent_is_needed_before_a_batch_is_submitted(project: Project) -> None
         assert vendor.lines == []
 
 
-@pytest.mark.parametrize("provider", ["openai, api: chat", "local", "scripted", "command"])
+@pytest.mark.parametrize(
+    "provider", [pytest.param("openai, api: chat", marks=pytest.mark.needs("vendors")), "local", "scripted", "command"]
+)
 def test_validate_refuses_batches_of_other_providers(project: Project, provider: str) -> None:
     story(project, "http://127.0.0.1:1")
     text = project.read("pipeline.yaml").replace("provider: anthropic", f"provider: {provider}")

@@ -15,7 +15,10 @@ from tests.loopback import Loopback, NoReply, Reply, Scripted, loopback, message
 from tests.openai_server import chat
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("vendors"),
+]  # whole builds: `make test` runs them, `make check` does not
 
 _PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])

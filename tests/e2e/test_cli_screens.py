@@ -75,11 +75,14 @@ def held(golden: Golden, name: str, outcome: Outcome) -> None:
 
 # The help texts that list what features supply: all commands, and the formats of `build --output`.
 LISTING = {"": COMMANDS.values(), "build": FORMATS.values()}
-HELPED = ("", *orch23.list_commands(Context(orch23)), "model install", "model list", "model remove")
+OF_MODELS = {key: [COMMANDS["model"]] for key in ("model install", "model list", "model remove")}
+HELPED = ("", *orch23.list_commands(Context(orch23)), *OF_MODELS)
 
 
 def of_features(command: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.needs(*sorted({place.partition(".")[0] for place in LISTING.get(command, ())}))]
+    return [
+        pytest.mark.needs(*sorted({place.partition(".")[0] for place in {**LISTING, **OF_MODELS}.get(command, ())}))
+    ]
 
 
 @pytest.mark.parametrize("command", [pytest.param(one, marks=of_features(one)) for one in HELPED])

@@ -256,6 +256,7 @@ def asking(tmp_path: Path) -> Iterator[tuple[Project, OpenAIServer]]:
         yield confined(tmp_path / "clone").write(shell(stages, {"p.j2": "say"})), server
 
 
+@pytest.mark.needs("vendors")
 def test_a_key_goes_to_no_server_that_was_not_allowed(asking: tuple[Project, OpenAIServer]) -> None:
     project, server = asking
     refused(project.build(env=KEY), "with OPENAI_API_KEY")
@@ -267,6 +268,7 @@ def test_a_key_goes_to_no_server_that_was_not_allowed(asking: tuple[Project, Ope
     assert KEY["OPENAI_API_KEY"] not in "".join(path.read_text() for path in kept(project))
 
 
+@pytest.mark.needs("vendors")
 def test_another_server_asks_again_and_another_path_of_it_does_not(asking: tuple[Project, OpenAIServer]) -> None:
     project, server = asking
     allow(project)
@@ -277,7 +279,7 @@ def test_another_server_asks_again_and_another_path_of_it_does_not(asking: tuple
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("provider", [pytest.param("openai", marks=pytest.mark.needs("vendors")), "anthropic"])
 def test_plain_http_is_for_this_machine_alone(tmp_path: Path, provider: str) -> None:
     llm = f"{{provider: {provider}, base_url: 'http://models.example/v1', model: m, prompt: p.j2, returns: text}}"
     project = Project(tmp_path / "p").write(shell(f"  ask: {{outputs: [a.txt], llm: {llm}}}\n", {"p.j2": "say"}))
@@ -286,7 +288,7 @@ def test_plain_http_is_for_this_machine_alone(tmp_path: Path, provider: str) -> 
     assert "plain http to another machine" in reported.err
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+@pytest.mark.parametrize("provider", [pytest.param("openai", marks=pytest.mark.needs("vendors")), "anthropic"])
 def test_the_vendors_own_server_needs_no_consent(tmp_path: Path, provider: str) -> None:
     llm = f"{{provider: {provider}, model: m, prompt: p.j2, returns: text}}"
     project = confined(tmp_path / "p").write(shell(f"  ask: {{outputs: [a.txt], llm: {llm}}}\n", {"p.j2": "say"}))

@@ -109,6 +109,7 @@ def test_a_server_that_does_not_count_leaves_the_bound(tmp_path: Path) -> None:
         assert lines(server) == [COUNT]
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize("more", [", api: responses", ", api: responses, background: false"])
 def test_openai_counts_too(tmp_path: Path, more: str) -> None:
     bodies: dict[str, Mapping[str, Any]] = {}

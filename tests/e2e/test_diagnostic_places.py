@@ -4,6 +4,8 @@ import pytest
 
 from tests.project import Outcome, Project
 
+pytestmark = pytest.mark.needs("local")
+
 STAGES = """\
 stages:
   a:
@@ -60,10 +62,11 @@ LOCAL = "provider: local, model: nope, prompt: p.md"
             ),
             [("E406", "9", "nope"), ("E406", "10", "nine")],
         ),
-        (
+        pytest.param(
             "defaults: {llm: {provider: openai, model: m, prompt: no.md, seed: 1, api: responses}}\n"
             + STAGES.format(a="llm: {}", b="llm: {}"),
             [("E831", "3", "no.md"), ("E409", "3", "1")],
+            marks=pytest.mark.needs("vendors"),
         ),
         (STAGES.format(a="shell: x", b="shell: y\n    inputs: [ok.md, ../x.md]"), [("E850", "10", "../x.md")]),
         ("defaults: {env: {A: ${{ vars.x }}}}\nstages: {}\n", [("E801", "3", "${{ vars.x }}")]),

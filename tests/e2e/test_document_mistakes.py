@@ -10,6 +10,8 @@ from tests.e2e.test_first_hour import run
 from tests.gold import Golden
 from tests.project import Project
 
+pytestmark = pytest.mark.needs("vendors")
+
 SERVER = "http://127.0.0.1:9/v1"
 
 

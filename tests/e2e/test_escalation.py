@@ -10,7 +10,7 @@ from tests.loopback import Loopback, loopback, message_reply
 from tests.openai_server import OpenAIServer, chat
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vendors")]  # whole builds
 
 KEYS = {"ANTHROPIC_API_KEY": "sk-ant-story", "OPENAI_API_KEY": "sk-story", "ORCH23_TRUST": "1"}
 PIPELINE = """\

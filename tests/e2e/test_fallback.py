@@ -11,7 +11,7 @@ from tests.loopback import Loopback, Reply, error_reply, loopback, message_reply
 from tests.openai_server import OpenAIServer, chat
 from tests.project import Outcome, Project
 
-pytestmark = pytest.mark.slow  # whole builds
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vendors")]  # whole builds
 
 KEYS = {"ANTHROPIC_API_KEY": "sk-ant-story", "OPENAI_API_KEY": "sk-story", "ORCH23_TRUST": "1"}
 # The server says at once that it will be down for longer than a build waits.

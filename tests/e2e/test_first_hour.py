@@ -15,6 +15,8 @@ from tests.gold import Golden
 from tests.openai_server import OpenAIServer
 from tests.project import Project
 
+pytestmark = pytest.mark.needs("vendors")
+
 _REPOSITORY = Path(__file__).parents[2]
 _PROGRAM = "import sys; sys.argv[0] = 'orch23'; from orch23.entry import run; sys.exit(run())"
 

@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.pipelines import calls, green, pipeline, prompt
 from tests.project import Project
 
+pytestmark = pytest.mark.needs("vendors", "local")
+
 ONE = """\
   a: {llm: {prompt: a.j2, returns: text}, outputs: [a.txt]}
   each:

@@ -14,7 +14,10 @@ from tests.e2e.pipelines import of_any_tier, pipeline, prompt
 from tests.gold import Golden
 from tests.project import Outcome, Project, scripted
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("vendors"),
+]  # whole builds, many of them: `make test` runs them, `make check` does not
 
 ANSWER = Reply(chat("```python\nX = 1\n```\n", tokens=(4310, 620)))
 PRICES = {"small": {"input": 3, "output": 15}}

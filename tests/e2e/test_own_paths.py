@@ -77,6 +77,7 @@ PLACES = (
 Replacement = Callable[[Path, Path], None]
 
 
+@pytest.mark.needs("templates")
 def test_each_command_is_run_with_each_option_that_names_a_file() -> None:
     lines = {**{name: [line] for name, line in READERS.items()}}
     for name, line in WRITERS.items():

@@ -120,6 +120,7 @@ def test_another_picture_is_another_request_and_the_first_one_is_replayed(tmp_pa
         assert len(server.asked) == 2
 
 
+@pytest.mark.needs("vendors")
 def test_gpt_gets_them_with_both_interfaces(tmp_path: Path) -> None:
     data_png, data_pdf = f"data:image/png;base64,{in_base64(PNG)}", f"data:application/pdf;base64,{in_base64(PDF)}"
     with OpenAIServer(response("seen"), chat("seen")) as server:
@@ -235,6 +236,7 @@ def test_a_batch_has_the_pictures_too(tmp_path: Path) -> None:
     assert len(server.submitted) == 1
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize("is_down", [False, True])
 def test_a_fallback_that_accepts_no_pictures_is_not_called(tmp_path: Path, is_down: bool) -> None:
     down = error_reply(500, "api_error", headers={"retry-after-ms": "5"})

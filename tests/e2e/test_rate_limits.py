@@ -16,7 +16,10 @@ from tests.e2e.pipelines import green
 from tests.openai_server import Asked, OpenAIServer, Reply, chat, error, response
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("vendors"),
+]  # whole builds, many of them: `make test` runs them, `make check` does not
 
 _PROGRAM = "from orch23.entry import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])

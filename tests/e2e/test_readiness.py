@@ -14,6 +14,8 @@ from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt
 from tests.project import Outcome, Project, scripted
 
 pytestmark = [
+    pytest.mark.needs("local"),
+    pytest.mark.needs("vendors"),
     pytest.mark.slow,  # whole builds, many of them: `make test` runs them, `make check` does not
     pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their sandbox that they ran
 ]

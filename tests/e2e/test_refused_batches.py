@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from orch23.engine import batch_calls
-from tests.batch_server import BatchServer, OpenAIBatchServer
-from tests.e2e import test_openai_batches as openai
+from tests.batch_server import BatchServer
 from tests.e2e.pipelines import green
 from tests.e2e.test_batches import LIST, SUBMIT, WAITING, build, killed_while_submitting, server, start, story
 from tests.project import Outcome, Project
@@ -64,7 +63,10 @@ def test_a_refused_batch_waits_like_an_ordinary_request(project: Project, status
     assert (ended["calls"], ended["cost"], ended["before"]["possible_cost"]) == (2, "0.12", "0")
 
 
+@pytest.mark.needs("vendors")
 def test_the_other_servers_get_their_batches_first(project: Project) -> None:
+    from tests.features.vendors import test_openai_batches as openai  # noqa: PLC0415 - of the feature
+
     with server() as busy, openai.server() as other:
         story(project, busy.url, "a b")
         text = project.read("pipeline.yaml")
@@ -259,58 +261,6 @@ def test_a_server_that_cannot_be_reached_is_tried_three_times(project: Project) 
     assert files(project) == []
 
 
-# ---- OpenAI ---------------------------------------------------------------------------------------
-
-
-def refused_by_openai(vendor: OpenAIBatchServer, place: str, count: int = 2) -> None:
-    """Let a server refuse the first requests of one kind."""
-    replies = [(429, {"error": {"message": "too many"}})] * count
-    vendor.refuses = lambda line: replies.pop() if line == place and replies else None
-
-
-@pytest.mark.parametrize("place", [openai.FILE, openai.SUBMIT])
-def test_a_refused_file_or_batch_of_openai_waits(project: Project, place: str) -> None:
-    with openai.server() as vendor:
-        openai.story(project, vendor)
-        refused_by_openai(vendor, place)
-        assert project.build().code == WAITING
-        assert retries(project) == [429, 429]
-        file, submit = openai.FILE, openai.SUBMIT
-        expected = [file, file, file, submit] if place == file else [file, submit, submit, submit]
-        assert vendor.lines == expected, "a file is uploaded once"
-        vendor.end()
-        green(project.build())
-
-
-def test_a_file_of_openai_that_fails_is_uploaded_again(project: Project) -> None:
-    with openai.server() as vendor:
-        openai.story(project, vendor, "a")
-        vendor.broken = [(500, {"error": {"message": "oops"}})]
-        assert project.build().code == WAITING
-        assert vendor.lines == [openai.FILE, openai.FILE, openai.SUBMIT], "a file alone costs nothing"
-
-
-def test_a_quota_of_openai_that_is_used_up_fails_at_once(project: Project) -> None:
-    with openai.server() as vendor:
-        openai.story(project, vendor, "a")
-        body = {"error": {"message": "you exceeded your quota", "code": "insufficient_quota"}}
-        vendor.refuses = lambda line: (429, body) if line == openai.SUBMIT else None
-        outcome = project.build()
-        assert outcome.code == 5
-        assert "E427" in said(outcome)
-        assert vendor.lines == [openai.FILE, openai.SUBMIT]
-
-
-def test_a_batch_of_openai_whose_reply_was_an_error_is_found_by_its_label(project: Project) -> None:
-    with openai.server() as vendor:
-        openai.story(project, vendor)
-        vendor.lost = [(500, {"error": {"message": "oops"}})]
-        outcome = project.build()
-        assert outcome.code == WAITING
-        assert "in batch batch_1 of openai" in outcome.err
-        assert vendor.lines == [openai.FILE, openai.SUBMIT, openai.LIST]
-
-
 # ---- polling and downloading ----------------------------------------------------------------------
 
 
@@ -330,22 +280,6 @@ def test_a_poll_or_download_that_fails_leaves_the_batch(project: Project, part: 
         green(build(project))
         assert vendor.submitted == [2]
     assert (finished(project)["cost"], finished(project)["before"]["possible_cost"]) == ("0.12", "0")
-
-
-@pytest.mark.stride(3)
-@pytest.mark.parametrize("status", [429, 500, 503])
-@pytest.mark.parametrize("part", ["/batches/batch_1", "/content"])
-def test_a_poll_or_download_of_openai_that_fails_leaves_the_batch(project: Project, part: str, status: int) -> None:
-    with openai.server() as vendor:
-        openai.waits(project, vendor)
-        vendor.end()
-        vendor.refuses = lambda line: (status, {"error": {"message": "oops"}}) if line.endswith(part) else None
-        outcome = project.build()
-        assert outcome.code == WAITING
-        assert "could not be looked at" in outcome.err
-        vendor.refuses = lambda _line: None
-        green(project.build())
-        assert vendor.submitted == [2]
 
 
 def test_wait_goes_on_after_a_poll_that_fails(project: Project) -> None:

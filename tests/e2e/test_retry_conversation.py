@@ -180,6 +180,7 @@ def test_recorded_turns_are_found_again_if_only_the_output_of_the_failure_differ
     assert len(rule.calls) == 3
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize("api", ["responses", "chat"])
 def test_openai_gets_the_turns(tmp_path: Path, api: str) -> None:
     left = ["bad 1", "bad 2", "good"]

@@ -12,6 +12,8 @@ import yaml
 
 from tests.project import Project
 
+pytestmark = pytest.mark.needs("local")
+
 HERE = Path(__file__).parents[2]
 QUICKSTART = "pipelines/quickstart.yaml"
 NOBODY = {"HOME": "/nonexistent", "XDG_DATA_HOME": "/nonexistent", "ORCH23_TRUST": ""}

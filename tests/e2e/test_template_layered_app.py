@@ -30,7 +30,10 @@ from tests.e2e.pipelines import green
 from tests.e2e.templates import HERE, asked
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("templates"),
+]  # whole builds: `make test` runs them, `make check` does not
 
 MODELS = ("intent", "architecture", *(f"layers@{name}" for name in LAYERS))
 TODAY = """\

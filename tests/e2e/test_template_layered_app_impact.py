@@ -24,7 +24,10 @@ from tests.e2e.pipelines import green
 from tests.e2e.templates import asked
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("templates"),
+]  # whole builds: `make test` runs them, `make check` does not
 
 MODELS, SERVICES, ROUTES, APP_, UI = LAYERS
 KNOW_FIELDS = {MODELS, SERVICES, ROUTES, UI}

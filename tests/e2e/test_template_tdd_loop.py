@@ -15,7 +15,10 @@ from tests.e2e.tdd_loop import ANSWERS, PIPELINE, PLACE, RED, SPEC, code_answers
 from tests.e2e.templates import HERE, answered, asked, copied
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("templates"),
+]  # whole builds: `make test` runs them, `make check` does not
 
 ORDER = "The words come in lower case, in the order of the text."
 HYPHEN = "A hyphen between two letters is part of the word."

@@ -16,7 +16,11 @@ from tests.e2e.templates import HERE, asked
 from tests.openai_server import OpenAIServer, chat
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.needs("templates"),
+    pytest.mark.slow,
+    pytest.mark.needs("vendors"),
+]  # whole builds: `make test` runs them, `make check` does not
 
 _PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
 

@@ -18,7 +18,10 @@ from tests.e2e.tdd_loop import PATCH, PATCH_TEXT, PIPELINE, PLACE, RED, RED_TEXT
 from tests.e2e.templates import asked
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("templates"),
+]  # whole builds: `make test` runs them, `make check` does not
 
 # The tables of the documents, as they stand there.
 S1_MOVES = {

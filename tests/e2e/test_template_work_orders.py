@@ -31,7 +31,10 @@ from tests.e2e.work_order_template import (
 from tests.project import Outcome, Project, files_answer
 from tests.unit.checks.orders import exists, manifest, order
 
-pytestmark = pytest.mark.slow  # whole builds, some of which run a test suite of their own
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("templates"),
+]  # whole builds, some of which run a test suite of their own
 
 BUILT = ["repository", "plan", "orders", "factory@WO-01", "factory@WO-02", "factory@WO-03", "summary"]
 

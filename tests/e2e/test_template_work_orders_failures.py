@@ -25,7 +25,7 @@ from tests.e2e.work_order_template import (
 from tests.project import Project, files_answer
 from tests.unit.checks.orders import absent, exists, manifest, order
 
-pytestmark = pytest.mark.slow  # whole builds, many of them
+pytestmark = [pytest.mark.slow, pytest.mark.needs("templates")]  # whole builds, many of them
 
 VERIFY_SH = {"scripts/verify.sh": "exit 0\n"}
 
@@ -104,6 +104,7 @@ def test_a_provider_that_fails_ends_with_3(project: Project) -> None:
     assert not project.exists(f"{PLACE}/plan.json")
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize("command", ["build", "plan", "validate"])
 def test_a_fault_of_the_configuration_is_neither_a_refused_plan_nor_a_failed_call(
     project: Project, command: str, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from orch23.load.pipeline import load_pipeline
+from orch23.model.features import PROVIDERS
 from orch23.model.pipeline import Stage
 from orch23.providers.registry import ADAPTERS, step_errors
 from orch23.steps.llm.spec import LLMStep
@@ -27,10 +28,21 @@ PAGES = {
 NEEDS = {"metrics.md": "metrics", "cookbook/ci.md": "exports", "cookbook/monorepo.md": "metrics"}
 
 
+def marks_of(text: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a pipeline: it needs the features of its providers."""
+    used = sorted({place.partition(".")[0] for name, place in PROVIDERS.items() if f"provider: {name}" in text})
+    return [pytest.mark.needs(*used)] if used else []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.needs(NEEDS[name])] if name in NEEDS else []) for name in PAGES],
+    [
+        pytest.param(
+            name, marks=[*marks_of((DOCS / name).read_text()), pytest.mark.needs(*NEEDS.get(name, "").split())]
+        )
+        for name in PAGES
+    ],
 )
 def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) -> None:
     assert sum(len(block.commands()) for block in blocks(DOCS / name)) >= PAGES[name]
@@ -38,7 +50,7 @@ def test_the_commands_of_a_page_print_what_it_says(name: str, tmp_path: Path) ->
 
 
 PIPELINES = [
-    (page.relative_to(DOCS).as_posix(), block.path, block.body)
+    pytest.param(page.relative_to(DOCS).as_posix(), block.path, block.body, marks=marks_of(block.body))
     for page in sorted([DOCS / "tutorial.md", *(DOCS / "cookbook").glob("*.md"), *(DOCS / "coming-from").glob("*.md")])
     for block in blocks(page)
     if block.language == "yaml" and block.body.startswith("version: 1\n")
@@ -63,7 +75,7 @@ def test_every_pipeline_of_the_cookbook_and_of_the_comparisons_is_valid(
 
 
 def test_each_provider_is_in_the_cookbook() -> None:
-    used = {found for _, _, text in PIPELINES for found in re.findall(r"provider: (\w+)", text)}
+    used = {found for one in PIPELINES for found in re.findall(r"provider: (\w+)", str(one.values[2]))}
     assert used == set(ADAPTERS)
 
 

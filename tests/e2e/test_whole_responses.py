@@ -84,7 +84,14 @@ def story(project: Project, vendor: Vendor, max_tokens: int) -> Project:
 
 @pytest.mark.stride(4)
 @pytest.mark.slow
-@pytest.mark.parametrize("interface", ["messages", "chat", "responses"])
+@pytest.mark.parametrize(
+    "interface",
+    [
+        "messages",
+        pytest.param("chat", marks=pytest.mark.needs("vendors")),
+        pytest.param("responses", marks=pytest.mark.needs("vendors")),
+    ],
+)
 @pytest.mark.parametrize(
     ("max_tokens", "options", "streamed"), [(1024, (), False), (1025, (), True), (1024, ("--live",), True)]
 )
@@ -98,7 +105,14 @@ def test_only_a_short_response_that_nobody_watches_is_whole(project, interface, 
     assert received["data"]["output_tokens"] > 0
 
 
-@pytest.mark.parametrize("interface", ["messages", "chat", "responses"])
+@pytest.mark.parametrize(
+    "interface",
+    [
+        "messages",
+        pytest.param("chat", marks=pytest.mark.needs("vendors")),
+        pytest.param("responses", marks=pytest.mark.needs("vendors")),
+    ],
+)
 def test_how_a_response_arrives_is_no_part_of_the_request(project, interface):
     with serving(interface) as vendor:
         green(story(project, vendor, 1024).build(env=KEYS))

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from orch23.features.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
 from orch23.load.pipeline import load_pipeline
 from orch23.model.digest import FileEntry
 from orch23.model.errors import NotFoundError, SafetyError
@@ -23,7 +24,6 @@ from orch23.store.exchanges import Exchanges
 from orch23.store.lock_file import write_lock
 from orch23.store.promotion import Promoter
 from orch23.store.workspace import Workspace
-from orch23.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
 from tests.crash.weakened import WEAKENED
 
 SWAPPED = "swapped"  # a folder of the project, and every now and then a link to the one outside

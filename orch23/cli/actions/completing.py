@@ -1,4 +1,4 @@
-"""Complete stage names, pipeline files and template names in the shell."""
+"""Complete stage names and pipeline files in the shell."""
 
 import re
 from itertools import takewhile
@@ -8,7 +8,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from orch23.cli.discovery import PIPELINE_SUFFIXES, find_project
-from orch23.templates.source import builtin_templates
 
 _MAX_BYTES = 1_048_576
 _SECTION = re.compile(r"stages:[ \t]*(?:#.*)?$")
@@ -32,15 +31,6 @@ def complete_stages(context: click.Context, _parameter: click.Parameter, incompl
     if not named:
         names += _pipelines(here)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-def complete_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete names of built-in templates."""
-    return [
-        CompletionItem(name, help=one.summary)
-        for name, one in builtin_templates().items()
-        if name.startswith(incomplete)
-    ]
 
 
 def _names_in(pipeline: Path) -> list[str]:

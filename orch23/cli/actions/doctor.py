@@ -26,14 +26,20 @@ from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, b
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
+from orch23.model.features import CHECKS, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
 from orch23.providers.installation import install_command
-from orch23.providers.local import missing_server
-from orch23.providers.local_model import installed_weights, known_models, user_data_dir
-from orch23.providers.model_lookup import can_find_models, find_model
-from orch23.providers.registry import adapter_of, not_granted_error, readiness_errors, step_errors
+from orch23.providers.model_lookup import find_model
+from orch23.providers.registry import (
+    adapter_for,
+    adapter_named,
+    adapter_of,
+    not_granted_error,
+    readiness_errors,
+    step_errors,
+)
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.resolve.llm_steps import fallbacks_of, llm_steps_of
@@ -50,17 +56,19 @@ _ISOLATED = "own namespaces, no network, only its sandbox directory"
 
 def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
     """Return the checks of machine and project. Imports no client library, and calls no provider."""
+    files = (path for path in (root / STORE_NAME).rglob("*") if path.is_file() and not path.is_symlink())
+    sizes = [path.stat().st_size for path in files]
     return [
         DoctorFinding("orch23", __version__),
         DoctorFinding("python", f"{platform.python_version()} ({sys.executable})"),
         DoctorFinding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
-        *(_vendor(name, variable, environ) for name, variable in VENDOR_KEYS.items()),
+        *(_vendor(name, variable, environ) for name, variable in VENDOR_KEYS.items() if adapter_named(name, ())),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
-        *_local(environ),
-        _cache(root / STORE_NAME),
+        *(one for place in CHECKS.values() if is_installed(place) for one in load_feature(place)(environ)),
+        DoctorFinding("cache", f"{pluralize(len(sizes), 'file')}, {format_size(sum(sizes))}"),
         DoctorFinding("runs", pluralize(len(journal_paths(root / LOGS_FOLDER)), "run")),
         _sandbox(best_tier_once()),
     ]
@@ -101,22 +109,11 @@ def _vendor(name: str, variable: str, environ: Mapping[str, str]) -> DoctorFindi
     return DoctorFinding(f"provider {name}", f"{library}, {key}", ok=not hints, hint=", ".join(hints))
 
 
-def _local(environ: Mapping[str, str]) -> list[DoctorFinding]:
-    found = [DoctorFinding("provider local", "its server is installed")]
-    if command := missing_server():
-        found = [_failed("provider local", "its server is not installed", command)]
-    for model in known_models():
-        path = installed_weights(model.name, user_data_dir(environ))
-        hint = f"orch23 model install {model.name}; recorded responses work without it"
-        name = f"model {model.name}"
-        found.append(_failed(name, "not installed", hint) if path is None else DoctorFinding(name, str(path)))
-    return found
-
-
 def provider_finding(provider: str, environ: Mapping[str, str]) -> DoctorFinding:
-    """Return the check of a vendor, or of the provider `local` without its weights."""
-    if provider == "local":
-        return _local(environ)[0]
+    """Return the check of a vendor, or of a provider that needs weights, without them."""
+    if provider in CHECKS:
+        found: DoctorFinding = load_feature(CHECKS[provider])(environ)[0]
+        return found
     return _vendor(provider, VENDOR_KEYS[provider], environ)
 
 
@@ -145,11 +142,6 @@ def _sandbox(choice: TierChoice) -> DoctorFinding:
             assert_never(never)
 
 
-def _cache(folder: Path) -> DoctorFinding:
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return DoctorFinding("cache", f"{pluralize(len(sizes), 'file')}, {format_size(sum(sizes))}")
-
-
 def model_findings(
     pipeline: Pipeline, environ: Mapping[str, str], root: Path, trust_command: str, *, online: bool
 ) -> Iterator[DoctorFinding]:
@@ -166,10 +158,9 @@ def model_findings(
             grant = consent.missing_grant(step, environ) if found.ok else None
             if grant is not None:
                 found = _failed_by(found.name, not_granted_error(grant, trust_command))
-            elif found.ok and online and can_find_models(step):
+            elif found.ok and online and adapter_for(step).look_up:
                 error = find_model(step, environ)
-                name = found.name
-                found = _failed_by(name, error) if error else DoctorFinding(name, f"{_address(step)} has it")
+                found = _failed_by(found.name, error) if error else replace(found, value=f"{_address(step)} has it")
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
@@ -186,7 +177,7 @@ def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorF
     missing = step_errors(step, environ, root) or readiness_errors(step, environ, root)
     if missing:
         return _failed_by(name, missing[0])
-    if not can_find_models(step):
+    if adapter_for(step).look_up is None:
         return DoctorFinding(name, "usable")
     return DoctorFinding(name, f"called at {_address(step)}")
 

@@ -40,7 +40,7 @@ from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.codes import NO_KEY, NOT_RECORDED, PROGRAM_NOT_FOUND
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
-from orch23.providers.registry import endpoint_of, model_facts_of, readiness_errors, request_parameters
+from orch23.providers.registry import adapter_for, endpoint_of, readiness_errors, request_parameters
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, model_names, plan_view
@@ -124,7 +124,8 @@ def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
         return None
     from orch23.engine.cache_saving import PlannedCall  # noqa: PLC0415 - as above
 
-    facts = model_facts_of(node.step.of_attempt(node.retry, 1))
+    step = node.step.of_attempt(node.retry, 1)
+    facts = adapter_for(step).facts(step)
     return None if facts is None or request.fallback else PlannedCall(request, facts)
 
 

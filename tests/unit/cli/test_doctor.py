@@ -27,7 +27,7 @@ def asking(project: Project, provider: str, server: Loopback, more: str = "") ->
     return project.write({"pipeline.yaml": f"{text}base_url: '{server.url}', returns: text}}\n{more}", "p.j2": "x"})
 
 
-@pytest.mark.parametrize("name", ["anthropic", "openai"])
+@pytest.mark.parametrize("name", ["anthropic", pytest.param("openai", marks=pytest.mark.needs("vendors"))])
 def test_a_vendor_needs_a_library_and_a_key(project: Project, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     variable = f"{name.upper()}_API_KEY"
     without = findings(project)[f"provider {name}"]
@@ -52,7 +52,7 @@ def test_a_vendor_needs_a_library_and_a_key(project: Project, monkeypatch: pytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+@pytest.mark.parametrize("provider", ["anthropic", pytest.param("openai", marks=pytest.mark.needs("vendors"))])
 def test_online_each_model_is_looked_up_once(project: Project, provider: str) -> None:
     more = "    retry: {max: 1, escalate: [m-1, m-2]}\n  b:\n    outputs: [b.txt]\n"
     with loopback(json_reply({"id": "m-1"}), json_reply({"id": "m-2"})) as server:
@@ -74,7 +74,7 @@ def test_online_each_model_is_looked_up_once(project: Project, provider: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+@pytest.mark.parametrize("provider", ["anthropic", pytest.param("openai", marks=pytest.mark.needs("vendors"))])
 @pytest.mark.parametrize(
     ("status", "said", "shown"),
     [
@@ -95,7 +95,7 @@ def test_the_response_of_a_vendor_is_shown_without_the_key(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+@pytest.mark.parametrize("provider", ["anthropic", pytest.param("openai", marks=pytest.mark.needs("vendors"))])
 def test_a_web_page_or_no_response_is_not_a_model(project: Project, provider: str) -> None:
     with loopback(json_reply("<html>welcome</html>")) as server:
         asking(project, provider, server)
@@ -107,6 +107,14 @@ def test_a_web_page_or_no_response_is_not_a_model(project: Project, provider: st
     assert "cannot be reached" in str(gone["value"])
 
 
+@pytest.mark.parametrize("provider", ["anthropic", pytest.param("openai", marks=pytest.mark.needs("vendors"))])
+def test_a_model_is_looked_up_at_its_server_and_not_at_its_alias(project: Project, provider: str) -> None:
+    with loopback(json_reply({"id": "m-1"})) as server:
+        asking(project, provider, server).replace("pipeline.yaml", "base_url", "endpoint_alias: ours, base_url")
+        assert findings(project, "--online", env=KEYS)[f"model {provider} m-1"]["ok"] is True
+    assert len(server.asked) == 1
+
+
 def test_a_provider_that_is_not_ready_is_not_called(project: Project) -> None:
     with loopback() as server:
         found = findings(asking(project, "anthropic", server), "--online")
@@ -115,6 +123,7 @@ def test_a_provider_that_is_not_ready_is_not_called(project: Project) -> None:
     assert server.asked == []
 
 
+@pytest.mark.needs("vendors")
 def test_models_of_foreach_items_are_checked(project: Project) -> None:
     text = """version: 1
 defaults: {llm: {provider: openai, prompt: p.j2, returns: text}}
@@ -142,6 +151,7 @@ def test_without_a_pipeline_the_machine_is_checked(project: Project) -> None:
     assert not project.exists("logs")
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.slow
 def test_provider_and_model_flags_choose_the_checked_model(project: Project) -> None:
     with loopback(json_reply({"id": "m-9"})) as server:

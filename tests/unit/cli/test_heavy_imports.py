@@ -26,15 +26,12 @@ OF_MODELS = frozenset(
             f"providers.{vendor}"
             for vendor in (
                 "anthropic_messages",
-                "openai_adapter",
-                "azure",
-                "bedrock",
-                "vertex",
-                "local",
                 "command",
                 "scripted",
             )
         ),
+        "features.local.provider",
+        *(f"features.vendors.{vendor}" for vendor in ("openai_adapter", "azure", "bedrock", "vertex")),
         *("decide.proposal", "decide.omissions", "decide.response_parser", "resolve.evaluation"),
     )
 )
@@ -49,7 +46,7 @@ OF_OTHERS = frozenset({"orch23.cli.catalogue", "orch23.features.metrics.affected
     f"orch23.cli.{name}"
     for name in (
         *(f"commands.{module}" for module in ("inspecting", "results", "setup")),
-        *(f"actions.{module}" for module in ("explain", "doctor", "template", "outputs", "pipeline")),
+        *(f"actions.{module}" for module in ("explain", "doctor", "outputs", "pipeline")),
     )
 )
 OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(

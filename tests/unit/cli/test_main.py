@@ -76,8 +76,8 @@ def test_a_closed_pipe_is_not_an_error(failing, capsys, monkeypatch) -> None:
         ["buidl"],
         ["build", "--jobs", "0"],
         ["--color", "red", "runs"],
-        ["model"],
-        ["model", "install"],
+        ["cache"],
+        ["cache", "nope"],
     ],
 )
 def test_a_wrong_command_line_is_64_never_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:

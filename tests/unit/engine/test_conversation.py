@@ -25,7 +25,7 @@ from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, U
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.llm.spec import LLMStep
 from orch23.store.exchanges import Exchanges
-from tests.doubles import CONSENT, FakeProvider
+from tests.doubles import CONSENT, FakeProvider, with_needs
 
 STEP = LLMStep(provider="command", model="m", prompt="p.j2", command=("ask",))
 CUT = Response(text="half an ans", stop="max_tokens", usage=Usage(3, 4))
@@ -344,7 +344,7 @@ def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> R
     return conversations.open(resolved, 1, set())
 
 
-@pytest.mark.parametrize(("provider", "refused"), [("command", True), ("scripted", False), ("local", False)])
+@pytest.mark.parametrize(("provider", "refused"), [("command", True), ("scripted", False), with_needs("local", False)])
 def test_offline_refuses_providers_that_may_be_remote(tmp_path: Path, provider: str, *, refused: bool) -> None:
     step = replace(STEP, provider=provider, answers="a.yaml" if provider == "scripted" else None)
     found = opened(tmp_path, step, offline=True).recorded.inner

@@ -150,6 +150,7 @@ def test_an_unknown_price_is_unknown_and_never_zero() -> None:
     assert estimate(ground(Run(()), dear, request=REQUEST), tariff).most_cost is None
 
 
+@pytest.mark.needs("local")
 def test_what_is_free_is_known_to_be() -> None:
     stage = replace(CODE, step=replace(STEP, provider="local", model="tiny"))
     found = estimate(ground(Run(()), stage, request=REQUEST), tariff)

@@ -25,8 +25,8 @@ from tests.unit.engine.rig import ROOT, Project, answer, asks, entry, stage
 
 KEYS = {"ANTHROPIC_API_KEY": "a-key", "OPENAI_API_KEY": "a-key"}
 VENDOR = LLMStep(provider="anthropic", model="some-model", prompt="p.j2")
-OWN_SERVER = LLMStep(provider="openai", model="m", prompt="p.j2", base_url="https://models.example.com/v1")
-SERVER = Grant(kind="server", name="https://models.example.com", keys=("OPENAI_API_KEY",))
+OWN_SERVER = LLMStep(provider="anthropic", model="m", prompt="p.j2", base_url="https://models.example.com/v1")
+SERVER = Grant(kind="server", name="https://models.example.com", keys=("ANTHROPIC_API_KEY",))
 FETCH = FetchStep(url="https://files.example.com/x", sha256="0" * 64)
 DOWNLOAD = Grant(kind="download", name="https://files.example.com")
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,13 +189,13 @@ class Calls:
         self.root = folder
         self.loaded: list[str] = []
         self.problems: tuple[Any, ...] = ()
-        monkeypatch.setattr("orch23.engine.conversation.preparation_of", self.preparation_of)
+        monkeypatch.setattr("orch23.engine.conversation.adapter_for", self.adapter_for)
         monkeypatch.setattr("orch23.engine.conversation.readiness_errors", lambda *_: self.problems)
 
-    def preparation_of(self, step: LLMStep) -> Any:
+    def adapter_for(self, step: LLMStep) -> Any:
         if step.provider == "command":
-            return None
-        return lambda _setting, step: self.loaded.append(f"{step.provider} {step.model}")
+            return SimpleNamespace(prepare=None)
+        return SimpleNamespace(prepare=lambda _setting, step: self.loaded.append(f"{step.provider} {step.model}"))
 
     def prepare(self, *stages: Stage, is_granted: bool = True, **more: Any) -> list[str]:
         setting = ProviderContext(

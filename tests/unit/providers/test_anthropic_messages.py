@@ -664,7 +664,7 @@ def test_the_endpoint_has_one_form(base_url, endpoint: str, remote: bool) -> Non
     assert registry.endpoint_of(one) == endpoint
     assert registry.ADAPTERS["anthropic"].remote(one) is remote
     assert registry.endpoint_of(step(base_url=base_url, endpoint_alias="claude")) == "claude"
-    assert registry.api_version_of(one) == f"messages {API_VERSION}"
+    assert registry.adapter_for(one).api(one) == f"messages {API_VERSION}"
 
 
 @pytest.mark.parametrize(

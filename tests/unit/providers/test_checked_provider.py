@@ -16,14 +16,14 @@ def ask(inner: FakeProvider, environ: dict[str, str]) -> str:
     setting = ProviderContext(
         environ=environ, root=Path(), read_answers=lambda _path: {}, notice=lambda _event: None, **CONSENT
     )
-    step = LLMStep(provider="openai", model="m", prompt="p")
+    step = LLMStep(provider="anthropic", model="m", prompt="p")
     said = (Message("user", "hello"),)
-    request = Request(provider="openai", model="m", endpoint="e", system="", messages=said, identity=said)
+    request = Request(provider="anthropic", model="m", endpoint="e", system="", messages=said, identity=said)
     return CheckedProvider(inner, setting, CallContext(step, "s")).complete(request, 1.0, lambda _count: None).text
 
 
 def test_with_a_key_the_provider_is_called():
-    assert ask(FakeProvider(["hi"]), {"OPENAI_API_KEY": "k"}) == "hi"
+    assert ask(FakeProvider(["hi"]), {"ANTHROPIC_API_KEY": "k"}) == "hi"
 
 
 def test_without_one_it_is_not():

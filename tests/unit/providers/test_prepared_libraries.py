@@ -10,6 +10,7 @@ import pytest
 
 from orch23.providers import registry
 from orch23.steps.llm.spec import LLMStep
+from tests.doubles import with_needs
 from tests.loopback import message_events
 from tests.openai_server import STREAM, Asked, OpenAIServer, Reply, chat, response
 
@@ -20,7 +21,7 @@ _CALL = """
 import sys, threading
 from orch23.model.llm import Message, Request
 from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.registry import make_provider, preparation_of
+from orch23.providers.registry import adapter_for, make_provider
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 
@@ -30,7 +31,7 @@ keys = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
 run = ProviderContext(environ=keys, root=None, read_answers=None, notice=lambda _event: None, **CONSENT)
 asked = Request(provider=provider, model="m", endpoint="e", system="", messages=(Message("user", "a"),), identity=(),
                 params={"max_tokens": 9})
-preparation_of(step)(run, step)
+adapter_for(step).prepare(run, step)
 for thread in threading.enumerate():
     if thread.name == "warm-up":
         thread.join()
@@ -50,7 +51,10 @@ def reply(asked: Asked) -> Reply:
 
 
 @pytest.mark.stride(2)
-@pytest.mark.parametrize(("provider", "api"), [("anthropic", ""), ("openai", "chat"), ("openai", "responses")])
+@pytest.mark.parametrize(
+    ("provider", "api"),
+    [("anthropic", ""), with_needs("openai", "chat"), with_needs("openai", "responses")],
+)
 def test_a_call_after_the_preparation_imports_no_library(provider: str, api: str) -> None:
     with OpenAIServer(rule=reply) as server:
         done = subprocess.run(
@@ -69,4 +73,4 @@ def test_a_call_after_the_preparation_imports_no_library(provider: str, api: str
 @pytest.mark.parametrize("provider", ["command", "scripted", "local"])
 def test_other_providers_load_nothing_in_advance(provider: str) -> None:
     facts: dict[str, Any] = {"command": ("ask",)} if provider == "command" else {}
-    assert registry.preparation_of(LLMStep(provider=provider, model="m", prompt="p", **facts)) is None
+    assert registry.adapter_for(LLMStep(provider=provider, model="m", prompt="p", **facts)).prepare is None

@@ -72,7 +72,7 @@ def test_the_pipeline_s_own_price_comes_first_and_that_of_the_provider_before_th
     assert by_model.source == "pipeline"
 
 
-@pytest.mark.parametrize("provider", ["local", "scripted"])
+@pytest.mark.parametrize("provider", [pytest.param("local", marks=pytest.mark.needs("local")), "scripted"])
 def test_a_provider_without_prices_is_free(provider: str) -> None:
     assert Prices().tariff_of(provider, "whatever") is FREE_TARIFF
     assert FREE_TARIFF.cost(Usage(MILLION, MILLION, 5, 5)) == 0

@@ -8,16 +8,9 @@ import pytest
 
 from orch23.providers import codes, registry
 from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase
-from orch23.providers.anthropic_messages import AnthropicMessages
-from orch23.providers.bedrock import BedrockMessages
-from orch23.providers.command import CommandProvider
-from orch23.providers.local import LocalProvider
-from orch23.providers.openai_responses import ResponsesApi
 from orch23.providers.registry import ADAPTERS
-from orch23.providers.scripted import ScriptedProvider
-from orch23.providers.vertex import VertexMessages
 from orch23.steps.llm.spec import LLMStep
-from tests.doubles import CONSENT
+from tests.doubles import CONSENT, with_needs
 
 STEPS = {
     "anthropic": LLMStep(provider="anthropic", model="claude", prompt="p"),
@@ -49,31 +42,31 @@ def test_every_provider_of_the_registry_is_tested_here() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("anthropic", AnthropicMessages),
-        ("openai", ResponsesApi),
-        ("azure", ResponsesApi),
-        ("bedrock", BedrockMessages),
-        ("vertex", VertexMessages),
-        ("local", LocalProvider),
-        ("command", CommandProvider),
-        ("scripted", ScriptedProvider),
+        ("anthropic", "AnthropicMessages"),
+        with_needs("openai", "ResponsesApi"),
+        with_needs("azure", "ResponsesApi"),
+        with_needs("bedrock", "BedrockMessages"),
+        with_needs("vertex", "VertexMessages"),
+        with_needs("local", "LocalProvider"),
+        ("command", "CommandProvider"),
+        ("scripted", "ScriptedProvider"),
     ],
 )
-def test_making_a_provider_starts_nothing(name: str, kind: type) -> None:
-    assert isinstance(registry.make_provider(setting(), CallContext(STEPS[name], "code")), kind)
+def test_making_a_provider_starts_nothing(name: str, kind: str) -> None:
+    assert type(registry.make_provider(setting(), CallContext(STEPS[name], "code"))).__name__ == kind
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [with_needs(name) for name in STEPS])
 def test_a_plain_step_has_no_error(name: str) -> None:
     assert registry.step_errors(STEPS[name], os.environ) == ()
 
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("locl", "did you mean `local`?"), ("open-ai", "did you mean `openai`?"), ("x", "use one of")],
+    [("comand", "did you mean `command`?"), ("antropic", "did you mean `anthropic`?"), ("x", "use one of")],
 )
 def test_an_unknown_provider_has_a_hint(name: str, hint: str) -> None:
-    (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["local"], provider=name), {})
+    (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["anthropic"], provider=name), {})
     assert diagnostic.code == codes.UNKNOWN_PROVIDER
     assert hint in (diagnostic.hint or "")
 
@@ -85,10 +78,10 @@ def test_an_unknown_provider_has_a_hint(name: str, hint: str) -> None:
         ("command", {"seed": 1}),
         ("command", {"effort": "high"}),
         ("command", {"answers": "a.yaml"}),
-        ("local", {"effort": "high"}),
-        ("local", {"thinking": "on"}),
-        ("local", {"base_url": "http://x"}),
-        ("local", {"command": ("x",)}),
+        with_needs("local", {"effort": "high"}),
+        with_needs("local", {"thinking": "on"}),
+        with_needs("local", {"base_url": "http://x"}),
+        with_needs("local", {"command": ("x",)}),
         ("scripted", {"seed": 1}),
     ],
 )
@@ -125,12 +118,14 @@ def test_scripted_needs_its_file(tmp_path: Path) -> None:
     assert registry.step_errors(STEPS["scripted"], {}, tmp_path) == ()
 
 
+@pytest.mark.needs("local")
 def test_a_local_model_must_be_known_but_need_not_be_installed() -> None:
     assert registry.step_errors(STEPS["local"], {"HOME": "/nowhere"}) == ()
     (diagnostic,) = registry.step_errors(step("local", model="smollm"), {})
     assert (diagnostic.code, diagnostic.hint) == (codes.UNKNOWN_MODEL, "did you mean `smollm2`?")
 
 
+@pytest.mark.needs("local")
 def test_parameters_are_explicit_so_that_a_default_and_its_value_are_one() -> None:
     assert registry.parameters_of(step("local", max_tokens=160, states_max_tokens=True)) == {
         "max_tokens": 160,
@@ -141,6 +136,7 @@ def test_parameters_are_explicit_so_that_a_default_and_its_value_are_one() -> No
     assert registry.parameters_of(step("local", seed=2)) != registry.parameters_of(STEPS["local"])
 
 
+@pytest.mark.needs("local")
 def test_the_endpoint_identifies_the_server() -> None:
     assert registry.endpoint_of(STEPS["local"]) == "llama.cpp"
     assert registry.endpoint_of(STEPS["command"]) == "command python3 -c 'x y'"
@@ -158,7 +154,7 @@ def test_an_edited_scripted_response_is_another_request_and_its_attempts_differ(
     assert registry.request_parameters(other, CallContext(STEPS["scripted"], "code", 1))["answer"] != params[0]
 
 
-@pytest.mark.parametrize("name", ["local", "command"])
+@pytest.mark.parametrize("name", [pytest.param("local", marks=pytest.mark.needs("local")), "command"])
 def test_other_providers_parameters_do_not_depend_on_the_attempt(name: str) -> None:
     one = setting()
     assert registry.request_parameters(one, CallContext(STEPS[name], "code", 1)) == registry.request_parameters(

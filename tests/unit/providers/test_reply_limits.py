@@ -5,7 +5,7 @@ import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -13,9 +13,6 @@ from orch23.model.llm import Message, Provider, Request
 from orch23.providers import codes, server_replies
 from orch23.providers.anthropic_messages import AnthropicMessages
 from orch23.providers.faults import TransportError
-from orch23.providers.openai_chat import ChatCompletions
-from orch23.providers.openai_client import ServerAccess, ServerConnection
-from orch23.providers.openai_responses import ResponsesApi
 from orch23.providers.server_replies import MAX_EVENT_BYTES, MAX_EVENT_LINES, MAX_REPLY_BYTES, split_events
 from tests.loopback import Reply, loopback, message_reply
 
@@ -36,16 +33,23 @@ def request() -> Request:
     )  # fmt: skip
 
 
+def openai_client(interface: str, url: str) -> Provider:
+    from orch23.features.vendors import openai_chat, openai_client, openai_responses  # noqa: PLC0415 - of the feature
+
+    server = openai_client.ServerConnection(server=openai_client.ServerAccess(f"{url}/v1", "k"))
+    if interface == "chat":
+        return openai_chat.ChatCompletions(connection=server)
+    return openai_responses.ResponsesApi(connection=server, stage="s", emit=lambda _event: None)
+
+
 CLIENTS: dict[str, Callable[[str], Provider]] = {
     "anthropic": lambda url: AnthropicMessages(url=url, key="k"),
-    "chat": lambda url: ChatCompletions(connection=ServerConnection(server=ServerAccess(f"{url}/v1", "k"))),
-    "responses": lambda url: ResponsesApi(
-        connection=ServerConnection(server=ServerAccess(f"{url}/v1", "k")), stage="s", emit=lambda _event: None
-    ),
+    "chat": partial(openai_client, "chat"),
+    "responses": partial(openai_client, "responses"),
 }
-STREAMING = ("anthropic", "chat")
-every_client = pytest.mark.parametrize("client", CLIENTS)
-every_stream = pytest.mark.parametrize("client", STREAMING)
+CHAT, RESPONSES = (pytest.param(name, marks=pytest.mark.needs("vendors")) for name in ("chat", "responses"))
+every_client = pytest.mark.parametrize("client", ["anthropic", CHAT, RESPONSES])
+every_stream = pytest.mark.parametrize("client", ["anthropic", CHAT])
 
 
 def fault(client: str, url: str, deadline_s: float = LONG) -> TransportError:
@@ -175,7 +179,7 @@ def test_a_stream_without_end_is_read_no_further_than_its_limit(
     assert server.sent <= limit + SLACK
 
 
-@pytest.mark.parametrize("client", ["anthropic", "responses"])
+@pytest.mark.parametrize("client", ["anthropic", RESPONSES])
 def test_a_reply_without_end_is_read_no_further_than_its_limit(client: str) -> None:
     with flood(b"a" * 65_536, content_type="application/json") as server:
         assert fault(client, f"http://127.0.0.1:{server.port}").diagnostic.code == codes.RESPONSE_TOO_LONG
@@ -194,8 +198,8 @@ def test_an_error_without_end_is_read_as_far_as_it_is_shown(client: str) -> None
 
 @every_stream
 def test_a_response_has_its_own_limit(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("anthropic_messages", "openai_chat"):
-        monkeypatch.setattr(f"orch23.providers.{module}.MAX_RESPONSE_CHARACTERS", 9)
+    module = "providers.anthropic_messages" if client == "anthropic" else "features.vendors.openai_chat"
+    monkeypatch.setattr(f"orch23.{module}.MAX_RESPONSE_CHARACTERS", 9)
     parts = b'data: {"choices": [{"delta": {"content": "12345"}}]}\n\n'
     reply = message_reply("12345", "67890") if client == "anthropic" else Reply(200, EVENTS, (parts, parts))
     found = fault_of(client, reply)

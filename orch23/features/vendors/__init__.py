@@ -1,0 +1,1 @@
+"""The providers `openai`, `azure`, `bedrock` and `vertex`, with OpenAI's batches."""
