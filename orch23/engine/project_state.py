@@ -178,14 +178,13 @@ class ProjectState(Struct, dict=True):
     def original(self, path: str) -> FileEntry | None:
         """Return version 0 of a path: the user's file from before any stage of a chain wrote it.
 
-        The lock file fixes it. Otherwise it is the file on disk if no record has these bytes, or if it was released:
-        then it is the user's. Else it is the original of that record, or nothing if the record is not of a chain.
+        The lock file fixes it. Without the lock file it is the file on disk, unless a record has these bytes: then it
+        is the original of that record, or nothing if the record is not of a chain.
         """
         self.note(path)
         if path not in self.known_originals:
             entry = self.store.workspace.entry(path)
-            ownership = self.ownership
-            if entry is not None and ownership.is_known(path, entry) and not ownership.is_released(path, entry):
+            if entry is not None and self.ownership.is_known(path, entry):
                 makers = (r for r in self.store.records.having(path, entry) if path in r.originals)
                 entry = next((record.originals[path] for record in makers), None)
             self.known_originals[path] = entry

@@ -70,6 +70,10 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
     removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
     pairs = (pair for record in reversed(records) for pair in record.originals.items())
     originals = {path: entry for path, entry in pairs if entry is not None}  # of the first record that has one
+    # A released file that a chain started from is the user's, too.
+    starts = ((path, base.start) for record in reversed(records) for path, base in record.bases.items())
+    is_released = session.state.ownership.is_released
+    originals |= {path: one for path, one in starts if is_released(path, one)}
     for path in sorted({path for record in records for path in record.outputs}):
         _classify(session, removal, path, originals.get(path))
     return removal
