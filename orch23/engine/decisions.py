@@ -467,14 +467,14 @@ class StageDecider(Struct):
         entry, link = self.state.store.workspace.entry(path), self.state.link(name)
         if entry is None:
             return False
+        owning = self.state.locked.owning(path) if link is not None else ()
+        # In a chain, the original and the base are what a run starts from, and not edits: also a released file.
+        if any(entry in (r.originals.get(path), path in r.bases and r.bases[path].start) for r in owning):
+            return False
         if self.state.ownership.is_known(path, entry):
             # What another stage made that has ended is no edit. Of an ended item, the later ones of its chain keep it.
             return self.state.was_given_up(path, entry, chained=link is not None and link.chain != name)
-        if link is None:
-            return True
-        # In a chain, the original and the base are what a run starts from, and not edits.
-        bases = (record.bases[path] for record in self.state.locked.owning(path) if path in record.bases)
-        return all(base.start != entry for base in bases) and entry != self.state.original(path)
+        return link is None or entry != self.state.original(path)
 
     def _are_decided(self, paths: tuple[str, ...]) -> bool:
         """Return whether the user committed all of these edits, or had them accepted or released."""

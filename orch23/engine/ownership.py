@@ -154,8 +154,18 @@ def is_of_plan(record: Record, plan: Plan, root: Path) -> bool:
     if record.pipeline == plan.pipeline.file:
         return True
     node = plan.nodes.get(record.stage) or plan.nodes.get(family_of(record.stage))
-    is_ownerless = not record.pipeline or not (root / record.pipeline).is_file()
-    return is_ownerless and node is not None and may_write_outputs_of(node, record)
+    return _is_ownerless(record, root) and node is not None and may_write_outputs_of(node, record)
+
+
+def kept_failures(store: ProjectStore, pipeline: str) -> Iterator[Record]:
+    """Yield the records of a pipeline's failed runs whose files were kept, the newest first."""
+    for record in reversed(store.records.everything()):
+        if record.is_kept_failure and (record.pipeline == pipeline or _is_ownerless(record, store.root)):
+            yield record
+
+
+def _is_ownerless(record: Record, root: Path) -> bool:
+    return not record.pipeline or not (root / record.pipeline).is_file()
 
 
 def may_write_outputs_of(node: Stage | ForeachStage, record: Record) -> bool:
@@ -411,13 +421,13 @@ class Ownership(Struct, dict=True):
         return ()
 
 
-def release_files(store: ProjectStore, lock: LockFile, stage: str) -> dict[str, Record]:
+def release_files(store: ProjectStore, lock: LockFile, pipeline: str, stage: str) -> dict[str, Record]:
     """Record the files on disk of a stage and its items as the user's; return the records by stage or item.
 
     The caller changes the lock file, and holds the build lock.
     """
     known = [record for name, record in lock.owner_records().items() if stage in (name, family_of(name))]
-    kept = [record for record in store.records.labelled(stage) if record.failed]
+    kept = [record for record in kept_failures(store, pipeline) if stage in (record.stage, family_of(record.stage))]
     found: dict[str, Record] = {}
     for record in (*kept, *known):
         there = {path: entry for path in record.outputs if (entry := store.workspace.entry(path)) is not None}

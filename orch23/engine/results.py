@@ -52,7 +52,8 @@ class AtomicGroups(Struct):
         if len(group) == 1:
             members = {name: success}
             change = self._change(members)
-            return _refused(members, change) or self._promote(members, change)
+            # Together or not at all: the user's file may not fit to the other files of a result.
+            return _refused(members, change) or _foreign(members, change) or self._promote(members, change)
         if success.how != "fresh":
             self.committer.withhold(name, success.record)
         self.waiting[name] = success
@@ -120,14 +121,11 @@ class AtomicGroups(Struct):
         """Return the outcomes that keep a group from being promoted: user edits, and lost bytes."""
         stuck = {}
         for name, target in change.targets.items():
-            foreign = tuple(path for path in change.foreign if path in target)
             try:
                 self.committer.ensure_stored({path: entry for path, entry in change.new.items() if path in target})
             except MissingBytesError as lost:
                 stuck[name] = missing_bytes_outcome(name, members[name].outcome.key, lost)
-            if foreign:
-                stuck[name] = _edited(members[name].outcome, foreign)
-        return stuck | _refused(members, change)
+        return stuck | _foreign(members, change) | _refused(members, change)
 
 
 def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dict[str, StageOutcome]:
@@ -138,6 +136,12 @@ def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dic
         if own:
             found[name] = stopped_by(members[name].outcome.key, *refused_path_errors(own), code=ExitCode.SAFETY)
     return found
+
+
+def _foreign(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dict[str, StageOutcome]:
+    """Return the outcomes of stages that would replace files of the user."""
+    found = ((name, [path for path in change.foreign if path in target]) for name, target in change.targets.items())
+    return {name: _edited(members[name].outcome, tuple(paths)) for name, paths in found if paths}
 
 
 def _withheld(end: StageOutcome, not_green: Outcomes) -> StageOutcome:

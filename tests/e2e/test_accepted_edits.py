@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from orch23.model.llm import Request, Response
 from tests.project import Project
+from tests.repository import EchoModel, addition, llm, pipeline, spec
 
 WRITE: dict[str, Any] = {
     "inputs": ["a.txt"],
@@ -133,3 +135,43 @@ def test_all_stages_that_cannot_be_accepted_are_named_and_none_is_accepted(edite
     refused = edited.run("accept", "a", "b")
     assert (refused.code, "no output of `b` was edited: it is fresh" in refused.err) == (64, True)
     assert edited.build().code == 6
+
+
+NUMBERS = "mkdir -p out; for i in 1 2 3; do echo $i > out/$i.txt; done"
+FROM_NOTHING: dict[str, dict[str, Any]] = {
+    "folder": {"outputs": ["out/"], "shell": NUMBERS},
+    "item": {"foreach": {"in": ["out"]}, "outputs": ["${{ item }}/"], "shell": NUMBERS},
+    "slow": {"outputs": ["out/"], "shell": NUMBERS, "verify": [{"shell": "true"}]},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FROM_NOTHING)
+def test_a_stage_that_ends_as_edited_writes_none_of_its_files(project: Project, kind: str) -> None:
+    use = {"inputs": ["out/2.txt"], "outputs": ["u.txt"], "shell": "cp out/2.txt u.txt"}
+    stages = {"make": FROM_NOTHING[kind], "use": use}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages}), "out/1.txt": "mine\n"})
+    for _ in range(2):
+        assert project.build("-k").code == 6
+        assert (project.files("out"), project.exists("u.txt")) == ({"out/1.txt": b"mine\n"}, False)
+    assert project.run("accept", "make@out" if kind == "item" else "make").code == 0
+    assert project.build().code == 0
+    assert (project.read("out/1.txt"), project.read("u.txt")) == ("mine\n", "2\n")
+
+
+@pytest.mark.slow
+def test_a_file_that_is_saved_while_its_stage_runs_keeps_back_the_others(project: Project) -> None:
+    class Saving(EchoModel):
+        def complete(self, request: Request) -> Response:
+            project.write({"out/1.txt": "mine\n"})
+            return super().complete(request)
+
+    stages = {"make": llm(["S.md"], ["out/"])}
+    project.write({**pipeline(stages), "S.md": spec("out/1.txt: a", "out/2.txt: b")})
+    with Saving().answering():
+        assert project.build("a.yaml").code == 6
+    assert project.files("out") == {"out/1.txt": b"mine\n"}
+    with EchoModel().answering() as model:  # the next run starts from the user's file
+        assert project.build("a.yaml").code == 0
+        assert model.last.base == {"out/1.txt": "mine\n"}
+    assert (project.read("out/1.txt"), project.read("out/2.txt")) == ("mine\n" + addition("a"), addition("b"))

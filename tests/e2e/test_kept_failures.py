@@ -113,3 +113,95 @@ def test_the_files_of_a_response_whose_command_fails_are_kept_as_before(project:
     project.write(pipeline(stages, {"code.md.j2": proposing("code", {"a.txt": "'x'"})}))
     assert project.build().code == 1
     assert project.read("a.txt") == "x"
+
+
+ITEMS = """\
+  list: {inputs: [src.json], outputs: [list.json], shell: [cp, src.json, list.json]}
+  one:
+    foreach: {from: 'LIST#/tasks', key: id, as: task, order: ORDER}
+    inputs: [src.json]
+    outputs: ['${{ task.to }}']
+    shell: [cp, src.json, '${{ task.to }}']
+    verify: [{shell: exit 1}]
+    on_failure: keep
+"""
+TASKS = '{"tasks": [{"id": "T1", "to": "a.txt"}]}'
+
+
+def red_item(project: Project, where: str, *, before: str = "") -> Project:
+    """Build an item that fails; with `before`, its file existed before and the items are those of a chain."""
+    text = ITEMS.replace("LIST", where).replace("ORDER", "sequential" if before else "parallel")
+    project.write(shell(text, {"src.json": TASKS, **({"a.txt": before} if before else {})}))
+    assert project.build().code == 1
+    assert project.read("a.txt") == TASKS
+    return project
+
+
+@pytest.mark.parametrize("argv", [(), ("--force",), ("pipeline.yaml", "one"), ("pipeline.yaml", "one@T1")])
+@pytest.mark.parametrize("before", ["", "mine\n"])
+@pytest.mark.parametrize("where", ["list.json", "src.json"])
+def test_clean_removes_what_a_failed_item_left(
+    project: Project, where: str, argv: tuple[str, ...], before: str
+) -> None:
+    red_item(project, where, before=before)
+    green(project.run("clean", *argv))
+    assert project.exists("a.txt") is bool(before)
+    assert not before or project.read("a.txt") == before
+
+
+@pytest.mark.parametrize("outputs", [(), ("--outputs",)])
+def test_reset_removes_what_a_failed_item_left_or_clean_after_it(project: Project, outputs: tuple[str, ...]) -> None:
+    red_item(project, "list.json")
+    green(project.run("reset", *outputs))
+    assert project.exists("a.txt") is not bool(outputs)
+    green(project.run("clean"))
+    assert not project.exists("a.txt")
+
+
+def test_clean_removes_what_an_item_left_that_is_not_in_the_list_any_more(project: Project) -> None:
+    red_item(project, "src.json").edit("src.json", TASKS.replace("T1", "T2").replace("a.txt", "b.txt"))
+    green(project.run("clean", "pipeline.yaml", "one"))
+    assert not project.exists("a.txt")
+
+
+def test_clean_asks_about_a_file_of_a_failed_item_that_was_edited(project: Project) -> None:
+    red_item(project, "list.json").edit("a.txt", "mine\n")
+    assert project.run("clean").code == 6
+    assert project.read("a.txt") == "mine\n"
+    green(project.run("clean", "--force"))
+    assert not project.exists("a.txt")
+
+
+def test_clean_leaves_what_a_stage_of_another_pipeline_left(project: Project) -> None:
+    other = shell("  one: {outputs: [b.txt], shell: 'echo > b.txt'}\n")["pipeline.yaml"]
+    red_item(project, "list.json").write({"other.yaml": other})
+    green(project.run("build", "other.yaml"))
+    green(project.run("clean", "other.yaml", "one"))
+    assert (project.exists("a.txt"), project.exists("b.txt")) == (True, False)
+
+
+@pytest.mark.parametrize("stage", ["one", "one@T1"])
+def test_release_gives_the_user_what_a_failed_item_left(project: Project, stage: str) -> None:
+    red_item(project, "list.json")
+    assert "released a.txt" in project.run("release", "pipeline.yaml", stage).out
+    green(project.run("clean"))
+    assert project.read("a.txt") == TASKS
+
+
+def test_a_fix_of_a_file_of_a_failed_item_comes_back(project: Project) -> None:
+    stages = """\
+  list: {inputs: [src.json], outputs: [list.json], shell: 'cp src.json list.json'}
+  one:
+    foreach: {from: 'list.json#/tasks', key: id, as: task}
+    outputs: ['${{ task.to }}']
+    llm: {prompt: code.md.j2}
+    verify: [{shell: exit 1}]
+    on_failure: keep
+"""
+    project.write(pipeline(stages, {"src.json": TASKS, "code.md.j2": proposing("code", {"a.txt": "'x'"})}))
+    assert project.build().code == 1
+    project.edit("a.txt", "mine\n")
+    assert project.build().code == 1
+    assert project.read("a.txt") == "x\n"
+    green(project.run("clean"))
+    assert project.read("a.txt") == "mine\n"

@@ -147,3 +147,30 @@ def test_a_merge_with_a_branch_that_released_a_file_asks(tmp_path: Path) -> None
     found.edit("S.md", "another\n")
     assert found.run("build", "a.yaml").code == 6
     assert (found.read(PATH), ends(found)["make"]) == ("one\n", "edited")
+
+
+ITEMS = [{"id": name, "files": [PATH], "text": name} for name in ("c", "d")]
+SEQUENCE = {"foreach": {"in": ITEMS, "key": "id", "as": "one", "order": "sequential"}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("more", [{}, SEQUENCE])
+@pytest.mark.parametrize("outputs", [[PATH], ["out/"]])
+def test_after_clean_a_build_restores_what_was_made_of_a_released_file(
+    tmp_path: Path, model: EchoModel, outputs: list[str], more: dict[str, Any], reset: bool
+) -> None:
+    project = released(tmp_path, {**llm(["S.md"], outputs), **more})
+    original = project.read(PATH)
+    project.edit("S.md", spec(f"{PATH}: b"))
+    green(project.run("build", "a.yaml"))
+    made, called = project.read(PATH), len(model.calls)
+    if reset:
+        green(project.run("reset", "a.yaml"))
+    green(project.run("clean", "a.yaml"))
+    assert project.read(PATH) == original
+    green(project.run("build", "a.yaml"))
+    assert (project.read(PATH), len(model.calls)) == (made, called)
+    assert project.run("build", "a.yaml").code == 0
+    project.edit(PATH, "mine\n")
+    assert project.run("build", "a.yaml").code == 6

@@ -158,7 +158,8 @@ class Rules(Building):
         known = {
             n: m for n, m in {**self.lock.retained, **self.lock.results}.items() if name in (n, n.partition("@")[0])
         }
-        kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage == name]
+        every = [*self.store.records, *self.store.retained]
+        kept = [m for m in every if m.failed and name in (m.stage, m.stage.partition("@")[0])]
         found = False
         for made in [*known.values(), *kept]:
             there = {path: self.disk[path] for path in made.outputs if path in self.disk}

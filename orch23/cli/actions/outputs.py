@@ -15,7 +15,7 @@ from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, open_stages, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.engine.ownership import is_proven, release_files
+from orch23.engine.ownership import is_proven, kept_failures, release_files
 from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.execute.cleanup import kill_leftovers
@@ -23,6 +23,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError
 from orch23.model.paths import LOGS_FOLDER
+from orch23.model.pipeline import family_of
 from orch23.model.record import LockFile, Record, retained_key
 from orch23.plan.planner import Selection
 from orch23.report.diagnostics import visible
@@ -61,12 +62,13 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
     owning = {
         name: record for name, record in session.lock.owner_records().items() if session.state.may_remove_by(record)
     }
-    known = {name for one in owning for name in (one, one.partition("@")[0])}
+    names = {node.name for node in session.pipeline.stages}
+    kept = [one for one in kept_failures(session.store, session.pipeline.file) if family_of(one.stage) in names]
+    known = {name for one in (*owning, *(one.stage for one in kept)) for name in (one, family_of(one))}
     unknown = [name for name in stages if name not in known]
     Selection(targets=tuple(unknown)).nodes(session.state.plan)
     records = [record for name, record in owning.items() if _is_selected(name, stages)]
-    declared = [name for name in session.state.plan.nodes if _is_selected(name, stages)]
-    records += [record for name in declared for record in session.store.records.labelled(name) if record.failed]
+    records += [record for record in kept if _is_selected(record.stage, stages)]
     removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
     pairs = (pair for record in reversed(records) for pair in record.originals.items())
     originals = {path: entry for path, entry in pairs if entry is not None}  # of the first record that has one
@@ -96,7 +98,7 @@ def _classify(session: Session, removal: OutputRemoval, path: str, original: Fil
 
 def _is_selected(name: str, stages: Collection[str]) -> bool:
     """Return whether one of these names is the stage, or the foreach of the item; no names select all."""
-    return not stages or not {name, name.partition("@")[0]}.isdisjoint(stages)
+    return not stages or not {name, family_of(name)}.isdisjoint(stages)
 
 
 def remove_outputs(
@@ -166,7 +168,7 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
         lock, _ = project.memory.read()
-        found = {stage: release_files(project.store, lock, stage) for stage in stages}
+        found = {stage: release_files(project.store, lock, project.pipeline.file, stage) for stage in stages}
         unknown = [stage for stage, records in found.items() if not records]
         if unknown:
             hint = "`orch23 status` lists the stages; a stage has files after it was built"
@@ -280,7 +282,9 @@ def _read_locks(root: Path, locks: Collection[Path], lines: list[str]) -> list[t
 def _ownership_record(record: Record) -> Record:
     """Return a record that keeps the owner of files, but no result: its key is not the key of any stage."""
     # These aspects find the record of a renamed stage or item; all others would make a stage fresh.
-    identity = {name: record.manifest[name] for name in ("kind", "outputs", "item") if name in record.manifest}
+    # A kept failure is still one.
+    names = ("kind", "outputs", "item", *(("action_format",) if record.failed else ()))
+    identity = {name: record.manifest[name] for name in names if name in record.manifest}
     key = record.key if record.failed else retained_key(record.key)
     return replace(record, key=key, manifest=identity, exchanges=(), failed=True)
 

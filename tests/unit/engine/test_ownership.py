@@ -80,12 +80,12 @@ def test_released_files_count_as_accepted(project: Project) -> None:
     lock = LockFile({"a": MADE})
     project.store.records.put(MADE)
     assert not owner(project, MADE).is_released("a", entry("made"))
-    assert release_files(project.as_store, lock, "a")["a"].outputs == {"a": entry("made")}
+    assert release_files(project.as_store, lock, "", "a")["a"].outputs == {"a": entry("made")}
     here = owner(project, MADE)
     assert (here.is_released("a", entry("made")), here.is_accepted("a", entry("made"))) == (True, True)
     assert not here.is_released("a", entry("other"))
     assert [one.manifest["kind"] for one in project.store.records.all] == ["released", "shell"]
-    assert release_files(project.as_store, lock, "b") == {}
+    assert release_files(project.as_store, lock, "", "b") == {}
 
 
 def test_a_file_equals_head_if_disk_and_head_have_its_bytes(project: Project) -> None:

@@ -292,6 +292,7 @@ def test_a_users_file_stays_and_its_stage_is_edited() -> None:
     rig.foreign = {"a"}
     rig.finish("a", LONG_S)
     assert rig.results.outcomes["a"].status is StageStatus.EDITED
+    assert ("promoted", "a") not in rig.heard
 
 
 def test_a_group_is_withheld_until_it_is_complete() -> None:
