@@ -104,11 +104,7 @@ def trust_command_line(settings: ProjectSettings) -> str:
     # Without -C the command would find another project, or none, from a directory outside of this one.
     inside = here.is_relative_to(root) and find_project(here, (pipeline,)).root == root
     pipeline = pipeline if inside else os.path.relpath(settings.pipeline_path, root)
-    options = [
-        *(part for name, value in settings.sets.items() for part in ("--set", f"{name}={value}")),
-        *(("--vars", str(settings.vars_file)) if settings.vars_file is not None else ()),
-        *(("--provider", settings.provider) if settings.provider is not None else ()),
-    ]
+    options = [word for option in settings.options for word in option]
     return shlex.join(["orch23", *(() if inside else ("-C", str(root))), "trust", pipeline, *options])
 
 

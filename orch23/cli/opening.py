@@ -79,6 +79,9 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
     found = found_project(console, args.arguments)
     path = required_pipeline(found)
     _report_root(console, found)
+    file = args.vars_file and (args.vars_file if console.here == found.root else str(console.here / args.vars_file))
+    named = (("--vars", file), ("--provider", args.provider), ("--model", args.model))
+    options = (*(("--set", one) for one in args.sets), *((flag, value) for flag, value in named if value))
     return ProjectSettings(
         root=found.root,
         pipeline_path=path,
@@ -87,6 +90,7 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
         vars_file=None if args.vars_file is None else console.here / args.vars_file,
         provider=_named("--provider", args.provider),
         model=_named("--model", args.model),
+        options=tuple((flag, value) for flag, value in options if console.redact(value) == value),
         meter=console.progress,
     )
 

@@ -81,6 +81,7 @@ class ProjectSettings(Struct, frozen=True, kw_only=True):
     vars_file: Path | None = None
     provider: str | None = None
     model: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     meter: FileProgress = no_progress
 
@@ -157,7 +158,7 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, tools) from None
     project = _project(settings, loaded, store, tools, facts)
-    loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
+    loaded = replace(project.loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
     earlier = since_last_build(stale_snapshot, store, loaded.pipeline) if stale_snapshot is not None else None
     return replace(project, loaded=loaded, earlier=earlier)
 
@@ -184,7 +185,8 @@ def _project(
     settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore, tools: PlanningTools, facts: FactFinder
 ) -> Project:
     """Return the project of a pipeline, and tell the facts which plugins and which executors it names."""
-    pipeline = loaded.pipeline
+    pipeline = replace(loaded.pipeline, options=settings.options)
+    loaded = replace(loaded, pipeline=pipeline)
     facts.plugins = pipeline.plugins
     facts.executor_of = partial(executor_of, pipeline=pipeline, usual=pipeline.executor)
     root, home = settings.root, settings.environ.get("HOME", "")

@@ -142,7 +142,7 @@ def _settle_before(build: Build, name: str, earlier: Collection[str]) -> None:
     for other in earlier:
         record = build.session.lock.records.get(other)
         if record is None:
-            command = f"orch23 build --overwrite-edited {other}"
+            command = build.session.pipeline.command_line("build", "--overwrite-edited", other)
             hint = f"build `{other}` first: `{command}` keeps the edited bytes in the store"
             message = f"`{other}`, which comes before `{name}`, has no result yet"
             raise UsageError(Diagnostic("E642", message, hint=hint))
@@ -183,7 +183,7 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
     if others := sorted(known.keys() - set(paths)):
         hint = (
             f"commit the edit of {', '.join(paths)} and build: the run starts from it. "
-            f"Or `orch23 build --overwrite-edited {stage.name}` replaces it"
+            f"Or `{build.session.pipeline.command_line('build', '--overwrite-edited', stage.name)}` replaces it"
         )
         message = f"`{stage.name}` has to run, and {', '.join(others)} would stay as made for earlier inputs"
         raise UsageError(Diagnostic("E642", message, hint=hint))

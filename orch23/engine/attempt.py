@@ -423,7 +423,8 @@ def unmet_conditions(resolved: ResolvedStage) -> list[Condition]:
 def unmet_error(condition: Condition, tree: VisibleFiles) -> Diagnostic:
     """Return the error of a condition in `requires`. It names the files that must not be in a directory."""
     absent, folder = condition.kind == "file_absent", condition.path.endswith("/")
-    files = tree.matching(f"{condition.path.rstrip('/')}/**")
+    below = f"{condition.path.rstrip('/')}/**"
+    files = sorted({*tree.matching(below), *(tree.links(below) if absent else ())})
     state = f"it is {'' if absent else 'not '}there"
     hint = "no model was called; create or remove the file, or drop the condition"
     if folder:

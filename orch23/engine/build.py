@@ -343,7 +343,7 @@ class Build(Struct, kw_only=True, dict=True):
         added = StagesAdded(items=names, at_rest={"fresh": len(unaffected)} if unaffected else UNSET)
         self._events.emit(added, f"{node.name} has {len(items)} items", node.name)
         if files := files_at_stake(self.session.state, node, items):
-            way = f"stop this build and run `orch23 release {self.session.pipeline.file} {node.name}`"
+            way = f"stop this build and run `{self.session.pipeline.command_line('release', node.name)}`"
             self._events.warn(f"its new list replaces or removes {', '.join(files)}; to keep them, {way}", node.name)
         self._skip()
         self._results.extended()

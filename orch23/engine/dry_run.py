@@ -25,6 +25,7 @@ from orch23.model.record import LockFile, Record
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import ALL_STAGES, Selection, list_producers
 from orch23.store.safe_files import unsafe_path_error
+from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from orch23.engine.shared_results import SharedResults
@@ -267,14 +268,14 @@ def _failures(state: ProjectState, seen: Preview, name: str) -> Iterator[Diagnos
     """Yield the errors with which a stage will certainly fail: unmet conditions, and outputs that it cannot write."""
     decision, node = seen.decisions[name], seen.plan.nodes[name]
     found = list[tuple[Diagnostic, str]]()
+    if isinstance(decision, Run | Maybe | Expand):
+        found += ((error, "outputs") for error in place_errors(state, node))
     if isinstance(decision, Run) and isinstance(node, Stage) and node.requires:
         from orch23.engine.attempt import unmet_conditions, unmet_error  # noqa: PLC0415 - few stages have conditions
 
         made = PatternSet(path for up in seen.unsettled(name) for path in writes_of(seen.plan.nodes[up]))
         unmet = (one for one in unmet_conditions(seen.decided_stages[name].resolved) if not made.may_overlap(one.path))
         found += ((unmet_error(one, StageTree(state, name)), "requires") for one in unmet)
-    if isinstance(decision, Run | Maybe | Expand):
-        found += ((error, "outputs") for error in place_errors(state, node))
     for error, key in found:
         yield replace(error, location=seen.plan.pipeline.place_in(node, key), subject=name)
 
@@ -282,6 +283,7 @@ def _failures(state: ProjectState, seen: Preview, name: str) -> Iterator[Diagnos
 def place_errors(state: ProjectState, node: Stage | ForeachStage) -> Iterator[Diagnostic]:
     """Yield an error for each output of a node that cannot be written. A former output may be in the way of it."""
     base, former = Path(os.path.realpath(state.store.root)), state.former.get(node.name)
+    reads = tuple(one.pattern for one in node.inputs) if isinstance(node, Stage) else ()
     for output in map(normalize_pattern, node.outputs if isinstance(node, Stage) else node.writes):
         place = base / (static_prefix(output) if is_glob(output) else output)
         there = next(filter(os.path.lexists, (place, *place.parents)))
@@ -293,6 +295,10 @@ def place_errors(state: ProjectState, node: Stage | ForeachStage) -> Iterator[Di
         if not (there.is_file() if is_file else there.is_dir()):
             own = former.outputs if former is not None else ()
             fault = 0 if any(PurePosixPath(one).is_relative_to(path) for one in own) else errno.EEXIST
+        for link in Workspace(base, None).links(output) if is_glob(output) and node.kind == "llm" else ():
+            # A link that the stage reads is the user's source: the build may go well without a change of it.
+            if not (os.access(base / link, os.F_OK) and match_any(reads, link)):
+                yield from unsafe_path_error(link).diagnostics
         if fault:
             hint = "move away what is there, or give this user permission, or name another path"
             yield Diagnostic("E650", f"{os.strerror(fault)}: {path}", hint=f"no model was called; {hint}")

@@ -180,6 +180,9 @@ class _Seen(Struct, frozen=True):
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         return self.view.sources(pattern, exclude)
 
+    def links(self, _pattern: str, /) -> tuple[str, ...]:
+        return ()
+
     def versions(self) -> dict[str, FileEntry]:
         return {}
 

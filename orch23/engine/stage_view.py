@@ -212,6 +212,10 @@ class StageTree(Struct, frozen=True):
         found = {path: self.version(path) for one in patterns for path in self._candidates(one, files(one))}
         return {path: entry for path, entry in found.items() if entry is not None}
 
+    def links(self, pattern: str) -> tuple[str, ...]:
+        """Return the links on disk, also broken ones, that a pattern matches."""
+        return self.state.store.workspace.links(pattern)
+
     def _candidates(self, pattern: str, on_disk: Iterable[str]) -> Iterable[str]:
         state, found = self.state, set(on_disk)
         bases: Mapping[str, FileEntry] = state.moved_bases.get(self.name, {})

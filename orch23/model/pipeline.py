@@ -450,7 +450,8 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
 
     If `stages` are only some of its stages, `transcripts` are the folders of recorded responses of all stages. `pools`
     are the sizes of pools, `pool_executors` and `pool_resources` where steps of their stages run, and what one of them
-    needs of a worker there. Each has only the pools that state it.
+    needs of a worker there. Each has only the pools that state it. `options` are those of the command line that change
+    the pipeline, without secrets.
     """
 
     name: str
@@ -472,6 +473,15 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     cache: DeclaredCache = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
     transcripts: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+
+    def command_line(self, command: str, *words: str) -> str:
+        """Return a command on this pipeline as it is typed in a shell, with the options of the running command."""
+        import shlex  # noqa: PLC0415 - only to name a way on
+
+        file = () if self.file == DEFAULT_PIPELINE else (self.file,)
+        taken = (one for one in self.options if command not in ("clean", "release") or one[0] in ("--set", "--vars"))
+        return shlex.join(("orch23", command, *file, *words, *(word for option in taken for word in option)))
 
     @cached_property
     def transcript_folders(self) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 import shlex
 from collections.abc import Callable
+from functools import partial
 
 from orch23.model.diagnostic import Location
 from orch23.model.event import StageFinished
 from orch23.model.event_data import EventProblem, LikelyCause
+from orch23.model.parsing import json_at
 from orch23.model.patterns import lazy_pattern
-from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.pipeline import Pipeline, Stage, family_of
 from orch23.model.step import ProcessStep
 from orch23.report.cause_text import is_possible
 from orch23.report.diagnostics import visible
@@ -20,21 +22,24 @@ _SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 _EXITS = ("exit", "return")
 
 
-def next_step(name: str, ended: StageFinished, kind: str, command: Callable[..., str], *, is_whole: bool) -> str:
+def next_step(
+    name: str, ended: StageFinished, kind: str, command: Callable[..., str], start: str, *, is_whole: bool
+) -> str:
     """Return what to do after a stage failed, in one line.
 
-    `command` returns the command line of a command of orch23. `is_whole` is whether the whole output is shown.
+    `command` returns the command line of a command of orch23. `start` is that of pytest without the test, or empty.
+    `is_whole` is whether the whole output is shown.
     """
     if ended.paths:
         discard = command("build", "--overwrite-edited")
         return f"correct the file, then `{command('accept', name)}`; `{discard}` discards the edit"
-    show, build = command("show", name), command("build")
-    views = f"`{show} --response`, `{show} --prompt`" if kind == "llm" else f"`{show}` shows its output"
+    show, build = partial(command, "show", name), command("build")
+    views = f"`{show('--response')}`, `{show('--prompt')}`" if kind == "llm" else f"`{show()}` shows its output"
     more = "" if is_whole and kind != "llm" else f"; {views}"
     if ended.cause:
         return f"{_change(ended.cause)}, then `{build}`{more}"
     if kind == "pytest" and (test := _first_test(ended)) is not None:
-        return f"{_start(test)}, then `{build}`{_rerun(ended, test)}{more}"
+        return f"{_start(test)}, then `{build}`{_rerun(ended, test, start)}{more}"
     if kind == "shell" and ended.command and not ended.failure.strip():
         alone = command("build", name)
         return f"`{alone}` runs this stage alone; without the sandbox: {_by_hand(ended.command)}"
@@ -108,10 +113,24 @@ def _start(test: EventProblem) -> str:
     return f"start at {visible(test.location.file)}:{test.location.line}"
 
 
-def _rerun(ended: StageFinished, test: EventProblem) -> str:
-    if not ended.command.startswith(_PYTEST):
+def start_of_pytest(pipeline: Pipeline, name: str) -> str:
+    """Return the begin of the command that runs a test of a stage by hand, from the root; empty if it is not known."""
+    node = next(one for one in pipeline.stages if one.name == family_of(name))
+    written = (
+        {"cwd": node.cwd, "pytest": getattr(node.step, "declared", None)} if isinstance(node, Stage) else node.body
+    )
+    paths, cwd = json_at(written, "pytest", "pythonpath") or ["."], written.get("cwd") or "."
+    path = ":".join(map(str, paths)) if isinstance(paths, list) else str(paths)
+    if "${{" in f"{path}{cwd}":
         return ""
-    return f"; `{_PYTEST}{visible(shlex.quote(test.subject or ''))}` runs this test alone"
+    folder = "" if cwd in (".", "./") else f"cd {shlex.quote(str(cwd))} && "
+    return f"{folder}{'' if path == '.' else f'PYTHONPATH={shlex.quote(path)} '}{_PYTEST}"
+
+
+def _rerun(ended: StageFinished, test: EventProblem, start: str) -> str:
+    if not start or not ended.command.startswith(_PYTEST):
+        return ""
+    return f"; `{visible(start)}{visible(shlex.quote(test.subject or ''))}` runs this test alone"
 
 
 def _by_hand(command: str) -> str:

@@ -17,7 +17,7 @@ from orch23.model.event_data import EventReason
 from orch23.model.parsing import as_mapping, json_at
 from orch23.model.paths import is_glob
 from orch23.model.patterns import lazy_pattern
-from orch23.model.pipeline import DEFAULT_PIPELINE, ForeachStage, ListInput, Stage
+from orch23.model.pipeline import ForeachStage, ListInput, Stage
 from orch23.model.plan import (
     EMPTY_ESTIMATE,
     Blocked,
@@ -86,7 +86,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     `files` are the inputs and outputs that it declares.
 
     `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. Of a foreach
-    without items, both describe the least confined item that is possible.
+    without items, both describe the least confined item that is possible. `accept` is the command that keeps an edit.
     """
 
     stage: str
@@ -99,6 +99,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     place: Location | None = None
     network: bool = False
     sandbox: bool = True
+    accept: str = ""
 
 
 class PlanView(Struct, frozen=True, kw_only=True):
@@ -214,6 +215,7 @@ def plan_view(
             place=pipeline.locate("stages", name),
             network=_may_reach_network(plan.nodes[name]),
             sandbox=_is_confined(plan.nodes[name]),
+            accept=pipeline.command_line("accept", name) if isinstance(decision, Edited) else "",
         )
         for name, decision in decisions.items()
     ]
@@ -415,12 +417,6 @@ def _list(names: Sequence[str]) -> str:
     return visible(", ".join(names)) if names else "an earlier stage"
 
 
-def pipeline_arguments(file: str) -> list[str]:
-    """Return the arguments that name a pipeline on a command line: none for the default pipeline."""
-    return [] if file == DEFAULT_PIPELINE else [visible(file)]
-
-
 def edit_hint(line: PlanLine) -> str:
     """Return the two ways to go on with a stage whose outputs the user has edited."""
-    arguments = (*(pipeline_arguments(line.place.file) if line.place else ()), visible(line.stage))
-    return f"`{' '.join(('orch23 accept', *arguments))}` keeps the edit, `--overwrite-edited` discards it"
+    return f"`{visible(line.accept)}` keeps the edit, `--overwrite-edited` discards it"

@@ -17,7 +17,7 @@ from orch23.model.text import format_duration, shorten_command
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.report.formats import ReadSource
 from orch23.report.marks import Marks, Style, Tone
-from orch23.report.plan_view import first_names, pipeline_arguments
+from orch23.report.plan_view import first_names
 from orch23.report.values import money_text, parse_amount, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
@@ -146,11 +146,12 @@ def failure_text(
     text of a file of the project, or an empty one.
     """
     shown = [end for end in ends if end.status.is_failure]
-    blocks = []
+    blocks, missing = [], {name for end in ends if end.status is StageStatus.WITHHELD for name in end.data.by}
     for end in shown[:_MAX_STAGES]:
         kind = kinds.get(end.name.partition("@")[0], "")
         is_edited = end.status is StageStatus.EDITED
-        body = _edited(pipeline, end) if is_edited else _failed(pipeline, end, style, source, kind)
+        failed = partial(_failed, pipeline, end, style, source, kind)
+        body = _edited(pipeline, end) if is_edited else failed(has_files=end.name not in missing)
         blocks.append(_heading(pipeline, end, style) + body)
     if len(shown) > _MAX_STAGES:
         others = pluralize(len(shown) - _MAX_STAGES, "more stage")
@@ -165,7 +166,9 @@ def _heading(pipeline: Pipeline, end: FinishedStage, style: Style) -> str:
     return f"{style.paint(mark, tone)} {style.paint(visible(end.name), 'strong')}{where}\n"
 
 
-def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSource, kind: str) -> str:
+def _failed(
+    pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSource, kind: str, *, has_files: bool
+) -> str:
     command, attempts = end.data.command, end.data.attempts
     tried = f" (attempt {attempts})" if attempts > 1 else ""
     excerpt = end.data.failure.strip("\n")
@@ -187,9 +190,11 @@ def _failed(pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSo
         explained = next((one.code for one in end.data.problems if one.code in _EXPLAINED), "")
         lines += cause_lines(pipeline, end.name, end.data.cause, style, explained)
     if attempts or end.data.paths:
-        from orch23.report.next_steps import next_step  # noqa: PLC0415 - only for failures
+        from orch23.report.next_steps import next_step, start_of_pytest  # noqa: PLC0415 - only for failures
 
-        step = next_step(end.name, end.data, kind, partial(_command, pipeline), is_whole=shown == printed)
+        # The files that it tested may be in the store alone.
+        start = start_of_pytest(pipeline, end.name) if kind == "pytest" and has_files else ""
+        step = next_step(end.name, end.data, kind, partial(_command, pipeline), start, is_whole=shown == printed)
         lines.append(f"  next: {step}")
     return "\n".join(lines) + "\n"
 
@@ -367,8 +372,7 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
 
 
 def _command(pipeline: Pipeline, command: str, *arguments: str) -> str:
-    # A command line works without the name of the pipeline only if it is the default one.
-    return " ".join(["orch23", command, *pipeline_arguments(pipeline.file), *map(visible, arguments)])
+    return visible(pipeline.command_line(command, *arguments))
 
 
 def _cut(lines: list[str]) -> list[str]:

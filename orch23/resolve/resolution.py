@@ -47,6 +47,9 @@ class VisibleFiles(Protocol):
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing, without what this pipeline made. `exclude` is as for `matching`."""
 
+    def links(self, pattern: str, /) -> tuple[str, ...]:
+        """Return the links on disk, also broken ones, that a pattern matches."""
+
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of a stage in a chain: the newest earlier version, or version 0, of each of its outputs."""
 
@@ -120,6 +123,9 @@ class _Shown(Struct, frozen=True):
             return True
         entry = self.tree.entry(path)
         return entry is not None and bool(entry.link) and secret_file_reason(entry.link) is not None
+
+    def links(self, pattern: str) -> tuple[str, ...]:
+        return self.tree.links(pattern)
 
     def versions(self) -> dict[str, FileEntry]:
         return self.tree.versions()
@@ -443,7 +449,7 @@ def _text(data: bytes) -> str:
 
 
 def _holds(condition: Condition, tree: VisibleFiles) -> bool:
-    """Return whether a condition holds. A directory exists if there is a file below it."""
-    path = condition.path
+    """Return whether a condition holds. A directory exists if there is a file below it. A broken link is not absent."""
+    path, absent = condition.path, condition.kind == "file_absent"
     there = bool(tree.matching(path)) if path.endswith("/") else tree.entry(path) is not None
-    return there == (condition.kind == "file_exists")
+    return not (there or tree.links(path)) if absent else there

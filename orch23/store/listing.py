@@ -121,7 +121,7 @@ class Listing:
     """Lists the files that match one pattern.
 
     Files that git ignores are skipped, unless they are in `outputs`. With `everything` they are listed, and no link is
-    followed.
+    followed: `links` has those that match, or that lead to files which may.
     """
 
     def __init__(
@@ -140,6 +140,7 @@ class Listing:
         self._deep = self._segments.index("**") if "**" in self._segments else len(self._segments)
         self._closed = unentered_names(pattern)
         self._pending: list[_Folder] = []
+        self.links: list[str] = []
 
     def matches(self, folder: str, real: str) -> Iterator[str]:
         """Yield the matching paths below a folder; `real` is the real path of the folder.
@@ -194,6 +195,8 @@ class Listing:
 
     def _is_file(self, folder: _Folder, path: str, name: str) -> bool:
         """Return whether a link leads to a file that the pattern matches; queue the folder that it leads to."""
+        if self._everything:
+            self.links.append(path)
         if self._everything or match_any(self._exclude, path) or self._is_skipped(folder, name):
             return False
         real = self._disk.resolved_path(folder.real + name)

@@ -241,6 +241,14 @@ class Workspace:
         except SafetyError:
             return ()
 
+    def links(self, pattern: str) -> tuple[str, ...]:
+        """Return the sorted links, also broken ones, that a pattern matches, or that may lead to such files."""
+        wanted, prefix = normalize_pattern(pattern), static_prefix(pattern)
+        if not is_glob(wanted):
+            return (wanted,) if self._link(wanted) else ()
+        set((listing := Listing(self, wanted, everything=True)).matches(prefix, prefix))
+        return tuple(sorted(listing.links))
+
     def neighbours(self, path: str) -> list[str]:
         """Return the paths of the files in the directory of a path, at most 1,000, to suggest one of them."""
         above = path.rpartition("/")[0]

@@ -36,10 +36,20 @@ def link_to_file(project: Project, path: str) -> None:
     (project.root / path).symlink_to("other.txt")
 
 
+def link_below(project: Project, path: str, target: str) -> None:
+    project.write({"a.py": "A = 1\n", "elsewhere/x.txt": "x\n"})
+    place = project.root / path
+    place.parent.mkdir(parents=True)
+    place.symlink_to(target)
+
+
 FAULTS = {
     "link": (lambda project: link(project, "src"), 2, "E691", "'src'"),
     "dangling": (lambda project: (project.root / "src").symlink_to("nowhere"), 2, "E691", "'src'"),
     "link to a file": (lambda project: link_to_file(project, "note.txt"), 2, "E691", "'note.txt'"),
+    "link below": (lambda project: link_below(project, "src/m.py", "../a.py"), 2, "E691", "'src/m.py'"),
+    "dangling below": (lambda project: link_below(project, "src/deep/m.py", "nowhere"), 2, "E691", "'src/deep/m.py'"),
+    "folder below": (lambda project: link_below(project, "src/deep", "../elsewhere"), 2, "E691", "'src/deep'"),
     "file": (lambda project: project.write({"src": ""}), 74, "E650", "File exists: src"),
     "folder": (lambda project: project.write({"note.txt/x": ""}), 74, "E650", "File exists: note.txt"),
 }
@@ -78,6 +88,32 @@ def test_a_foreign_file_is_named_before_a_call(project: Project) -> None:
     assert "requires file_absent src/: there is src/0.txt, src/1.txt, src/2.txt and 1 more" in refused.err
     for path in project.files("src"):
         project.delete(path)
+    green(project.build())
+
+
+@pytest.mark.parametrize(("path", "absent"), [("src/m.py", "src/"), ("kept/m.py", "kept/"), ("m.py", "m.py")])
+def test_a_broken_link_is_not_an_absent_file(project: Project, path: str, absent: str) -> None:
+    two_stages(project, requires={"file_absent": absent})
+    (project.root / path).parent.mkdir(exist_ok=True)
+    (project.root / path).symlink_to("nowhere")
+    is_output = path.startswith("src/")
+    for command in (["build"], ["build", "--overwrite-edited"], ["plan"]):
+        refused = project.run(*command)
+        assert refused.code == (0 if command == ["plan"] else 2 if is_output else 1), refused.err
+        says = f"there is {path}" if absent != path else "it is there"
+        assert (f"requires file_absent {absent}: {says}" in refused.err, f"'{path}'" in refused.err) == (
+            True,
+            is_output,
+        )
+        assert "LLM calls" not in refused.out
+    assert project.events_of("llm_request") == []
+    (project.root / path).unlink()
+    green(project.build())
+
+
+def test_a_link_that_a_stage_reads_is_not_in_its_way(project: Project) -> None:
+    two_stages(project, inputs=["a.txt", "src/read.py"])
+    link_below(project, "src/read.py", "../a.py")
     green(project.build())
 
 

@@ -30,7 +30,6 @@ from orch23.model.text import format_duration
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible
 from orch23.report.explain import accepted_text, text_diff
-from orch23.report.plan_view import pipeline_arguments
 from orch23.report.runs import commands_json, commands_text, costs_text, ran_commands, stage_costs
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
@@ -107,7 +106,7 @@ def _with_accepted(project: Project, session: Session, stage: str, search: "_Sea
 
 def _named(project: Project, stage: str) -> str:
     """Return the arguments of a command line that name a stage."""
-    return visible(" ".join((*pipeline_arguments(project.pipeline.file), stage)))
+    return visible(project.pipeline.command_line("show", stage).removeprefix("orch23 show "))
 
 
 def _no_item(seen: Preview, stage: str) -> NotFoundError:

@@ -145,6 +145,9 @@ class Bench:
         del exclude
         return (pattern,) if pattern in self.folders else ()
 
+    def links(self, _pattern: str) -> tuple[str, ...]:
+        return ()
+
     def read(self, _path: str, wanted: FileEntry) -> bytes:
         return self.contents.get(wanted.digest)
 

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Location
@@ -81,14 +80,8 @@ def test_a_fresh_stage_and_a_first_run_say_so() -> None:
     assert "key ffffffffffff, unchanged\n" in explain_text(fresh, PLAIN)
     first = Explanation(line=LINE, aspects=aspects_of({}, NOW))
     assert "it has no earlier result" in explain_text(first, PLAIN)
-    edited = Explanation(line=PlanLine(stage="s", kind="shell", decision=Edited(("a",))))
+    edited = Explanation(line=PlanLine(stage="s", kind="shell", decision=Edited(("a",)), accept="orch23 accept s"))
     assert "`orch23 accept s` keeps the edit" in explain_text(edited, PLAIN)
-
-
-@pytest.mark.parametrize(("file", "words"), [("pipeline.yaml", "s"), ("pipelines/p.yaml", "pipelines/p.yaml s")])
-def test_the_edit_hint_names_the_pipeline_unless_it_is_the_default(file: str, words: str) -> None:
-    line = PlanLine(stage="s", kind="shell", decision=Edited(("a",)), place=Location(file, 3, 3))
-    assert f"`orch23 accept {words}` keeps the edit" in explain_text(Explanation(line=line), PLAIN)
 
 
 def test_the_json_has_the_same_facts() -> None:

@@ -12,9 +12,9 @@ KEY = {"kind": "limit", "text": "t", "key": "timeout", "value": "9s"}
 WORD = {"kind": "program", "text": "t", "old_word": "a", "new_word": "b"}
 
 
-def step_of(kind: str = "shell", *, is_whole: bool = True, **data: Any) -> str:
+def step_of(kind: str = "shell", start: str = "python -m pytest ", *, is_whole: bool = True, **data: Any) -> str:
     ended = to_struct({"status": "failed", "attempts": 1, "command": "x", "failure": "red", **data}, StageFinished)
-    return next_step("a", ended, kind, lambda *words: " ".join(("orch23", *words)), is_whole=is_whole)
+    return next_step("a", ended, kind, lambda *words: " ".join(("orch23", *words)), start, is_whole=is_whole)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,10 @@ def test_after_failed_tests_comes_the_place_and_the_test_that_the_excerpt_shows_
     }
     alone = "`python -m pytest 't.py::test_b[x y]'` runs this test alone"
     assert step_of("pytest", **facts) == f"start at t.py:8, then `orch23 build`; {alone}"
+    assert step_of("pytest", "cd a && pytest ", **facts).endswith(
+        "; `cd a && pytest 't.py::test_b[x y]'` runs this test alone"
+    )
+    assert step_of("pytest", "", **facts) == "start at t.py:8, then `orch23 build`"
     assert step_of("pytest", **{**facts, "command": "tox"}) == "start at t.py:8, then `orch23 build`"
     assert step_of("pytest", **{**facts, "failure": "t.py::test_a (call): E"}) == (
         "correct the test or the code, then `orch23 build`; `python -m pytest t.py::test_a` runs this test alone"

@@ -183,6 +183,9 @@ class Tree:
     def listed(self, pattern, exclude=()):
         return ()
 
+    def links(self, pattern):
+        return ()
+
     def versions(self):
         return {}
 

@@ -52,6 +52,9 @@ class Files(Struct):
     def listed(self, pattern, exclude=()):
         return self.listing
 
+    def links(self, pattern):
+        return ()
+
     def versions(self):
         return {path: FileEntry(digest_bytes(text.encode())) for path, text in self.base.items()}
 
