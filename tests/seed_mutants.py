@@ -662,7 +662,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-05": (
         M(VERIFICATION, "        found = errors(diagnostics)\n", "        found = diagnostics\n"),
-        M(VERIFICATION, "if one.severity is Severity.WARNING:", "if False:"),
+        M(VERIFICATION, "if one.severity is Severity.WARNING and said not in self.warned:", "if False:"),
     ),
     "S4-06": (NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S4-07": (

@@ -101,7 +101,7 @@ class GroupChecks(Struct, kw_only=True):
         """End the red checks as failed; return whether there were any."""
         red, self._red = self._red, {}
         for resolved, done, failure in red.values():
-            self.results.fail(resolved, replace(done, note=_WAY_ON), failure)
+            self.results.fail(resolved, replace(done, note=_WAY_ON if failure.retryable else ""), failure)
         return bool(red)
 
     def take(self, resolved: ResolvedStage) -> StageResult | None:

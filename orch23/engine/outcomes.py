@@ -245,7 +245,8 @@ def diagnostic_line(diagnostic: Diagnostic) -> str:
     """Return a diagnostic as one line that a model reads: code, subject, message, fix."""
     named = diagnostic.subject or (str(diagnostic.location) if diagnostic.location else "")
     subject = f" {named}" if named else ""
-    fix = f" Fix: {diagnostic.hint.removesuffix('.')}." if diagnostic.hint else ""
+    hint = (diagnostic.hint or "").removesuffix(".")
+    fix = f" Fix: {hint}{'' if hint.endswith('?') else '.'}" if hint else ""
     return f"[{diagnostic.code}]{subject}: {diagnostic.message.removesuffix('.')}.{fix}"
 
 

@@ -40,7 +40,8 @@ _MOST_PATHS = 20
 class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded.
 
-    `unnamed` yields an error for each module that tests import in vain, whatever the stage writes.
+    `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `warned` has the
+    warnings of checks that this run has reported, with their stages.
     """
 
     resolved: ResolvedStage
@@ -50,6 +51,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     report: StageReporter
     previous: Files = field(default_factory=dict)
     checks: Registry[Check]
+    warned: set[tuple[str, str]] = field(default_factory=set)
 
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
@@ -164,8 +166,10 @@ class Verifier(Struct, frozen=True, kw_only=True):
             raise self.checks.unusable(step.name, "it did not return a tuple of `Diagnostic`")
         # Warnings do not fail the stage.
         for one in diagnostics:
-            if one.severity is Severity.WARNING:
-                self.report.emit(Warned(code=one.code), diagnostic_line(one), "warning")
+            said = self.resolved.stage.name, diagnostic_line(one)
+            if one.severity is Severity.WARNING and said not in self.warned:
+                self.warned.add(said)
+                self.report.emit(Warned(code=one.code), said[1], "warning")
         found = errors(diagnostics)
         if not found:
             return None

@@ -90,6 +90,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     tested: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
     # The items of a foreach share most of their inputs: each warning is given once.
     warned: set[Diagnostic] = field(default_factory=set)
+    warned_checks: set[tuple[str, str]] = field(default_factory=set)
     sandboxes: dict[str, set[str]] = field(default_factory=dict)
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
@@ -301,6 +302,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             report=report,
             previous=self._readable(previous.outputs) if previous else {},
             checks=available_checks(session.pipeline.plugins),
+            warned=self.warned_checks,
         )
         last = session.state.former.get(stage.name)
         is_kept = last is not None and all(session.state.on_disk(path) == entry for path, entry in last.outputs.items())

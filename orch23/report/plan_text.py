@@ -66,12 +66,12 @@ def _tokens(calling: Sequence[Estimate]) -> str:
     known_out = [one.output_tokens for one in calling if one.output_tokens is not None]
     unknown_in, unknown_out = len(calling) - len(known_in), len(calling) - len(known_out)
     if not known_in:
-        return "tokens unknown (first run)"
+        return "tokens unknown"
     if not unknown_out and not any((*known_in, *known_out)):
         return ""  # the responses of all first attempts are recorded
     text = f"~{sum(known_in):,}+{sum(known_out):,} tokens for first attempts"
     if not known_out:
-        text = f"~{sum(known_in):,} tokens in for first attempts, out unknown (first run)"
+        text = f"~{sum(known_in):,} tokens in for first attempts, out unknown"
     elif unknown_out:
         text += f", out unknown of {unknown_out}"
     return f"{text}, in unknown of {unknown_in}" if unknown_in else text

@@ -138,13 +138,14 @@ def _reads_syntax_of(version: str) -> bool:
 
 
 def _fixed_files(runner: ProcessRunner, files: Files) -> dict[str, str]:
-    """Return the texts of the staged Python files that the stage cannot write, by path relative to its directory."""
+    """Return the texts of staged Python files that the stage (a check: any stage) cannot write, by path below `cwd`."""
     stage, cwd = runner.stage, runner.stage.cwd
     scope = (*stage.fence.write, *stage.outputs)
     return {
         relative_path(path, cwd): runner.tree.read(path, entry).decode("utf-8", errors="replace")
         for path, entry in files.items()
         if path.endswith(".py") and (cwd == "." or path.startswith(f"{cwd}/")) and not match_any(scope, path)
+        if stage.step.asks_model or not runner.trust.makers_of(path)
     }
 
 
@@ -163,7 +164,9 @@ def _unfixable(
 ) -> tuple[Diagnostic | None, LikelyCause | None]:
     """Return why the tests cannot be collected, whatever a model writes, and the likely cause; None if not certain."""
     stage = runner.stage
-    if not stage.step.asks_model or "not collected" not in verdict.headline:
+    asks_model = stage.step.asks_model
+    # A check of a promotion group refuses what the models of the group wrote.
+    if not (asks_model or stage.promote) or "not collected" not in verdict.headline:
         return None, None
     from orch23.decide import unfixable_tests as tests  # noqa: PLC0415 - only for failures
     from orch23.decide.module_cause import module_cause  # noqa: PLC0415 - only for failures
@@ -175,11 +178,11 @@ def _unfixable(
         failures,
         fixed,
         stage.cwd,
-        lambda module: tests.may_be_module(module, scope),
+        lambda module: tests.may_be_module(module, scope) or (not asks_model and _may_be_made(step, runner, module)),
         lambda module: tests.unfound_file(module, scope, files.keys()),
     )
     missing = tests.missing_import(failures, fixed, stage.cwd)
-    if missing is None or _is_written_elsewhere(runner, missing.module.partition(".")[0]):
+    if missing is None or not asks_model or _is_written_elsewhere(runner, missing.module.partition(".")[0]):
         return error, None
     at = f"stages/{stage.family}/"
     steps = (f"{at}verify/steps/{n}" for n, one in enumerate(stage.verify.steps) if one is step)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.event import (
-    ORCH23_ROLE,
     AttemptFinished,
     AttemptStarted,
     CheckResult,
@@ -184,7 +183,7 @@ class RunStateFold:
             self._run = replace(self._run, finished=status, error=event.message if wrong else None)
         elif isinstance(event.data, Planned) and self._loops is not None:
             self._loops = {name for name, kind in event.data.stages.items() if kind == "llm"}
-        elif event.role != ORCH23_ROLE:
+        elif event.role in self._stages or isinstance(event.data, (StageDecided, *_TRANSITIONS)):
             before = self._stages.get(event.role, StageState())
             after = _next(before, event)
             self._stages[event.role] = after

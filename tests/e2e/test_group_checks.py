@@ -115,6 +115,25 @@ def test_a_failure_that_names_no_file_of_a_stage_with_a_model_ends_the_group(
     assert WAY_ON in failed.err
 
 
+@pytest.mark.parametrize("fault", ["def broken(:\n", "import no_such_module\n", "from a import (\n"])
+def test_tests_that_no_model_can_pass_do_not_propose_another_response(project: Project, fault: str) -> None:
+    story(project, **{"a.md.j2": answers("a", GOOD), "tests/test_app.py": fault + TESTS})
+    failed = project.build()
+    assert failed.code == 1
+    assert "--resample" not in failed.err
+    assert "E325" in failed.err
+    assert calls(project) == ["a 1", "b 1"]
+
+
+@pytest.mark.parametrize("fault", ["from b import other\\n", "import no_such_module\\n"])
+def test_a_model_whose_file_cannot_be_imported_has_another_attempt(project: Project, fault: str) -> None:
+    body = KNOWS.replace("'tests/test_app.py::test_NAME ' in brief.failing | join(' ')", "brief.failing")
+    text = f"{body}{{% set text = '{GOOD}' %}}{{% else %}}{{% set text = '{fault}' %}}{{% endif %}}{{{{ text }}}}"
+    story(project, **{"a.md.j2": prompt("a {{ attempt }}", text)})
+    green(project.build())
+    assert calls(project)[:3] == ["a 1", "b 1", "a 2"]
+
+
 WRONG = GOOD.replace("1", "2")  # its test fails, and the failure names the test alone
 
 

@@ -1,6 +1,7 @@
 """The template `layered_app` where something fails: how it ends, what is left, and what the next build has to ask."""
 
 import json
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,18 @@ def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(built: P
     assert ends(built)["intent"] == "held"
 
 
+def test_each_attempt_gets_the_errors_of_the_first_step_that_finds_any(built: Project) -> None:
+    purpose, path, pointer = (json.loads(unstable("E824")) for _ in range(3))
+    purpose["execution_layers"][3]["purpose"] = "Puts routes and services together."
+    for one in (purpose, path):
+        one["execution_layers"][1]["files"].append("backend/../../evil.py")
+    feedback(built)
+    answered(built, {"architecture": [json.dumps(one) for one in (purpose, path, pointer)]})
+    assert built.build(PIPELINE).code == 1
+    ended = [one["data"]["excerpt"] for one in built.events_of("attempt_finished") if one["role"] == "architecture"]
+    assert [sorted(set(re.findall(r"E\d{3}", text))) for text in ended] == [["E346"], ["E857"], ["E833"]]
+
+
 def test_an_architecture_of_another_form_is_refused_before_it_is_compared(app: Project) -> None:
     other = {**value("architecture"), "remarks": "A key that its schema does not have."}
     answered(app, {"architecture": [json.dumps(other, indent=indent) for indent in (1, 2, 3)]})
@@ -194,6 +207,15 @@ def test_a_line_that_releases_nothing_is_reported_with_its_place(built: Project,
     green(done)
     assert (f"[W347] {DUE_DATE}:2:1: {warns}" in done.err) == bool(warns)
     assert ("W347" in done.err) == bool(warns)
+
+
+def test_a_warning_about_feedback_is_given_once_in_a_run_of_several_attempts(built: Project) -> None:
+    feedback(built, "Add a due date to tasks.\nRelease: backend_apq\n")
+    answered(built, {"architecture": [unstable("E345"), unstable("E343"), unstable("E346")]})
+    failed = built.build(PIPELINE)
+    assert (failed.code, attempts(built, "architecture")) == (1, ["verify_failed"] * 3)
+    (warned,) = [line for line in failed.err.splitlines() if "W347" in line]
+    assert warned.endswith("Fix: did you mean `backend_app`?")
 
 
 def test_a_fixed_architecture_goes_on_from_the_intent_that_is_there(built: Project) -> None:

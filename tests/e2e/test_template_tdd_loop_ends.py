@@ -11,7 +11,18 @@ import pytest
 from orch23.load.pipeline import load_pipeline
 from orch23.model.pipeline import Stage
 from tests.e2e.pipelines import REACHING_OUTSIDE, green, what_came
-from tests.e2e.tdd_loop import PATCH, PATCH_TEXT, PIPELINE, PLACE, RED, RED_TEXT, code_answers, state, with_tests
+from tests.e2e.tdd_loop import (
+    PATCH,
+    PATCH_TEXT,
+    PIPELINE,
+    PLACE,
+    RED,
+    RED_TEXT,
+    code_answers,
+    shown_request,
+    state,
+    with_tests,
+)
 from tests.e2e.templates import HERE, asked
 from tests.openai_server import OpenAIServer, chat
 from tests.project import Project
@@ -107,6 +118,18 @@ def test_a_response_that_is_cut_off_is_one_of_the_calls_that_max_retries_allows(
         assert f"LLM calls {f'1 to {retries + 1}' if retries else '1'} " in planned.out + planned.err
         assert tdd.build(PIPELINE, *options).code == code
         assert len(server.asked) == requests
+
+
+def test_after_a_response_that_is_cut_off_the_request_has_the_current_files_and_that_failure(tdd: Project) -> None:
+    """It has no output of pytest: nothing was tested since."""
+    with served(tdd, words(1), "cut {one", words(9)):
+        green(tdd.build(PIPELINE, "--set", "write_tests=false"))
+    patch, after_cut = (shown_request(tdd, "code", attempt) for attempt in (2, 3))
+    assert "N = 1" in patch
+    assert "assert 1 == 9" in patch
+    assert "N = 1" in after_cut
+    assert "E219" in after_cut
+    assert "assert 1 == 9" not in after_cut
 
 
 @pytest.mark.parametrize("answer", [words(1), "cut {one"], ids=["files", "cut_off"])

@@ -212,11 +212,10 @@ def test_an_unknown_price_is_shown_and_never_zero() -> None:
 def test_a_first_run_does_not_guess_what_a_model_will_write() -> None:
     first = replace(PAID, output_tokens=None, responses=0, least_cost=None, likely_cost=None, duration_s=None, runs=0)
     assert footer(first) == (
-        " LLM calls 1 to 6 · ~4,300 tokens in for first attempts, out unknown (first run)"
-        " · at most $0.30 · no estimate of time"
+        " LLM calls 1 to 6 · ~4,300 tokens in for first attempts, out unknown · at most $0.30 · no estimate of time"
     )
     blind = replace(first, input_tokens=None, most_cost=None)
-    assert "tokens unknown (first run) · maximum unknown" in footer(blind)
+    assert "tokens unknown · maximum unknown" in footer(blind)
     assert "~8,600+1,400 tokens for first attempts, out unknown of 1 · at most $0.60" in footer(first, PAID)
     assert "~4,300+1,400 tokens for first attempts, out unknown of 1, in unknown of 1" in footer(blind, PAID)
 

@@ -239,6 +239,15 @@ def test_without_a_model_the_stage_last_worked_on_is_shown() -> None:
     assert fold_events([START, kinds, *BEGIN[1:], *red(1), *green(2), *rendered("docs"), END]).to_json()["attempt"] == 0
 
 
+def test_an_expanded_foreach_has_no_state_beside_its_items() -> None:
+    added = of("stages_added", "code", items=["code@a"])
+    warned = of("warning", "code", message="a file of `code`")
+    items = [
+        of(one, "code@a", **data) for one, data in (("stage_started", {}), ("stage_finished", {"status": "built"}))
+    ]
+    assert set(fold_events([START, added, warned, *items, END]).stages) == {"code@a"}
+
+
 def test_stages_are_distinguished() -> None:
     state = fold_events(
         [
