@@ -19,7 +19,7 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     # A model starts from each file in its folders: also from one that another branch made and the last result lacks.
     patterns = stage.outputs if stage.chain is not None or name not in state.former else ()
     paths = {*own}.union(*map(state.store.workspace.writable_files, patterns))
-    there = [(path, entry) for path in paths if (entry := on_disk(path)) is not None]
+    there = ((path, entry) for path in paths if (entry := on_disk(path)) is not None)
     if all(ownership.is_known(path, e) and not ownership.is_accepted(path, e) for path, e in there):
         return False
     more: list[Record] = []
@@ -31,8 +31,7 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
             more.append(record)
     state.locked.add(more)
     vars(ownership).pop("_blob_ids", None)  # they name more bytes of git
-    # A released file is the original now, whatever it was made of.
-    fixed = {*state.lock.originals(), *(p for p, e in there if ownership.is_released(p, e))}
+    fixed = state.lock.originals()
     for record in reversed(more):
         state.known_originals.update((path, one) for path, one in record.originals.items() if path not in fixed)
     return bool(more)
