@@ -468,7 +468,7 @@ class StageDecider(Struct):
         if entry is None:
             return False
         owning = self.state.locked.owning(path) if link is not None else ()
-        # In a chain, the original and the base are what a run starts from, and not edits: also a released file.
+        # In a chain, the original and the base, such as a released file, are what a run starts from, and not edits.
         if any(entry in (r.originals.get(path), path in r.bases and r.bases[path].start) for r in owning):
             return False
         if self.state.ownership.is_known(path, entry):

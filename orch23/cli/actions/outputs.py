@@ -145,7 +145,7 @@ def clean_outputs(console: Console, *, args: PipelineArguments, force: bool) -> 
         taken = remove_outputs(project, stages, edited="remove" if force else "stop")
     promoted = taken.promoted
     if taken.modified:
-        hint = "`orch23 accept STAGE` keeps an edit; `orch23 clean --force` removes it"
+        hint = "`orch23 accept STAGE` or, of a failed stage, `orch23 release STAGE` keeps an edit; `--force` removes it"
         message = f"outputs were edited: {' '.join(taken.modified)}; nothing was removed"
         console.write_diagnostics((Diagnostic("E643", message, hint=hint),))
         return ExitCode.DECISION
@@ -238,8 +238,8 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
     """Keep, while results are deleted, which stage owns which file: later builds must not overwrite user files.
 
     Only for the holder of the build lock. Finishes an interrupted promotion first. Keeps records of the store whose
-    outputs are on disk, and all records of lock files, in a form that makes no stage fresh. Adds a line for each lock
-    file to `lines`.
+    outputs are on disk or were released, and all records of lock files, in a form that makes no stage fresh. Adds a
+    line for each lock file to `lines`.
     """
     store, kept = None, []
     with suppress(CorruptStateError):  # of another version of orch23: it cannot be read, and is deleted
@@ -248,7 +248,8 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
         # An interrupted promotion decides which bytes on disk are outputs.
         store.promoter.recover()
         proven = (record for record in store.records.everything() if is_proven(record, store.records))
-        kept = [record for known in proven if (record := _on_disk(store, known)) is not None]
+        found = (record if record.is_released else _on_disk(store, record) for record in proven)
+        kept = [record for record in found if record is not None]
     read = _read_locks(root, locks, lines)
     accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:
