@@ -335,7 +335,7 @@ def _removals(session: Session, seen: Preview, selection: Selection) -> tuple[tu
     for name in state.former:
         # Of a foreach that is not expanded, any item may be made again.
         if name in active or family_of(name) in active:
-            lost += [(name, path) for path in _left(state, name, state.former[name], active, made, again)]
+            lost += [(name, path) for path in _left(state, name, state.former[name], active, made)]
     ended = ObsoleteFiles(state).replacements() if selection.selects_all else ()
     if not (lost or ended):
         return (), ()
@@ -350,7 +350,7 @@ def _removals(session: Session, seen: Preview, selection: Selection) -> tuple[tu
 
 
 def _left(
-    state: ProjectState, name: str, record: Record, active: Container[str], made: Container[str], again: PatternSet
+    state: ProjectState, name: str, record: Record, active: Container[str], made: Container[str]
 ) -> Iterator[str]:
     """Yield the files of the last result of a stage that are gone if no stage makes them again."""
     left = [path for path in written_paths(record) if path not in made]
@@ -359,8 +359,8 @@ def _left(
         there, owners = state.store.workspace.entry(path), state.owners.get(path, ())
         # The version of an earlier item of a chain is not left if that item may leave the file out, too.
         is_left_by_all = all(one in active or family_of(one) in active for one in owners)
-        is_left_by_all = is_left_by_all and state.known_originals.get(path) is None
-        if target.get(path, there) is None or (is_left_by_all and again.contains(path)):
+        is_left_by_all = is_left_by_all and state.known_originals.get(path) is None and path in target
+        if target.get(path, there) is None or is_left_by_all:
             yield path
 
 

@@ -12,11 +12,11 @@ from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, match, match_any, normalize_pattern
 from orch23.model.pipeline import Stage, family_of
 from orch23.model.record import Record
-from orch23.plan.nodes import WriterIndex
+from orch23.plan.nodes import WriterIndex, writes_of
 
 
 class ObsoleteFiles(Struct, frozen=True):
-    """Files that a stage made which has ended or has a newer result without them (ADR 19).
+    """Files that a stage made which has ended, may not write them now, or has a newer result without them (ADR 19).
 
     A build removes them. Files that the user has a claim to are released instead: they stay, and are sources from now
     on.
@@ -30,9 +30,10 @@ class ObsoleteFiles(Struct, frozen=True):
         entry = None if state.owners.get(path) else state.store.workspace.entry(path)
         if entry is None:
             return False
-        having = list(filter(self._may_remove, self._makers(path, entry)))
+        having = [record for record in self._makers(path, entry) if self._may_remove(record, path)]
         removable = bool(having) and not state.ownership.is_accepted(path, entry)
-        return removable and (any(r.stage in state.results for r in having) or not self._is_released(path, having))
+        is_left = any(state.plan.is_declared(record.stage) for record in having)
+        return removable and (is_left or not self._is_released(path, having))
 
     def _makers(self, path: str, entry: FileEntry) -> Iterable[Record]:
         """Return the records with a file by a stage that owns its path: also a kept failure, or an earlier version."""
@@ -41,10 +42,17 @@ class ObsoleteFiles(Struct, frozen=True):
         found = tuple(locked.having(path, entry))
         return found or tuple(one for one in (known(path, entry) if owners else ()) if one.stage in owners)
 
-    def _may_remove(self, record: Record) -> bool:
-        """Return whether the file of a record may be removed: its stage has ended, or has a newer result."""
-        has_ended = record.stage in self.state.results or not self.state.plan.is_declared(record.stage)
-        return has_ended and self.state.may_remove_by(record)
+    def _may_remove(self, record: Record, path: str) -> bool:
+        """Return whether a file may be removed: the stage of its record has ended, or leaves it out of its next result.
+
+        That is known before this result if neither the stage nor an item of its chain may write the file any more.
+        """
+        state, name = self.state, record.stage
+        node, chain = state.plan.nodes.get(name), state.chain_of(name)
+        if name in state.results or not state.plan.is_declared(name):
+            return state.may_remove_by(record)
+        stays = node is None or (state.declared.in_chain(chain, path) if chain else match_any(writes_of(node), path))
+        return not stays and state.may_remove_by(record)
 
     def _is_released(self, path: str, having: Sequence[Record]) -> bool:
         state, owning = self.state, self.state.locked.owning(path)
@@ -86,7 +94,8 @@ class ObsoleteFiles(Struct, frozen=True):
     def replacement_of(self, path: str) -> FileEntry | None:
         """Return the file that replaces an obsolete one, or None."""
         state, entry = self.state, self.state.store.workspace.entry(path)
-        owners = (r.stage for r in state.locked.having(path, entry) if r.stage in state.results)
+        having = (r for r in state.locked.having(path, entry) if self._may_remove(r, path))
+        owners = (r.stage for r in having if state.plan.is_declared(r.stage))
         return next((found for name in owners if (found := state.version_without(name, path)) is not None), None)
 
     def released(self) -> dict[str, str]:
