@@ -276,7 +276,7 @@ def test_what_a_next_goal_would_replace_is_named_before_it_happens(template: Pro
     assert AT_STAKE in str(template.run("plan", "--json", PIPELINE, "--set", f"plan_id={plan_id}").json())
     outcome = template.build(PIPELINE, "--set", f"plan_id={plan_id}")
     assert outcome.code == 1
-    way = f"to keep them, stop this build and run `orch23 release {PIPELINE} code`"
+    way = f"to keep them, stop this build and run `orch23 release {PIPELINE} code --set plan_id={plan_id}`"
     assert f"warning: code: its new list replaces or removes {SRC}/a.py, {SRC}/more.py; {way}\n" in outcome.err
     names = [one["type"] for one in template.events() if one["role"] in ("code", "code@T1")]
     assert names.index("warning") < names.index("stage_started"), "before a task has run"
