@@ -154,16 +154,19 @@ SEQUENCE = {"foreach": {"in": ITEMS, "key": "id", "as": "one", "order": "sequent
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("more", [{}, SEQUENCE])
 @pytest.mark.parametrize("outputs", [[PATH], ["out/"]])
 def test_after_clean_a_build_restores_what_was_made_of_a_released_file(
-    tmp_path: Path, model: EchoModel, outputs: list[str], more: dict[str, Any]
+    tmp_path: Path, model: EchoModel, outputs: list[str], more: dict[str, Any], reset: bool
 ) -> None:
     project = released(tmp_path, {**llm(["S.md"], outputs), **more})
     original = project.read(PATH)
     project.edit("S.md", spec(f"{PATH}: b"))
     green(project.run("build", "a.yaml"))
     made, called = project.read(PATH), len(model.calls)
+    if reset:
+        green(project.run("reset", "a.yaml"))
     green(project.run("clean", "a.yaml"))
     assert project.read(PATH) == original
     green(project.run("build", "a.yaml"))
