@@ -25,7 +25,6 @@ from orch23.model.record import LockFile, Record
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import ALL_STAGES, Selection, list_producers
 from orch23.store.safe_files import unsafe_path_error
-from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from orch23.engine.shared_results import SharedResults
@@ -283,7 +282,6 @@ def _failures(state: ProjectState, seen: Preview, name: str) -> Iterator[Diagnos
 def place_errors(state: ProjectState, node: Stage | ForeachStage) -> Iterator[Diagnostic]:
     """Yield an error for each output of a node that cannot be written. A former output may be in the way of it."""
     base, former = Path(os.path.realpath(state.store.root)), state.former.get(node.name)
-    reads = tuple(one.pattern for one in node.inputs) if isinstance(node, Stage) else ()
     for output in map(normalize_pattern, node.outputs if isinstance(node, Stage) else node.writes):
         place = base / (static_prefix(output) if is_glob(output) else output)
         there = next(filter(os.path.lexists, (place, *place.parents)))
@@ -295,10 +293,6 @@ def place_errors(state: ProjectState, node: Stage | ForeachStage) -> Iterator[Di
         if not (there.is_file() if is_file else there.is_dir()):
             own = former.outputs if former is not None else ()
             fault = 0 if any(PurePosixPath(one).is_relative_to(path) for one in own) else errno.EEXIST
-        for link in Workspace(base, None).links(output) if is_glob(output) and node.kind == "llm" else ():
-            # A link that the stage reads is the user's source: the build may go well without a change of it.
-            if not (os.access(base / link, os.F_OK) and match_any(reads, link)):
-                yield from unsafe_path_error(link).diagnostics
         if fault:
             hint = "move away what is there, or give this user permission, or name another path"
             yield Diagnostic("E650", f"{os.strerror(fault)}: {path}", hint=f"no model was called; {hint}")
