@@ -346,7 +346,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         def may_read(name: str, path: str) -> bool:
             # As an input, what this stage or a later one makes would be a cycle.
             makers = WriterIndex(plan.all_nodes).writers_of(path)
-            return not any(name in Selection(targets=(maker,)).nodes(plan) for maker in makers)
+            later = any(name in Selection(targets=(maker,)).nodes(plan) for maker in makers)
+            return not later and not ObsoleteFiles(self.session.state).is_obsolete(path)
 
         def is_made(pattern: str) -> bool:
             # Declared, or below a declared folder and made: not yet in the workspace, where it is promoted later.
