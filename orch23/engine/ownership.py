@@ -158,9 +158,9 @@ def is_of_plan(record: Record, plan: Plan, root: Path) -> bool:
 
 
 def kept_failures(store: ProjectStore, pipeline: str) -> Iterator[Record]:
-    """Yield the records of a pipeline's failed runs whose files were kept, the newest first."""
+    """Yield the records of a pipeline's failed runs whose files were kept, and what `reset` retained; the newest first."""
     for record in reversed(store.records.everything()):
-        if record.is_kept_failure and (record.pipeline == pipeline or _is_ownerless(record, store.root)):
+        if record.failed and (record.pipeline == pipeline or _is_ownerless(record, store.root)):
             yield record
 
 
