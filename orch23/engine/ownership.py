@@ -158,7 +158,7 @@ def is_of_plan(record: Record, plan: Plan, root: Path) -> bool:
 
 
 def kept_failures(store: ProjectStore, pipeline: str) -> Iterator[Record]:
-    """Yield the records of a pipeline's failed runs whose files were kept, and what `reset` retained; the newest first."""
+    """Yield the records of a pipeline's failed runs that kept files, and those that `reset` retained, newest first."""
     for record in reversed(store.records.everything()):
         if record.failed and (record.pipeline == pipeline or _is_ownerless(record, store.root)):
             yield record
