@@ -415,9 +415,10 @@ def test_the_only_pipeline_is_the_default_one(project: Project) -> None:
     assert "`orch23 doctor pipelines/blank.yaml`" in line
 
 
+@pytest.mark.needs("local")
 def test_a_provider_without_its_server_is_not_called_available(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    monkeypatch.setattr(template, "installed_weights", lambda _name, _data: tmp_path / "m.gguf")
+    monkeypatch.setattr("orch23.features.local.local_model.installed_weights", lambda _name, _data: tmp_path / "m.gguf")
     environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     console = Console(here=tmp_path, environ=environ)
     template.create_project(
