@@ -387,7 +387,7 @@ class Build(Struct, kw_only=True, dict=True):
             case Run() if resolved.stage.step.asks_model and (
                 errors := [*place_errors(self.session.state, resolved.stage)]
             ):
-                self._results.end(name, stopped_by(resolved.key, *errors))
+                self._results.end(name, replace(stopped_by(resolved.key, *errors), kind="preflight"))
             case Run() | VerifyOnly():
                 self._enqueue(resolved, decision)
 

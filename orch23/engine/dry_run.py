@@ -260,7 +260,8 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     seen = replace(seen, obsolete=removed, uncertain=uncertain, released=released)
     failures = {name: errors for name in decisions if (errors := tuple(_failures(session.state, seen, name)))}
     keys = {name: decided[name].resolved.key if name in decided else "" for name in failures}
-    return replace(seen, failures={name: stopped_by(keys[name], *errors) for name, errors in failures.items()})
+    ends = {name: stopped_by(keys[name], *errors) for name, errors in failures.items()}
+    return replace(seen, failures={name: replace(end, kind="preflight") for name, end in ends.items()})
 
 
 def _failures(state: ProjectState, seen: Preview, name: str) -> Iterator[Diagnostic]:
