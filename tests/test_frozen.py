@@ -19,7 +19,10 @@ OF_THE_WIRE = frozenset({"array_like", "forbid_unknown_fields", "omit_defaults",
 CHANGED_ELSEWHERE = {
     "orch23/engine/planned_decider.py": ("PlannedDecider",),  # its items, by the methods of StageDecider
     "orch23/engine/attempt.py": ("Calls",),  # the step of a model notes what it has spent
-    "orch23/engine/batch_submission.py": ("BatchLimiter", "BatchSubmission"),  # a limiter, and counts of the batch calls
+    "orch23/engine/batch_submission.py": (
+        "BatchLimiter",
+        "BatchSubmission",
+    ),  # counts of the batch calls
 }
 
 

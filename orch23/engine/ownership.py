@@ -421,13 +421,13 @@ class Ownership(Struct, dict=True):
         return ()
 
 
-def release_files(store: ProjectStore, lock: LockFile, pipeline: str, stage: str) -> dict[str, Record]:
+def release_files(store: ProjectStore, lock: LockFile, failures: Iterable[Record], stage: str) -> dict[str, Record]:
     """Record the files on disk of a stage and its items as the user's; return the records by stage or item.
 
-    The caller changes the lock file, and holds the build lock.
+    `failures` are the `kept_failures` of its pipeline. The caller changes the lock file, and holds the build lock.
     """
     known = [record for name, record in lock.owner_records().items() if stage in (name, family_of(name))]
-    kept = [record for record in kept_failures(store, pipeline) if stage in (record.stage, family_of(record.stage))]
+    kept = [record for record in failures if stage in (record.stage, family_of(record.stage))]
     found: dict[str, Record] = {}
     for record in (*kept, *known):
         there = {path: entry for path in record.outputs if (entry := store.workspace.entry(path)) is not None}

@@ -198,6 +198,7 @@ def plan_view(
     keys: Mapping[str, str] | None = None,
     estimates: Mapping[str, Estimate] | None = None,
     dead: tuple[str, ...] = (),
+    uncertain: tuple[str, ...] = (),
     released: Mapping[str, str] | None = None,
     skipped: tuple[str, ...] = (),
 ) -> PlanView:
@@ -231,6 +232,7 @@ def plan_view(
         max_llm_calls=pipeline.stop.max_llm_calls,
         max_cost=pipeline.stop.max_cost_usd,
         dead=dead,
+        uncertain=uncertain,
         released=released or {},
         groups=_named_groups(plan, decisions),
     )

@@ -168,7 +168,8 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
         lock, _ = project.memory.read()
-        found = {stage: release_files(project.store, lock, project.pipeline.file, stage) for stage in stages}
+        failures = tuple(kept_failures(project.store, project.pipeline.file))
+        found = {stage: release_files(project.store, lock, failures, stage) for stage in stages}
         unknown = [stage for stage, records in found.items() if not records]
         if unknown:
             hint = "`orch23 status` lists the stages; a stage has files after it was built"

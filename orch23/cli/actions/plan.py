@@ -69,16 +69,16 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
     """Return the view of a preview, for reports."""
     # Stages that wait for others have no key yet.
     keys = {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
-    view = plan_view(
+    return plan_view(
         seen.plan,
         seen.decisions,
         keys=keys,
         estimates=estimates,
         dead=seen.obsolete,
+        uncertain=seen.uncertain,
         released=seen.released,
         skipped=seen.skipped,
     )
-    return replace(view, uncertain=seen.uncertain)
 
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orch23.engine.ownership import LockIndex, Ownership, release_files
+from orch23.engine.ownership import LockIndex, Ownership, kept_failures, release_files
 from orch23.model.digest import git_blob_id
 from orch23.model.llm import Exchange
 from orch23.model.record import LockFile, Record
@@ -80,12 +80,14 @@ def test_released_files_count_as_accepted(project: Project) -> None:
     lock = LockFile({"a": MADE})
     project.store.records.put(MADE)
     assert not owner(project, MADE).is_released("a", entry("made"))
-    assert release_files(project.as_store, lock, "", "a")["a"].outputs == {"a": entry("made")}
+    assert release_files(project.as_store, lock, kept_failures(project.as_store, ""), "a")["a"].outputs == {
+        "a": entry("made")
+    }
     here = owner(project, MADE)
     assert (here.is_released("a", entry("made")), here.is_accepted("a", entry("made"))) == (True, True)
     assert not here.is_released("a", entry("other"))
     assert [one.manifest["kind"] for one in project.store.records.all] == ["released", "shell"]
-    assert release_files(project.as_store, lock, "", "b") == {}
+    assert release_files(project.as_store, lock, kept_failures(project.as_store, ""), "b") == {}
 
 
 def test_a_file_equals_head_if_disk_and_head_have_its_bytes(project: Project) -> None:
