@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.util
-import itertools
 import json
 import os
 import subprocess
@@ -389,11 +388,11 @@ def test_the_deadline_holds_over_a_stream_that_never_rests() -> None:
 
 
 def test_a_whole_message_that_cannot_be_used_is_not_too_late() -> None:
-    whole = json_reply({**WHOLE, "stop_reason": "tool_use"})
-    times = itertools.chain([0.0], itertools.repeat(9.0))
-    fault = failed(whole, deadline_s=8.0, clock=lambda: next(times))
-    assert fault.diagnostic.code != codes.TIMED_OUT
-    assert "tool_use" in fault.diagnostic.message
+    with loopback(json_reply({**WHOLE, "stop_reason": "tool_use"})) as server:
+        provider = AnthropicMessages(url=server.url, key="k", clock=lambda: 9.0 if server.asked else 0.0)
+        with pytest.raises(TransportError, match="tool_use") as caught:
+            provider.complete(request(), 8.0, [].append)
+    assert caught.value.diagnostic.code != codes.TIMED_OUT
 
 
 @pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])
