@@ -53,6 +53,7 @@ from orch23.store.workspace import Workspace
 if TYPE_CHECKING:
     from orch23.cli.placement import Placement
     from orch23.cli.shared_budget import SharedBudget
+    from orch23.engine.approval import Approval
     from orch23.engine.batch_calls import BatchCalls
     from orch23.engine.deferred_stages import LaterBatches
 
@@ -95,6 +96,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
 class BuildParts(Struct, frozen=True, kw_only=True):
     """Makes the parts of one build. Those that need closing are closed by `stack`, the last one first.
 
+    `approval` is what the stages may do, if the user has approved a plan.
     `sync` makes the events of `observer` durable; `folder` gets the texts of attempts. `jobs` is the maximum of stages
     that run at once, None without one. `name_of` returns the executor of a stage, `elsewhere` are those in use other
     than the local one.
@@ -103,6 +105,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     project: Project
     request: BuildRequest
     session: Session
+    approval: "Approval | None"
     sandbox: SandboxLauncher
     jobs: int | None
     name_of: Callable[[Stage | ForeachStage], str]
@@ -217,6 +220,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             stop_waiting=context.stop,
             later=batches,
             failures=certain_failures(session.state, look),
+            approval=self.approval,
         )
 
     def _batches(self, context: ProviderContext, ledger: Ledger) -> "LaterBatches | None":

@@ -64,6 +64,7 @@ from orch23.store.safe_files import sweep_temps
 if TYPE_CHECKING:
     from orch23.cli.placement import NameOf
     from orch23.cli.shared_cache import OpenedCache
+    from orch23.engine.approval import Approval
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READ_BYTES = 64
@@ -207,13 +208,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         selected = _selected(project, session, request.selection)
         check_ownership(session)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
-        if request.approve is not None:
-            from orch23.engine.planned_decider import approval_of, restrict  # noqa: PLC0415 - only with a plan file
-
-            # Under the lock, and before the journal is created: a refused build leaves no trace.
-            seen = preview(open_again(), request.selection)
-            request.approve(project, seen)
-            session = restrict(session, approval_of(seen))
+        approval = _approval(project, request, open_again) if request.approve is not None else None
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
@@ -224,6 +219,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             project=project,
             request=request,
             session=session,
+            approval=approval,
             sandbox=sandbox,
             jobs=jobs,
             name_of=name_of,
@@ -269,6 +265,16 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         stack.enter_context(_recorded_end(build))
         yield build
+
+
+def _approval(project: Project, request: BuildRequest, open_again: Callable[[], Session]) -> "Approval":
+    """Return what the stages may do, once the plan file was found to hold. A refused build has no journal."""
+    from orch23.engine.approval import approval_of  # noqa: PLC0415 - only with a plan file
+
+    seen = preview(open_again(), request.selection)
+    if request.approve is not None:
+        request.approve(project, seen)
+    return approval_of(seen)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
@@ -28,7 +28,16 @@ from orch23.engine.outcomes import (
     run_outcome,
     stopped_by,
 )
-from orch23.engine.plan_walk import PlanWalk
+from orch23.engine.plan_walk import (
+    HeldBack,
+    ItemsAdded,
+    Kept,
+    NextStep,
+    NotExpanded,
+    PassedOver,
+    PlanWalk,
+    Undecided,
+)
 from orch23.engine.process_runner import CancelledBuildError
 from orch23.engine.results import StageResults
 from orch23.engine.run_events import RunEvents
@@ -38,7 +47,6 @@ from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
     AwaitsResponseError,
-    ConfigurationError,
     ExitCode,
     LimitError,
     MissingBytesError,
@@ -53,11 +61,13 @@ from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Reason, Record
 from orch23.model.stage_status import StageStatus
+from orch23.plan.nodes import Node
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.turns import TURN
 
 if TYPE_CHECKING:
+    from orch23.engine.approval import Approval
     from orch23.engine.deferred_stages import DeferredStages, LaterBatches
     from orch23.engine.group_checks import GroupChecks
 
@@ -112,6 +122,7 @@ class Build(Struct, kw_only=True, dict=True):
     `cancel_steps` kills running processes, and refuses new ones; `cancel_calls` does the same with model calls.
     `stop_waiting` ends waits for a rate limit. `later` has the requests in batches; None if there can be none.
     `failures` are the ends of stages that fail in any case: they end before a stage starts that may be paid for.
+    `approval` is what the stages may do, if the user has approved a plan.
     """
 
     session: Session
@@ -126,6 +137,7 @@ class Build(Struct, kw_only=True, dict=True):
     stop_waiting: Callable[[], None]
     later: "LaterBatches | None"
     failures: Mapping[str, StageOutcome] = {}
+    approval: "Approval | None" = None
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=queue.SimpleQueue)
@@ -141,8 +153,16 @@ class Build(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _walk(self) -> PlanWalk:
-        wake = partial(self._messages.put, _LookedUp())
-        return walk_through(self.session.decider, self.options.selection, self, wake)
+        return walk_through(
+            self.session.decider,
+            self.options.selection,
+            blocks=self._blocks,
+            is_over=self._over_failure_limit,
+            wake=partial(self._messages.put, _LookedUp()),
+        )
+
+    def _blocks(self, up: str, node: Node) -> bool:
+        return self._results.blocks(up, node)  # a method, since the results have the walk
 
     @property
     def unaffected(self) -> frozenset[str]:
@@ -317,28 +337,33 @@ class Build(Struct, kw_only=True, dict=True):
             if (name := self._pools.admit()) is not None:
                 self._launch(*self._ready.pop(name))
                 continue
-            if not self._walk.step():
+            if (step := self._walk.step()) is None:
                 return
+            self._carry_out(step)
 
-    # ---- as a visitor ---------------------------------------------------------------------
+    def _carry_out(self, step: NextStep) -> None:
+        match step:
+            case Kept(name=name):
+                self._results.skip(name, StageStatus.FRESH)
+            case PassedOver(name=name, record=record):
+                self._results.skip(name, StageStatus.NOT_BUILT if record is None else StageStatus.NOT_SELECTED)
+            case HeldBack(name=name, by=by):
+                self._results.end(name, blocked_by(by) if by else _NOT_RUN)
+            case Undecided(name=name, error=error):
+                self._results.end(name, stopped_by("", *error.diagnostics, code=error.exit_code))
+            case ItemsAdded(node=node, items=items, unaffected=unaffected):
+                self._report_items(node, items, unaffected)
+            case NotExpanded(node=node, problems=problems):
+                text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
+                failed, invalid = StageStatus.FAILED, ExitCode.INVALID
+                end = StageOutcome(status=failed, text=text, code=invalid, failure=text, problems=problems)
+                self._results.end(node.name, end)
+            case DecidedStage():
+                self._carry_out_decision(step)
+            case never:
+                assert_never(never)
 
-    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        """Return whether an upstream node ended without a result that the node can use."""
-        return self._results.blocks(up, node)
-
-    def should_decide(self, name: str) -> bool:
-        """Decide a stage unless too many have failed."""
-        if not self._over_failure_limit():
-            return True
-        self._results.end(name, _NOT_RUN)
-        return False
-
-    def can_expand(self, node: ForeachStage) -> bool:  # noqa: ARG002 - as a visitor
-        """Return True: in a build, the walk reaches a foreach only after the stage that makes its list."""
-        return True
-
-    def items_added(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
-        """Report the items of a foreach."""
+    def _report_items(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
         names = tuple(stage.name for stage in items if stage.name not in unaffected)
         added = StagesAdded(items=names, at_rest={"fresh": len(unaffected)} if unaffected else UNSET)
         self._events.emit(added, f"{node.name} has {len(items)} items", node.name)
@@ -348,30 +373,10 @@ class Build(Struct, kw_only=True, dict=True):
         self._skip()
         self._results.extended()
 
-    def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
-        """End the foreach."""
-        text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
-        end = StageOutcome(status=StageStatus.FAILED, text=text, code=ExitCode.INVALID, failure=text, problems=problems)
-        self._results.end(node.name, end)
-
-    def not_decided(self, name: str, error: ConfigurationError) -> None:
-        """End the node."""
-        self._results.end(name, stopped_by("", *error.diagnostics, code=error.exit_code))
-
-    def blocked(self, name: str, by: tuple[str, ...]) -> None:
-        """End the node."""
-        self._results.end(name, blocked_by(by))
-
-    def kept(self, name: str, record: Record) -> None:  # noqa: ARG002 - as a visitor
-        """Keep the result of a stage that nothing has affected, without an event."""
-        self._results.skip(name, StageStatus.FRESH)
-
-    def not_selected(self, name: str, record: Record | None) -> None:
-        """Keep the last record of a stage that was not selected, without an event."""
-        self._results.skip(name, StageStatus.NOT_BUILT if record is None else StageStatus.NOT_SELECTED)
-
-    def decided(self, name: str, decided: DecidedStage) -> None:
+    def _carry_out_decision(self, decided: DecidedStage) -> None:
         """Start or settle a stage by the decision on it."""
+        decided = decided if self.approval is None else self.approval.limit(decided)
+        name = decided.resolved.stage.name
         decision, resolved = decided.decision, decided.resolved
         if self._checks is not None and name in self._checks.refused and not isinstance(decision, Edited):
             decision = Run((Reason("previous_failed"),))
@@ -392,6 +397,10 @@ class Build(Struct, kw_only=True, dict=True):
                 self._enqueue(resolved, decision)
 
     # ---- helpers --------------------------------------------------------------------------
+
+    def _decide(self, name: str) -> None:
+        if (step := self._walk.decide(name)) is not None:
+            self._carry_out(step)
 
     def _enqueue(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
         self._results.set_status(resolved.stage.name, StageStatus.READY)
@@ -418,7 +427,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._events.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
             self.session.state.unsettle(name)
             self.session.store.workspace.invalidate((*record.outputs, *record.deleted))
-            self._walk.decide(name)
+            self._decide(name)
 
     def _launch(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
         name = resolved.stage.name
@@ -534,7 +543,7 @@ class Build(Struct, kw_only=True, dict=True):
         self._restarts[name] = self._restarts.get(name, 0) + 1
         if self._restarts[name] <= _MAX_RESTARTS:
             self._results.set_status(name, StageStatus.WAITING)
-            self._walk.decide(name)
+            self._decide(name)
             return
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
         unstable = Diagnostic("E711", text, hint="stop the program that writes there, and build again")

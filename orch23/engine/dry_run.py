@@ -2,9 +2,9 @@
 
 import errno
 import os
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -12,18 +12,28 @@ from msgspec.structs import replace
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.outcomes import StageOutcome, stopped_by
 from orch23.engine.ownership import check_left_out
-from orch23.engine.plan_walk import PlanVisitor, PlanWalk, may_access
+from orch23.engine.plan_walk import (
+    HeldBack,
+    ItemsAdded,
+    Kept,
+    NextStep,
+    NotExpanded,
+    PassedOver,
+    PlanWalk,
+    Undecided,
+    may_access,
+)
 from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.session import Session
 from orch23.engine.stage_view import ObsoleteFiles, StageTree
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError, InvalidInputError
+from orch23.model.errors import InvalidInputError
 from orch23.model.paths import PatternSet, is_glob, match_any, normalize_pattern, static_prefix
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record
-from orch23.plan.nodes import writes_of
-from orch23.plan.planner import ALL_STAGES, Selection, list_producers
+from orch23.plan.nodes import Node, writes_of
+from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.store.safe_files import unsafe_path_error
 
 if TYPE_CHECKING:
@@ -31,24 +41,33 @@ if TYPE_CHECKING:
 
 
 def walk_through(
-    decider: StageDecider, selection: Selection, visitor: PlanVisitor, wake: Callable[[], None] = lambda: None
+    decider: StageDecider,
+    selection: Selection,
+    blocks: Callable[[str, Node], bool],
+    is_over: Callable[[], bool] = lambda: False,
+    wake: Callable[[], None] = lambda: None,
 ) -> PlanWalk:
     """Return a walk through the plan of a state. With a shared cache, it looks results up before it decides stages.
 
     `wake` is called from any thread when `step` may have something to do again.
     """
     if decider.state.shared is None:
-        return PlanWalk(decider, selection, visitor)
+        return PlanWalk(decider, selection, blocks, is_over)
     from orch23.engine.shared_walk import SharedWalk  # noqa: PLC0415 - most builds use no shared cache
 
-    return SharedWalk(decider, selection, visitor, wake)
+    return SharedWalk(decider, selection, blocks, is_over, wake)
 
 
 class DryRun(Struct, dict=True):
-    """Predicts a build: a stage that would run keeps its last result, marked as unsettled."""
+    """Predicts a build: a stage that would run keeps its last result, marked as unsettled.
+
+    `decided` are the decided stages as they were resolved. They need more memory than all else of a dry run, so they
+    are kept only if it is a mapping.
+    """
 
     decider: StageDecider
     selection: Selection = ALL_STAGES
+    decided: dict[str, DecidedStage] | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
 
     @property
@@ -61,79 +80,39 @@ class DryRun(Struct, dict=True):
 
         Raises:
             InvalidInputError: a foreach over a file that no stage makes cannot be expanded.
+            ConfigurationError: a tool is missing, or a plugin failed.
 
         """
-        self._walk = walk_through(self.decider, self.selection, self)
-        while self._walk.step() or self._walk.wait():
-            pass
+        self._walk = walk_through(self.decider, self.selection, self._blocks)
+        for step in self._walk:
+            self._predict(step)
         wanted = self._walk.wanted
         return {name: self.decisions[name] for name in self.decider.state.plan.order if name in wanted}
 
-    # ---- as a visitor ---------------------------------------------------------------------
+    def _predict(self, step: NextStep) -> None:
+        """Note a decision, and update the state as the build of the node would, as far as that is known."""
+        match step:
+            case Kept(name=name, record=record):
+                self._note(name, Fresh(record))
+            case PassedOver(name=name, record=record):
+                self._note(name, Blocked(()) if record is None else Fresh(record))
+            case HeldBack(name=name, by=by):
+                node = self.decider.state.plan.nodes[name]
+                self._unexpanded(node) if isinstance(node, ForeachStage) else self._note(name, Blocked(by))
+            case Undecided(error=error):
+                raise error
+            case ItemsAdded():
+                pass
+            case NotExpanded(node=node, problems=()):
+                self._unexpanded(node)
+            case NotExpanded(problems=problems):
+                raise InvalidInputError(*problems)
+            case DecidedStage():
+                self._predict_stage(step.resolved.stage.name, step)
+            case never:
+                assert_never(never)
 
-    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        """Return whether an upstream node is blocked, or edited where the node may read it."""
-        match self.decisions.get(up):
-            case Blocked():
-                return True
-            case Edited(paths=paths, record=record):
-                return record is None or may_access(node, paths)
-            case _:
-                return False
-
-    def should_decide(self, name: str) -> bool:  # noqa: ARG002 - as a visitor
-        """Decide every stage."""
-        return True
-
-    def can_expand(self, node: ForeachStage) -> bool:
-        """Expand a foreach if no stage that makes its list would run; else predict its last items."""
-        state = self.decider.state
-        if not any(up in state.unsettled for up in list_producers(state.plan, node)):
-            return True
-        self._unexpanded(node)
-        return False
-
-    def items_added(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
-        """Do nothing: the walk continues with the items."""
-
-    def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
-        """Predict the last items if the list is lost.
-
-        Raises:
-            InvalidInputError: the list cannot be used.
-
-        """
-        if problems:
-            raise InvalidInputError(*problems)
-        self._unexpanded(node)
-
-    def not_decided(self, name: str, error: ConfigurationError) -> None:  # noqa: ARG002 - as a visitor
-        """Stop the dry run.
-
-        Raises:
-            ConfigurationError: the error of the node.
-
-        """
-        raise error
-
-    def blocked(self, name: str, by: tuple[str, ...]) -> None:
-        """Note a blocked node."""
-        node = self.decider.state.plan.nodes[name]
-        if isinstance(node, ForeachStage):
-            self._unexpanded(node)
-        else:
-            self._note(name, Blocked(by))
-
-    def kept(self, name: str, record: Record) -> None:
-        """Note that a stage is fresh."""
-        self._note(name, Fresh(record))
-
-    def not_selected(self, name: str, record: Record | None) -> None:
-        """Keep the last record of a stage that was not selected."""
-        self._note(name, Blocked(()) if record is None else Fresh(record))
-
-    def decided(self, name: str, decided: DecidedStage) -> None:
-        """Update the state as the build of this stage would, as far as that is known."""
+    def _predict_stage(self, name: str, decided: DecidedStage) -> None:
         state = self.decider.state
         match decided.decision:
             case Restore(record=record) | VerifyOnly(record=record, is_final=True):
@@ -144,16 +123,26 @@ class DryRun(Struct, dict=True):
             case Fresh() | Edited(record=Record()):
                 pass
             case _:
-                self._predict(name)
+                self._keep_last(name)
+        if self.decided is not None:
+            self.decided[name] = decided
         self._note(name, decided.decision)
 
-    # ---- helpers --------------------------------------------------------------------------
+    def _blocks(self, up: str, node: Node) -> bool:
+        """Return whether an upstream node is blocked, or edited where the node may read it."""
+        match self.decisions.get(up):
+            case Blocked():
+                return True
+            case Edited(paths=paths, record=record):
+                return record is None or may_access(node, paths)
+            case _:
+                return False
 
     def _note(self, name: str, decision: Decision) -> None:
         self.decisions[name] = decision
         self._walk.release(name)
 
-    def _predict(self, name: str) -> None:
+    def _keep_last(self, name: str) -> None:
         """Keep the last result of an unsettled stage."""
         state = self.decider.state
         if (record := state.lock.records.get(name)) is not None:
@@ -161,12 +150,13 @@ class DryRun(Struct, dict=True):
         state.unsettled.add(name)
 
     def _unexpanded(self, node: ForeachStage) -> None:
+        """Predict the last items of a foreach whose list is not known."""
         state = self.decider.state
         upstream = state.plan.upstream[node.name]
-        stuck = tuple(up for up in upstream if self.blocks(up, node))
+        stuck = tuple(up for up in upstream if self._blocks(up, node))
         items = [name for name in state.lock.records if name.startswith(f"{node.name}@")]
         for name in (*items, node.name):
-            self._predict(name)
+            self._keep_last(name)
         waiting = tuple(up for up in upstream if up in state.unsettled)
         self._note(node.name, Blocked(stuck) if stuck else Expand(waiting, len(items), files_at_stake(state, node)))
 
@@ -177,17 +167,6 @@ def files_at_stake(state: ProjectState, node: ForeachStage, items: tuple[Stage, 
     last = [record for name, record in state.former.items() if family_of(name) == node.name and node.foreach.sequential]
     gone = [one for one in last if one.stage not in values or values[one.stage] != one.manifest.get("item")]
     return tuple(sorted({path for record in gone for path in record.outputs}))
-
-
-class _PreviewRun(DryRun):
-    """A dry run that keeps the stages as they were resolved. They need more memory than all else of a dry run."""
-
-    decided_stages: dict[str, DecidedStage] = field(default_factory=dict)
-
-    def decided(self, name: str, decided: DecidedStage) -> None:
-        """Keep the resolved stage, too."""
-        self.decided_stages[name] = decided
-        super().decided(name, decided)
 
 
 class Preview(Struct, frozen=True, kw_only=True):
@@ -245,8 +224,8 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     selected = selection.nodes(session.state.plan)
     check_left_out(session.state.git, session.pipeline, map(session.state.plan.nodes.__getitem__, selected))
     check_ownership(session)
-    dry_run = _PreviewRun(session.decider, selection)
-    decisions, plan, decided = dry_run.run(), session.state.plan, dry_run.decided_stages
+    decided: dict[str, DecidedStage] = {}
+    decisions, plan = DryRun(session.decider, selection, decided).run(), session.state.plan
     seen = Preview(
         plan=plan,
         decisions=decisions,

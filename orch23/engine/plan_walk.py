@@ -1,8 +1,8 @@
-"""Walk through a plan: expand foreach stages and decide each stage once its upstream is done."""
+"""Decide what is to be done about each node of a plan, once its upstream is done: the one walk of plan and build."""
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -264,52 +264,71 @@ def _awaited(plan: Plan, name: str) -> tuple[str, ...]:
     return list_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
 
 
-class PlanVisitor(Protocol):
-    """Handles the nodes of a plan.
+class Kept(Struct, frozen=True):
+    """A stage that nothing has affected since the last build, and its result."""
 
-    It calls `release` of the walk once other nodes need not wait for a node any more.
-    """
+    name: str
+    record: Record
 
-    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        """Return whether an upstream node prevents a decision on a node."""
 
-    def should_decide(self, name: str) -> bool:
-        """Return whether to decide a stage. If not, the visitor has handled it."""
+class PassedOver(Struct, frozen=True):
+    """A node that is not selected; if it has a record, that counts as its result."""
 
-    def can_expand(self, node: ForeachStage) -> bool:
-        """Return whether the list of a foreach is final. If not, the visitor has handled the foreach."""
+    name: str
+    record: Record | None
 
-    def items_added(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
-        """Handle the items of a foreach, which are in the plan now. The `unaffected` ones need no decision."""
 
-    def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
-        """Handle a foreach whose list has errors; without errors its bytes are lost."""
+class HeldBack(Struct, frozen=True):
+    """A node that these upstream nodes block; without any, no stage may start any more."""
 
-    def not_decided(self, name: str, error: ConfigurationError) -> None:
-        """Handle a node that cannot be decided or expanded: a tool is missing, or a plugin failed."""
+    name: str
+    by: tuple[str, ...]
 
-    def blocked(self, name: str, by: tuple[str, ...]) -> None:
-        """Handle a node that these upstream nodes block."""
 
-    def kept(self, name: str, record: Record) -> None:
-        """Handle a stage that nothing has affected since the last build: the state has its result."""
+class Undecided(Struct, frozen=True):
+    """A node that cannot be decided or expanded: a tool is missing, or a plugin failed."""
 
-    def not_selected(self, name: str, record: Record | None) -> None:
-        """Handle a stage that was not selected; if there is a record, it counts as the result."""
+    name: str
+    error: ConfigurationError
 
-    def decided(self, name: str, decided: DecidedStage) -> None:
-        """Handle a decision. If the stage is fresh or edited in place, the state has its result."""
+
+class ItemsAdded(Struct, frozen=True):
+    """The items of a foreach, which are in the plan now. The `unaffected` ones need no decision."""
+
+    node: ForeachStage
+    items: tuple[Stage, ...]
+    unaffected: Collection[str] = ()
+
+
+class NotExpanded(Struct, frozen=True):
+    """A foreach whose list has errors. Without errors its bytes are lost, or a stage that would run makes it."""
+
+    node: ForeachStage
+    problems: tuple[Diagnostic, ...] = ()
+
+
+NextStep: TypeAlias = Kept | PassedOver | HeldBack | Undecided | ItemsAdded | NotExpanded | DecidedStage
+"""What is to be done about the next node of a plan."""
 
 
 class PlanWalk:
-    """Walks through the plan of a state, in its order, as far as upstream stages are done.
+    """Yields what is to be done about each node of a plan, in its order, as far as upstream nodes are done.
 
-    `wanted` are the selected nodes, `unaffected` those that need no decision.
+    Of a stage that is fresh, kept, passed over with a record or edited in place, the state has the result. The caller
+    does what a step says, and calls `release` once other nodes need not wait for the node any more. `blocks` returns
+    whether an upstream node prevents a decision on a node, `is_over` whether no stage may start any more. `wanted` are
+    the selected nodes, `unaffected` those that need no decision.
     """
 
-    def __init__(self, decider: StageDecider, selection: Selection, visitor: PlanVisitor) -> None:
+    def __init__(
+        self,
+        decider: StageDecider,
+        selection: Selection,
+        blocks: Callable[[str, Node], bool],
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Start before the first node."""
-        self._decider, self._selection, self._visitor = decider, selection, visitor
+        self._decider, self._selection, self._blocks, self._is_over = decider, selection, blocks, is_over
         self._frontier = ReadyNodes(decider.state.plan)
         self.wanted: Collection[str] = selection.nodes(decider.state.plan)
         earlier = decider.earlier
@@ -320,48 +339,54 @@ class PlanWalk:
         """Whether ready nodes wait for the shared cache."""
         return False
 
-    def step(self) -> bool:
-        """Handle the next ready node; return False if there is none that can be handled now."""
-        name = self._frontier.pop()
-        if name is not None:
-            self._handle(name)
-        return name is not None
+    def __iter__(self) -> Iterator[NextStep]:
+        """Yield all steps, if each node is released at once."""
+        while (found := self.step()) is not None or self.wait():
+            if found is not None:
+                yield found
+
+    def step(self) -> NextStep | None:
+        """Return what is to be done about the next ready node; None if there is none that can be handled now."""
+        while (name := self._next()) is not None:
+            if (found := self._handle(name)) is not None:
+                return found
+        return None
 
     def wait(self) -> bool:
-        """Wait until `step` may handle a node; return False if no ready node is left."""
+        """Wait until `step` may return a node; return False if no ready node is left."""
         return False
 
-    def _handle(self, name: str) -> None:
+    def _next(self) -> str | None:
+        return self._frontier.pop()
+
+    def _handle(self, name: str) -> NextStep | None:
         plan = self._decider.state.plan
         node = plan.nodes[name]
-        stuck = tuple(up for up in _awaited(plan, name) if self._visitor.blocks(up, node))
+        stuck = tuple(up for up in _awaited(plan, name) if self._blocks(up, node))
         if stuck and name not in self.wanted:
-            self._visitor.not_selected(name, None)
+            return PassedOver(name, None)
         # An edited chain is decided although it is blocked: it ends as `edited`, whatever its upstream does.
-        elif stuck and (isinstance(node, ForeachStage) or not self._decider.is_edited_chain(node)):
-            self._visitor.blocked(name, stuck)
-        elif isinstance(node, ForeachStage):
-            self._expand(node)
-        elif name not in self.wanted:
-            self._pass_over(name)
-        elif name in self.unaffected:
-            self._keep(name)
-        elif self._visitor.should_decide(name):
-            self.decide(name)
+        if stuck and (isinstance(node, ForeachStage) or not self._decider.is_edited_chain(node)):
+            return HeldBack(name, stuck)
+        if isinstance(node, ForeachStage):
+            return self._expand(node)
+        if name not in self.wanted:
+            return self._pass_over(name)
+        if name in self.unaffected:
+            return self._keep(name)
+        return HeldBack(name, ()) if self._is_over() else self.decide(name)
 
-    def decide(self, name: str) -> None:
-        """Decide a stage, possibly again."""
+    def decide(self, name: str) -> NextStep | None:
+        """Decide a stage, possibly again; None if its result has to be looked up first."""
         state = self._decider.state
         stage = state.stage(name)
         try:
             decided = self._decider.decide(name, need_intermediate=_needs_intermediate(self._decider, stage))
         # A plugin may call `sys.exit`, which must end the stage and not the build.
         except (Exception, SystemExit) as error:
-            fault = fault_of(error)
-            if fault is None:
+            if (fault := fault_of(error)) is None:
                 raise
-            self._visitor.not_decided(name, fault)
-            return
+            return Undecided(name, fault)
         match decided.decision:
             case Fresh(record=record):
                 state.settle(name, record)
@@ -370,7 +395,7 @@ class PlanWalk:
                 state.edited.update(paths)
             case _:
                 pass
-        self._visitor.decided(name, decided)
+        return decided
 
     def release(self, name: str) -> None:
         """Stop waiting for a node."""
@@ -380,43 +405,38 @@ class PlanWalk:
         """Handle some nodes again."""
         self._frontier.replan(self._decider.state.plan, names)
 
-    def _pass_over(self, name: str) -> None:
+    def _pass_over(self, name: str) -> PassedOver:
         # Selected stages downstream are decided on the last result of this one.
         record = self._decider.state.lock.records.get(name)
         if record is not None:
             self._decider.state.settle(name, record)
-        self._visitor.not_selected(name, record)
+        return PassedOver(name, record)
 
-    def _keep(self, name: str) -> None:
+    def _keep(self, name: str) -> Kept:
         """Take the last result of a stage over, with what it depends on."""
         earlier, state = self._decider.earlier, self._decider.state
         if earlier is not None:
             state.reads[name] = set(earlier.rows[name].looked)
         record = state.lock.records[name]
         state.settle(name, record)
-        self._visitor.kept(name, record)
+        return Kept(name, record)
 
-    def _expand(self, node: ForeachStage) -> None:
-        if not self._visitor.can_expand(node):
-            return
+    def _expand(self, node: ForeachStage) -> NextStep:
         # Not `expand_each`: a list is read only when its own node is ready, between the decisions on other nodes.
         state = self._decider.state
+        # Only a plan has unsettled stages: a build waits for them.
+        if any(up in state.unsettled for up in list_producers(state.plan, node)):
+            return NotExpanded(node)
         try:
             found = expand_foreach(self._decider, node)
         except (Exception, SystemExit) as error:
-            fault = fault_of(error)
-            if fault is None:
+            if (fault := fault_of(error)) is None:
                 raise
-            self._visitor.not_decided(node.name, fault)
-            return
+            return Undecided(node.name, fault)
         plan, problems = plan_with_items(state.plan, {node.name: found}) if found is not None else (None, ())
         if plan is None or found is None:
             # Its list may be a file that a stage makes which is not selected either.
-            if node.name in self.wanted:
-                self._visitor.not_expanded(node, problems)
-            else:
-                self._visitor.not_selected(node.name, None)
-            return
+            return NotExpanded(node, problems) if node.name in self.wanted else PassedOver(node.name, None)
         state.extend(plan)
         # A selected foreach selects its items, which exist only now.
         self.wanted = self._selection.nodes(plan)
@@ -424,7 +444,7 @@ class PlanWalk:
         earlier, items, known = self._decider.earlier, found.stages, self.unaffected
         more = frozenset[str]() if earlier is None else earlier.unaffected_items(state, items, known)
         self.unaffected |= more
-        self._visitor.items_added(node, found.stages, more)
+        return ItemsAdded(node, items, more)
 
 
 def fault_of(error: Exception | SystemExit) -> ConfigurationError | None:

@@ -6,10 +6,11 @@ from queue import Empty, SimpleQueue
 from types import MappingProxyType
 
 from orch23.engine.decisions import StageDecider
-from orch23.engine.plan_walk import PlanVisitor, PlanWalk, ReadyNodes, fault_of
+from orch23.engine.plan_walk import NextStep, PlanWalk, ReadyNodes, fault_of
 from orch23.engine.shared_lookups import Lookup, PendingLookupError
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
+from orch23.plan.nodes import Node
 from orch23.plan.planner import Selection
 from orch23.store.turns import PAUSE
 
@@ -30,10 +31,15 @@ class SharedWalk(PlanWalk):
     """
 
     def __init__(
-        self, decider: StageDecider, selection: Selection, visitor: PlanVisitor, wake: Callable[[], None]
+        self,
+        decider: StageDecider,
+        selection: Selection,
+        blocks: Callable[[str, Node], bool],
+        is_over: Callable[[], bool],
+        wake: Callable[[], None],
     ) -> None:
         """Start before the first node. `wake` is called from any thread after a lookup has made progress."""
-        super().__init__(decider, selection, visitor)
+        super().__init__(decider, selection, blocks, is_over)
         self._wake = wake
         self._ahead = ReadyNodes(decider.state.plan)
         self._expected: dict[str, Record] = {}
@@ -51,8 +57,8 @@ class SharedWalk(PlanWalk):
         """Whether ready nodes wait for the shared cache."""
         return bool(self._waiting)
 
-    def step(self) -> bool:
-        """Handle the next ready node; return False if there is none that can be handled now."""
+    def _next(self) -> str | None:
+        """Return the next node whose lookup has finished; None if there is none now."""
         shared = self._decider.state.shared
         assert shared is not None
         shared.go_on()
@@ -65,11 +71,10 @@ class SharedWalk(PlanWalk):
         if not free:
             if self._waiting:
                 shared.await_lookups()
-            return False
+            return None
         name = self._frontier.first_of(free)
         self._taken.discard(name)
-        self._handle(name)
-        return True
+        return name
 
     def wait(self) -> bool:
         """Wait until `step` may handle a node; return False if no ready node is left."""
@@ -79,13 +84,14 @@ class SharedWalk(PlanWalk):
             return True
         return False
 
-    def decide(self, name: str) -> None:
+    def decide(self, name: str) -> NextStep | None:
         """Decide a stage, possibly again; later, if its result has to be looked up first."""
         try:
-            super().decide(name)
+            return super().decide(name)
         except PendingLookupError as pending:
             self._taken.add(name)
             self._watch(name, pending.lookup)
+            return None
 
     def release(self, name: str) -> None:
         """Stop waiting for a node."""
@@ -94,9 +100,10 @@ class SharedWalk(PlanWalk):
         self._expected.pop(name, None)
         self._lookups.pop(name, None)
 
-    def _expand(self, node: ForeachStage) -> None:
-        super()._expand(node)
+    def _expand(self, node: ForeachStage) -> NextStep:
+        found = super()._expand(node)
         self._ahead.replan(self._decider.state.plan)
+        return found
 
     # ---- lookups --------------------------------------------------------------------------
 

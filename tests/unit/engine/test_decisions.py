@@ -7,13 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.engine.decisions import DecidedStage
-from orch23.engine.dry_run import DryRun
 from orch23.engine.ownership import OtherPipelines
+from orch23.engine.plan_walk import PlanWalk
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
 from orch23.model.pipeline import ChainLink, Condition, WriteScope
 from orch23.model.plan import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Reason, retained_key
+from orch23.plan.planner import ALL_STAGES
 from orch23.steps.render.spec import RenderStep
 from tests.doubles import FakeProvider
 from tests.unit.engine.rig import Project, answer, asks, entry, stage
@@ -251,12 +252,12 @@ def test_checking_later_items_leaves_the_state_unchanged() -> None:
     project = built(item("c@x", 0, "one"), item("c@y", 1, "two"), doc="0", one="1", two="1")
     seen: dict[str, set[str]] = {}
 
-    class Spy(DryRun):
-        def decided(self, name: str, decided: DecidedStage) -> None:
-            seen[name] = set(self.decider.state.results)
-            super().decided(name, decided)
-
-    Spy(project.session().decider).run()
+    decider = project.session().decider
+    walk = PlanWalk(decider, ALL_STAGES, blocks=lambda _up, _node: False)
+    for step in walk:
+        assert isinstance(step, DecidedStage)
+        seen[step.resolved.stage.name] = set(decider.state.results)
+        walk.release(step.resolved.stage.name)
     assert seen == {"c@x": {"c@x"}, "c@y": {"c@x", "c@y"}}
 
 

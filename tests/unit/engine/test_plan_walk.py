@@ -1,6 +1,6 @@
-"""A walk goes through a plan in its order, and hands each decision to its visitor."""
+"""A walk goes through a plan in its order, and yields what is to be done about each node."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,7 +8,16 @@ import pytest
 
 from orch23.engine import plan_walk
 from orch23.engine.decisions import DecidedStage, StageDecider
-from orch23.engine.plan_walk import PlanWalk
+from orch23.engine.plan_walk import (
+    HeldBack,
+    ItemsAdded,
+    Kept,
+    NextStep,
+    NotExpanded,
+    PassedOver,
+    PlanWalk,
+    Undecided,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ConfigurationError
@@ -37,6 +46,7 @@ class State:
         self.lock = SimpleNamespace(records={"old": record("old")})
         self.settled: dict[str, Record] = {}
         self.edited: set[str] = set()
+        self.unsettled: set[str] = set()
         workspace = SimpleNamespace(is_folder=lambda _: False, entry=self._entry)
         self.store = SimpleNamespace(workspace=workspace, records=self.locked)
         self.owners: dict[str, list[str]] = {}
@@ -64,8 +74,8 @@ class State:
         return self.files[path]
 
 
-class Visitor:
-    """Notes what it hears, and lets everything pass at once but what is in `slow`."""
+class Carried:
+    """Notes each step, and lets everything pass at once but what is in `slow`."""
 
     def __init__(
         self,
@@ -82,13 +92,18 @@ class Visitor:
         self.faults: dict[str, Exception] = {}
         self.slow: set[str] = set()
         self.bad: set[str] = set()
-        self.refused: set[str] = set()
-        self.walk = PlanWalk(cast("StageDecider", self), selection, self)
+        self.is_over = False
+        self.walk = PlanWalk(
+            cast("StageDecider", self),
+            selection,
+            blocks=lambda up, node: up in self.bad and node.name != up,
+            is_over=lambda: self.is_over,
+        )
 
     def go(self) -> list[tuple[Any, ...]]:
         self.heard.clear()
-        while self.walk.step():
-            pass
+        while (step := self.walk.step()) is not None:
+            self.carry_out(step)
         return [*self.heard]
 
     # as an decider
@@ -106,42 +121,25 @@ class Visitor:
     def is_edited_chain(self, _stage: Stage) -> bool:
         return False
 
-    # as a visitor
-    def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        return up in self.bad and node.name != up
-
-    def kept(self, name: str, record: Record) -> None:
-        raise AssertionError(name, record)
-
-    def should_decide(self, name: str) -> bool:
-        if name in self.refused:
-            self.note(name, "refused")
-        return name not in self.refused
-
-    def can_expand(self, node: ForeachStage) -> bool:
-        if node.name in self.refused:
-            self.note(node.name, "not yet")
-        return node.name not in self.refused
-
-    def items_added(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
-        self.heard.append((node.name, "added", *(item.name for item in items)))
-
-    def not_expanded(self, node: ForeachStage, problems: tuple[Any, ...]) -> None:
-        self.note(node.name, "not expanded", *(problem.code for problem in problems))
-
-    def not_decided(self, name: str, error: ConfigurationError) -> None:
-        self.bad.add(name)
-        self.note(name, "not decided", *(problem.code for problem in error.diagnostics))
-
-    def blocked(self, name: str, by: tuple[str, ...]) -> None:
-        self.bad.add(name)
-        self.note(name, "blocked", *by)
-
-    def not_selected(self, name: str, result: Record | None) -> None:
-        self.note(name, "passed over", *([result.key] if result else []))
-
-    def decided(self, name: str, decided: DecidedStage) -> None:
-        self.note(name, decided.decision.label, *(["has a result"] if name in self.state.settled else []))
+    def carry_out(self, step: NextStep) -> None:
+        match step:
+            case ItemsAdded(node=node, items=items):
+                self.heard.append((node.name, "added", *(item.name for item in items)))
+            case NotExpanded(node=node, problems=problems):
+                self.note(node.name, "not expanded", *(problem.code for problem in problems))
+            case Undecided(name=name, error=error):
+                self.bad.add(name)
+                self.note(name, "not decided", *(problem.code for problem in error.diagnostics))
+            case HeldBack(name=name, by=by):
+                self.bad.update([name] if by else [])
+                self.note(name, "blocked", *by)
+            case PassedOver(name=name, record=result):
+                self.note(name, "passed over", *([result.key] if result else []))
+            case DecidedStage(resolved=resolved, decision=decision):
+                name = resolved.stage.name
+                self.note(name, decision.label, *(["has a result"] if name in self.state.settled else []))
+            case Kept():
+                raise AssertionError(step)
 
     def note(self, name: str, *what: str) -> None:
         self.heard.append((name, *what))
@@ -157,13 +155,13 @@ def each(name: str, *values: str, source: str | None = None) -> ForeachStage:
 
 
 def test_what_cannot_be_decided_keeps_back_what_waits_for_it_and_no_other() -> None:
-    visitor = Visitor(stage("a"), stage("b", "a"), stage("c"))
-    visitor.faults = {"a": ConfigurationError(Diagnostic("E482", "a tool is missing"))}
-    assert visitor.go() == [("a", "not decided", "E482"), ("b", "blocked", "a"), ("c", "run")]
-    visitor = Visitor(stage("a"))
-    visitor.faults = {"a": ValueError("of orch23 itself")}
+    carried = Carried(stage("a"), stage("b", "a"), stage("c"))
+    carried.faults = {"a": ConfigurationError(Diagnostic("E482", "a tool is missing"))}
+    assert carried.go() == [("a", "not decided", "E482"), ("b", "blocked", "a"), ("c", "run")]
+    carried = Carried(stage("a"))
+    carried.faults = {"a": ValueError("of orch23 itself")}
     with pytest.raises(ValueError, match="of orch23 itself"):
-        visitor.go()
+        carried.go()
 
 
 def test_a_foreach_that_cannot_be_expanded_keeps_back_what_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,82 +169,84 @@ def test_a_foreach_that_cannot_be_expanded_keeps_back_what_waits_for_it(monkeypa
         raise ConfigurationError(Diagnostic("E847", "the code of a plugin failed"))
 
     monkeypatch.setattr(plan_walk, "expand_foreach", refuse)
-    visitor = Visitor(each("e", "a"), stage("b", "e-a"), stage("c"))
-    assert visitor.go() == [("c", "run"), ("e", "not decided", "E847"), ("b", "blocked", "e")]
+    carried = Carried(each("e", "a"), stage("b", "e-a"), stage("c"))
+    assert carried.go() == [("c", "run"), ("e", "not decided", "E847"), ("b", "blocked", "e")]
 
 
 def test_what_waits_is_decided_once_it_may_pass() -> None:
-    visitor = Visitor(stage("a"), stage("b", "a"), stage("c", "b"))
-    visitor.slow = {"b"}
-    assert visitor.go() == [("a", "run"), ("b", "run")]
-    visitor.walk.release("b")
-    assert visitor.go() == [("c", "run")]
+    carried = Carried(stage("a"), stage("b", "a"), stage("c", "b"))
+    carried.slow = {"b"}
+    assert carried.go() == [("a", "run"), ("b", "run")]
+    carried.walk.release("b")
+    assert carried.go() == [("c", "run")]
 
 
 def test_what_is_kept_back_is_blocked_by_name_and_so_is_what_follows() -> None:
-    visitor = Visitor(stage("a"), stage("b"), stage("c", "a", "b"), stage("d", "c"))
-    visitor.bad = {"a", "b"}
-    assert visitor.go()[2:] == [("c", "blocked", "a", "b"), ("d", "blocked", "c")]
+    carried = Carried(stage("a"), stage("b"), stage("c", "a", "b"), stage("d", "c"))
+    carried.bad = {"a", "b"}
+    assert carried.go()[2:] == [("c", "blocked", "a", "b"), ("d", "blocked", "c")]
 
 
 def test_a_stage_that_was_not_selected_keeps_its_last_result_unless_it_is_blocked() -> None:
     selection = Selection(only=("new",))
-    visitor = Visitor(stage("old"), stage("none"), stage("new", "old"), selection=selection)
-    assert visitor.go() == [("none", "passed over"), ("old", "passed over", "key of old"), ("new", "run")]
-    assert set(visitor.state.settled) == {"old"}
-    visitor = Visitor(stage("bad"), stage("old", "bad"), stage("new", "old"), selection=selection)
-    visitor.bad = {"bad"}
-    assert visitor.go()[:2] == [("bad", "passed over"), ("old", "passed over")]
-    assert visitor.state.settled == {}
+    carried = Carried(stage("old"), stage("none"), stage("new", "old"), selection=selection)
+    assert carried.go() == [("none", "passed over"), ("old", "passed over", "key of old"), ("new", "run")]
+    assert set(carried.state.settled) == {"old"}
+    carried = Carried(stage("bad"), stage("old", "bad"), stage("new", "old"), selection=selection)
+    carried.bad = {"bad"}
+    assert carried.go()[:2] == [("bad", "passed over"), ("old", "passed over")]
+    assert carried.state.settled == {}
 
 
-def test_a_result_is_in_the_state_before_the_visitor_gets_it() -> None:
+def test_a_result_is_in_the_state_before_its_step_is_returned() -> None:
     decisions: dict[str, Decision] = {
         "a": Fresh(record("a")),
         "b": Edited(("b",), record("b")),
         "c": Edited(("c",)),
     }
-    visitor = Visitor(stage("a"), stage("b"), stage("c"), stage("d"), decisions=decisions)
-    assert visitor.go() == [
+    carried = Carried(stage("a"), stage("b"), stage("c"), stage("d"), decisions=decisions)
+    assert carried.go() == [
         ("a", "fresh", "has a result"),
         ("b", "edited", "has a result"),
         ("c", "edited"),
         ("d", "run"),
     ]
-    assert visitor.state.edited == {"b"}
+    assert carried.state.edited == {"b"}
 
 
-def test_a_visitor_can_decline_a_stage() -> None:
-    visitor = Visitor(stage("a"), stage("b", "a"))
-    visitor.refused = {"a"}
-    assert visitor.go() == [("a", "refused"), ("b", "run")]
+def test_no_stage_is_decided_once_the_build_is_over() -> None:
+    carried = Carried(stage("a"), stage("b", "a"))
+    carried.is_over = True
+    assert carried.go() == [("a", "blocked"), ("b", "blocked")]
 
 
 def test_the_walk_goes_on_with_the_items_of_a_list() -> None:
-    visitor = Visitor(each("e", source="l.json"), stage("z", "e-x"), files={"l.json": b'["x", "y"]'})
-    assert visitor.go() == [("e", "added", "e@x", "e@y"), ("e@x", "run"), ("e@y", "run"), ("z", "run")]
-    assert set(visitor.walk.wanted) >= {"e@x", "e@y", "z"}
+    carried = Carried(each("e", source="l.json"), stage("z", "e-x"), files={"l.json": b'["x", "y"]'})
+    assert carried.go() == [("e", "added", "e@x", "e@y"), ("e@x", "run"), ("e@y", "run"), ("z", "run")]
+    assert set(carried.walk.wanted) >= {"e@x", "e@y", "z"}
 
 
 def test_a_list_is_expanded_when_what_makes_it_is_done_and_not_before() -> None:
-    visitor = Visitor(stage("list"), each("e", source="list"), files={"list": b"[]"})
-    visitor.slow, visitor.bad = {"list"}, set()
-    assert visitor.go() == [("list", "run")]
-    visitor.refused = {"e"}
-    visitor.walk.release("list")
-    assert visitor.go() == [("e", "not yet")]
+    carried = Carried(stage("list"), each("e", source="list"), files={"list": b"[]"})
+    carried.slow, carried.bad = {"list"}, set()
+    assert carried.go() == [("list", "run")]
+    carried.state.unsettled = {"list"}
+    carried.walk.release("list")
+    assert carried.go() == [("e", "not expanded")], "a plan does not know the list"
 
 
 def test_a_list_that_cannot_be_used_or_whose_maker_failed_has_no_items() -> None:
-    assert Visitor(each("e", source="gone")).go() == [("e", "not expanded", "E822")]
-    visitor = Visitor(stage("list"), each("e", source="list"))
-    visitor.bad = {"list"}
-    assert visitor.go() == [("list", "run"), ("e", "blocked", "list")]
+    assert Carried(each("e", source="gone")).go() == [("e", "not expanded", "E822")]
+    carried = Carried(stage("list"), each("e", source="list"))
+    carried.bad = {"list"}
+    assert carried.go() == [("list", "run"), ("e", "blocked", "list")]
 
 
 def test_a_stage_can_be_decided_once_more() -> None:
-    visitor = Visitor(stage("a"))
-    assert visitor.go() == [("a", "run")]
-    visitor.decisions = {"a": Fresh(record("a"))}
-    visitor.walk.decide("a")
-    assert visitor.heard[-1] == ("a", "fresh", "has a result")
+    carried = Carried(stage("a"))
+    assert carried.go() == [("a", "run")]
+    carried.decisions = {"a": Fresh(record("a"))}
+    again = carried.walk.decide("a")
+    assert again is not None
+    carried.carry_out(again)
+    assert carried.heard[-1] == ("a", "fresh", "has a result")

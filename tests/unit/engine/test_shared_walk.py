@@ -9,7 +9,6 @@ import pytest
 from orch23.engine import shared_walk
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.dry_run import walk_through
-from orch23.engine.plan_walk import PlanVisitor
 from orch23.engine.shared_entries import FoundResult, ResultOrigin
 from orch23.engine.shared_lookups import Lookup, PendingLookupError
 from orch23.engine.shared_walk import SharedWalk
@@ -30,7 +29,7 @@ def found(name: str) -> FoundResult:
 
 
 class Decisions:
-    """A decider and visitor that notes what is looked up and decided. Each decided stage is released at once."""
+    """A decider that notes what is looked up and decided. Each decided stage is released at once."""
 
     earlier = None
 
@@ -45,7 +44,8 @@ class Decisions:
         self.woken = 0
         self.waits: list[bool] = []
         self.state = self._state(plan)
-        walk = walk_through(cast("StageDecider", self), ALL_STAGES, cast("PlanVisitor", self), self._wake)
+        decider = cast("StageDecider", self)
+        walk = walk_through(decider, ALL_STAGES, blocks=lambda _up, _node: False, wake=self._wake)
         assert isinstance(walk, SharedWalk)
         self.walk = walk
 
@@ -59,8 +59,10 @@ class Decisions:
     def go(self) -> list[str]:
         """Return the stages that can be decided now."""
         self.decided_names.clear()
-        while self.walk.step():
-            pass
+        while (step := self.walk.step()) is not None:
+            assert isinstance(step, DecidedStage)
+            self.decided_names.append(step.resolved.stage.name)
+            self.walk.release(self.decided_names[-1])
         return [*self.decided_names]
 
     def look_up(self, name: str, expected: Mapping[str, Record]) -> tuple[Lookup | None, Record | None]:
@@ -78,16 +80,6 @@ class Decisions:
 
     def is_edited_chain(self, _stage: Stage) -> bool:
         return False
-
-    def blocks(self, _up: str, _node: Stage) -> bool:
-        return False
-
-    def should_decide(self, _name: str) -> bool:
-        return True
-
-    def decided(self, name: str, _decided: DecidedStage) -> None:
-        self.decided_names.append(name)
-        self.walk.release(name)
 
 
 def test_stages_are_decided_as_their_lookups_finish_and_the_others_wait() -> None:

@@ -1,13 +1,12 @@
-"""Decide stages in a build of an approved plan: a stage that would do more than was planned fails."""
+"""What an approved plan allows the stages of a build to do: one that would do more fails."""
 
 from collections.abc import Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.decisions import DecidedStage, StageDecider
+from orch23.engine.decisions import DecidedStage
 from orch23.engine.dry_run import Preview
-from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Decision, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
@@ -16,12 +15,24 @@ _HINT = "plan again: `orch23 plan --out FILE`, read the plan, then `orch23 build
 
 
 class Approval(Struct, frozen=True):
-    """What the stages of a plan may do. `keys` are the keys of those that depend on no stage that changes."""
+    """What the stages of a plan may do. `keys` are the keys of those that depend on no stage that changes.
+
+    The files can change while the build runs: then a stage could run that no one has approved.
+    """
 
     decisions: Mapping[str, Decision]
     keys: Mapping[str, str] = field(default_factory=dict)
 
-    def difference(self, decided: DecidedStage) -> str:
+    def limit(self, decided: DecidedStage) -> DecidedStage:
+        """Return a decision; one that goes beyond the plan becomes an error of the stage."""
+        if not (text := self._difference(decided)):
+            return decided
+        refused = Diagnostic("E682", text, hint=_HINT)
+        resolved = replace(decided.resolved, broken=(*decided.resolved.broken, refused))
+        # As for a stage with invalid inputs: it fails before its step, and stages that do not need it go on.
+        return DecidedStage(resolved, Run(getattr(decided.decision, "reasons", ())))
+
+    def _difference(self, decided: DecidedStage) -> str:
         """Return how a decision goes beyond the plan; an empty text if it does not."""
         name, now = decided.resolved.stage.name, decided.decision
         if not isinstance(now, Run | Restore | VerifyOnly):
@@ -48,30 +59,3 @@ def approval_of(seen: Preview) -> Approval:
         if settled.issuperset(seen.plan.upstream[name])
     }
     return Approval(dict(seen.decisions), keys)
-
-
-class PlannedDecider(StageDecider):
-    """Decides as any build, and makes a stage fail that would do more than its plan says.
-
-    The files can change while the build runs: then a stage could run that no one has approved.
-    """
-
-    approval: Approval | None = None
-
-    def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
-        """Resolve and decide a stage; an unplanned decision becomes an error of the stage."""
-        decided = super().decide(name, need_intermediate=need_intermediate)
-        text = "" if self.approval is None else self.approval.difference(decided)
-        if not text:
-            return decided
-        refused = Diagnostic("E682", text, hint=_HINT)
-        resolved = replace(decided.resolved, broken=(*decided.resolved.broken, refused))
-        # As for a stage with invalid inputs: it fails before its step, and stages that do not need it go on.
-        return DecidedStage(resolved, Run(getattr(decided.decision, "reasons", ())))
-
-
-def restrict(session: Session, approval: Approval) -> Session:
-    """Return the session with stages that do only what is approved."""
-    old = session.decider
-    given = {name: getattr(old, name) for name in StageDecider.__struct_fields__}
-    return replace(session, decider=PlannedDecider(**given, approval=approval))
