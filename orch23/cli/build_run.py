@@ -344,7 +344,7 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
     Return the sandbox directories, and the paths that were edited after the crash and were therefore left as they are.
     """
     store = project.store
-    store.sweep(whole=project.partial is None)
+    store.sweep(whole=project.part is None)
     sandbox_dirs = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter)
     store.repaired.extend(sandbox_dirs.sweep())
     # A kill between write and rename leaves temporary files beside the lock file and the transcripts.
@@ -414,11 +414,11 @@ def _run_started(
 ) -> RunStarted:
     pipeline, plan = project.pipeline, session.state.plan
     key = run_id.split("-")[1]
-    if project.partial is not None:
-        part, (lock, _) = project.partial.part, project.partial.last.lock_file
-        spec = spec_hash(project.store, part.began.spec_file)
+    if (part := project.part) is not None and project.last_build is not None:
+        began, (lock, _) = part.rows.head.began, project.last_build.lock_file
+        spec = spec_hash(project.store, began.spec_file)
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
-        return replace(part.began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
+        return replace(began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline
     nodes = [plan.nodes[name] for name in plan.order]
     stages = [node for node in nodes if isinstance(node, Stage)]
     # Those of the loop: the last node with a model.

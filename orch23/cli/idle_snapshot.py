@@ -124,7 +124,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if "\x1b" in output:
             return
         facts = _journal_lines(idle.began, idle.ended) | fact_of(self.console)
-        if self.project.partial is None:
+        if self.project.part is None:
             facts |= {
                 "root": str(self.project.settings.root),
                 "question": identity,
@@ -169,7 +169,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         """Return whether this build and its output allow a snapshot, whatever the next build does."""
         if ended.exit_code != 0 or self.console.argv[:1] != ("build",):  # the fast path knows no options before `build`
             return False
-        if self.project.partial is not None and self.project.loaded.warnings:
+        if self.project.part is not None and self.project.loaded.warnings:
             return False
         # After a build that worked, the output of the next one is predicted. Its warnings cannot be.
         return not self._has_worked or (self.idle_screen is not None and not self._warned)
@@ -194,13 +194,13 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         self, build: Build, snapshot: StatSnapshot, facts: Mapping[str, str], unaffected: Container[str]
     ) -> StatSnapshot | None:
         """Return a snapshot with what the last build of the command used besides; None if that is not known."""
-        store, partial, last = self.project.store, self.project.partial, self.project.last_build
+        store, part, last = self.project.store, self.project.part, self.project.last_build
         if last is None:
             return snapshot
         written = {*self._read_once(build), *store.workspace.written_paths}
 
         def is_decided(name: str) -> bool:
-            return name not in unaffected if partial is None else name in partial.part.names
+            return name not in unaffected if part is None else name in part.names
 
         try:
             return last.merged_snapshot(snapshot, written, is_decided, **facts)

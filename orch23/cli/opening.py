@@ -106,7 +106,7 @@ def open_partial_project(
     if project is None or project.part is None:
         return None
     _register(console, project)
-    return project, Selection(only=(*project.part.names, *project.part.reach.rows.head.empty))
+    return project, Selection(only=(*project.part.names, *project.part.rows.head.empty))
 
 
 def open_for_command(

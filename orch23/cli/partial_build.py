@@ -73,33 +73,14 @@ class LastBuild(Struct, frozen=True):
             raise OutdatedIndexError
 
 
-class PartialBuild(Struct, frozen=True, kw_only=True):
-    """The part that an edit reaches, and the build since which it was found."""
-
-    last: LastBuild
-    part: Part
-
-
-class SinceLastBuild(Struct, frozen=True):
-    """The last build of a command, and its stages as far as nothing has affected them since."""
-
-    last: LastBuild
-    stages: EarlierBuild
-
-
-def partial_build(stale_snapshot: StaleSnapshot, store: ProjectStore, read_stages: StageReader) -> PartialBuild | None:
+def partial_build(stale_snapshot: StaleSnapshot, store: ProjectStore, read_stages: StageReader) -> Part | None:
     """Return the part that an edit can reach; None if it is not known, or is nearly everything."""
-    since = _since(stale_snapshot)
-    part = part_of(since, store, lambda index, text: _edited(index, text, read_stages))
-    return None if part is None else PartialBuild(last=LastBuild(stale_snapshot, part.reach.rows), part=part)
+    return part_of(_since(stale_snapshot), store, lambda index, text: _edited(index, text, read_stages))
 
 
-def since_last_build(stale_snapshot: StaleSnapshot, store: ProjectStore, pipeline: Pipeline) -> SinceLastBuild | None:
-    """Return the last build of a command, for a decision on all stages; None if its index does not show the changes."""
-    found = earlier_build(_since(stale_snapshot), store, pipeline)
-    if found is None:
-        return None
-    return SinceLastBuild(LastBuild(stale_snapshot, found.index), found)
+def stages_before(stale_snapshot: StaleSnapshot, store: ProjectStore, pipeline: Pipeline) -> EarlierBuild | None:
+    """Return the stages of the last build, for a decision on all; None if its index does not show the changes."""
+    return earlier_build(_since(stale_snapshot), store, pipeline)
 
 
 def _since(stale_snapshot: StaleSnapshot) -> Since:

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from orch23.cli.author_data import check_schema_file
 from orch23.cli.parameters import EXECUTORS
-from orch23.cli.partial_build import LastBuild, PartialBuild, SinceLastBuild, partial_build, since_last_build
+from orch23.cli.partial_build import LastBuild, partial_build, stages_before
+from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.facts import FactFinder
 from orch23.engine.ownership import OtherPipelines, check_left_out
 from orch23.engine.partial_plan import Part
@@ -89,9 +90,9 @@ class ProjectSettings(Struct, frozen=True, kw_only=True):
 class Project(Struct, frozen=True, kw_only=True):
     """A loaded pipeline with the store of its project: everything that reading commands need.
 
-    With `partial`, the pipeline has only the stages that an edit reaches. With `earlier`, the stages that nothing has
-    affected since the last build are not decided. Close `git` after use: it may have started a
-    process.
+    `last_build` is that of the same command, if only what has changed since has to be decided: with `part`, the
+    pipeline has only the stages that an edit reaches; with `earlier`, the stages that nothing has affected are not
+    decided. Close `git` after use: it may have started a process.
     """
 
     settings: ProjectSettings
@@ -100,19 +101,9 @@ class Project(Struct, frozen=True, kw_only=True):
     tools: PlanningTools
     facts: FactFinder
     git: GitRepository
-    partial: PartialBuild | None = None
-    earlier: SinceLastBuild | None = None
-
-    @property
-    def part(self) -> Part | None:
-        """The part that an edit reaches; None if this is the whole project."""
-        return self.partial.part if self.partial is not None else None
-
-    @property
-    def last_build(self) -> LastBuild | None:
-        """The last build of the command, if this project has only what changed since."""
-        found = self.partial or self.earlier
-        return found.last if found is not None else None
+    last_build: LastBuild | None = None
+    part: Part | None = None
+    earlier: EarlierBuild | None = None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -133,11 +124,10 @@ class Project(Struct, frozen=True, kw_only=True):
     def memory(self) -> PriorState:
         """The lock file and the history of earlier builds."""
         root, file = self.settings.root, self.pipeline.file
-        if self.partial is not None:
-            return PartialPriorState(root, file, self.partial.part.recorded, *self.partial.last.lock_file)
-        return WholePriorState(
-            root, self.store.logs, file, "" if self.earlier is None else self.earlier.last.lock_file[0]
-        )
+        sha256, ctime_ns = ("", 0) if self.last_build is None else self.last_build.lock_file
+        if self.part is not None:
+            return PartialPriorState(root, file, self.part.recorded, sha256, ctime_ns)
+        return WholePriorState(root, self.store.logs, file, sha256)
 
 
 def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None = None) -> Project:
@@ -159,8 +149,10 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
         raise _with_the_rest(error, store, tools) from None
     project = _project(settings, loaded, store, tools, facts)
     loaded = replace(project.loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
-    earlier = since_last_build(stale_snapshot, store, loaded.pipeline) if stale_snapshot is not None else None
-    return replace(project, loaded=loaded, earlier=earlier)
+    project = replace(project, loaded=loaded)
+    if stale_snapshot is None or (earlier := stages_before(stale_snapshot, store, loaded.pipeline)) is None:
+        return project
+    return replace(project, last_build=LastBuild(stale_snapshot, earlier.index), earlier=earlier)
 
 
 def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
@@ -169,16 +161,16 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     None if the part is not known, or is nearly everything.
     """
     store = open_store(settings.root, settings.meter)
-    found = partial_build(stale_snapshot, store, lambda text: _declared(settings, text))
-    if found is None:
+    part = partial_build(stale_snapshot, store, lambda text: _declared(settings, text))
+    if part is None:
         # The whole project opens its own store, and `watch` builds in one process for hours.
         store.index.close()
         return None
     tools, facts = _machinery(settings, store)
-    part = found.part
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
-    return replace(_project(settings, loaded, store, tools, facts), partial=found)
+    last = LastBuild(stale_snapshot, part.rows)
+    return replace(_project(settings, loaded, store, tools, facts), last_build=last, part=part)
 
 
 def _project(
@@ -338,7 +330,7 @@ def open_build_session(
             claims=_claims_of(project),
             trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
             plan=project.part.plan if project.part is not None else None,
-            earlier=project.earlier.stages if project.earlier is not None else None,
+            earlier=project.earlier,
             shared=shared,
         )
     except (InvalidInputError, CorruptStateError) as error:

@@ -96,7 +96,7 @@ def _spec_of(store: ProjectStore, file: str, part: Part | None) -> str:
     """Return the digest of the spec at the time of the decisions."""
     if part is None or file in part.since.changed or file in store.workspace.written_paths:
         return spec_hash(store, file)
-    return part.began.spec_hash
+    return part.rows.head.began.spec_hash
 
 
 def add_read_paths(snapshot: StatSnapshot, store: ProjectStore, others: Mapping[Path, str]) -> bool:
@@ -152,7 +152,7 @@ def table_of(
     records = {name: one.record for name, one in found.decisions.items() if isinstance(one, Fresh)}
     try:
         if part is not None:
-            index = part.reach.rows
+            index = part.rows
             head = replace(index.head, token=token, began=found.began)
             return Table(changed=changed_rows(head, part.text or None, index, part.names, plan, reads, records))
         declared = frozenset(one.name for one in (*plan.pipeline.stages, *plan.pipeline.skipped))

@@ -5,7 +5,7 @@ smaller plan, which is decided like any other. If the index does not show which 
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from orch23.engine.dependency_index import DependencyIndex, OutdatedIndexError
 from orch23.model.digest import Digest, digest_bytes
-from orch23.model.event import RunStarted
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Plan
 from orch23.plan.nodes import graph_facts_of
@@ -45,38 +44,30 @@ class Since(Struct, frozen=True, kw_only=True):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """The stages that the changes since a build affect. `text` is the pipeline's, or empty if it is unchanged.
+    """The stages that the changes since a build affect: `names` are to be decided, `plan` has those they see, too.
 
-    `digests` are those of the pipeline and the vars file, by their names below the root.
+    `text` is the pipeline's, or empty if it is unchanged. `digests` are those of the pipeline and the vars file, by
+    their names below the root.
     """
 
     since: Since
-    reach: "Reach"
+    rows: DependencyIndex
+    names: tuple[str, ...]
     plan: Plan
     text: str
     digests: Mapping[str, Digest]
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The stages that have to be decided."""
-        return self.reach.reached
-
-    @property
     def recorded(self) -> tuple[str, ...]:
         """The stages that have a record in the lock file."""
-        return tuple(name for name in self.plan.order if self.reach.rows.row(name).is_recorded)
-
-    @property
-    def began(self) -> RunStarted:
-        """The first event of a build of all stages."""
-        return self.reach.rows.head.began
+        return tuple(name for name in self.plan.order if self.rows.row(name).is_recorded)
 
     @property
     def idle_counts(self) -> dict[str, int]:
         """How many other stages there are, by status."""
-        ends = dict(self.reach.rows.head.ends)
+        ends = dict(self.rows.head.ends)
         ends["fresh"] = ends.get("fresh", 0) - len(self.names)
-        ends["skipped"] = ends.get("skipped", 0) - len(self.reach.rows.head.empty)
+        ends["skipped"] = ends.get("skipped", 0) - len(self.rows.head.empty)
         return {status: number for status, number in ends.items() if number}
 
 
@@ -108,11 +99,11 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
             text, digests[since.file] = data.decode("utf-8"), digest_bytes(data)
             edited = _edited(rows, edited_stages(rows, text))
             changed.remove(since.file)
-        found = reach(rows, changed, lambda path: os.path.lexists(root / path), edited)
-        plan = found.plan(edited)
+        names = reached_stages(rows, changed, lambda path: os.path.lexists(root / path), edited)
+        plan = plan_of_part(rows, names, edited)
     except (OutdatedIndexError, UnicodeError):
         return None
-    return Part(since=since, reach=found, plan=plan, text=text, digests=digests)
+    return Part(since=since, rows=rows, names=names, plan=plan, text=text, digests=digests)
 
 
 def _known(digest: Digest | None) -> Digest:
@@ -141,45 +132,37 @@ def _plan_facts(stage: Stage) -> tuple[object, ...]:
     return (graph_facts_of(stage), stage.kind, stage.retry.max, models)
 
 
-class Reach(Struct, frozen=True):
-    """The stages that an edit may affect, and the stages whose results these see; in plan order."""
-
-    rows: DependencyIndex
-    reached: tuple[str, ...]
-    neighbours: tuple[str, ...]
-
-    def plan(self, pieces: Mapping[str, Stage] | None = None) -> Plan:
-        """Return the plan of these stages; `pieces` are edited declarations."""
-        rows = self.rows
-        found = {name: rows.row(name) for name in (*self.reached, *self.neighbours)}
-        order = tuple(sorted(found, key=lambda name: found[name].number))
-        nodes = {name: (pieces or {}).get(name, found[name].node) for name in order}
-        reached = frozenset(self.reached)
-        chains = dict.fromkeys(node.chain.chain for node in nodes.values() if node.chain is not None)
-        groups = dict.fromkeys(found[name].group for name in self.reached if found[name].group)
-        families: dict[str, list[Stage]] = {name: [] for name in rows.head.empty}
-        for node in nodes.values():
-            families.setdefault(node.family, []).append(node)
-        foreach = {name: one for name in families if (one := rows.family(name)) is not None}
-        stages = tuple(foreach.get(name) or nodes[name] for name in families)
-        return Plan(
-            pipeline=replace(rows.head.pipeline, stages=stages),
-            nodes=nodes,
-            order=order,
-            upstream={name: found[name].upstream if name in reached else () for name in order},
-            downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
-            expansions={name: tuple(families[name]) for name in foreach},
-            chains={name: rows.chain(name) for name in chains},
-            upstream_of_chains={name: frozenset(found[name].above) for name in order if found[name].above},
-            groups={name: rows.group(name) for name in groups},
-            whole=cache(rows.nodes),
-        )
+def plan_of_part(rows: DependencyIndex, names: Sequence[str], pieces: Mapping[str, Stage] | None = None) -> Plan:
+    """Return the plan of some stages and of those whose results they see; `pieces` are edited declarations."""
+    reached = frozenset(names)
+    found = {name: rows.row(name) for name in (*names, *_seen_by(rows, reached))}
+    order = tuple(sorted(found, key=lambda name: found[name].number))
+    nodes = {name: (pieces or {}).get(name, found[name].node) for name in order}
+    chains = dict.fromkeys(node.chain.chain for node in nodes.values() if node.chain is not None)
+    groups = dict.fromkeys(found[name].group for name in names if found[name].group)
+    families: dict[str, list[Stage]] = {name: [] for name in rows.head.empty}
+    for node in nodes.values():
+        families.setdefault(node.family, []).append(node)
+    foreach = {name: one for name in families if (one := rows.family(name)) is not None}
+    stages = tuple(foreach.get(name) or nodes[name] for name in families)
+    return Plan(
+        pipeline=replace(rows.head.pipeline, stages=stages),
+        nodes=nodes,
+        order=order,
+        upstream={name: found[name].upstream if name in reached else () for name in order},
+        downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
+        expansions={name: tuple(families[name]) for name in foreach},
+        chains={name: rows.chain(name) for name in chains},
+        upstream_of_chains={name: frozenset(found[name].above) for name in order if found[name].above},
+        groups={name: rows.group(name) for name in groups},
+        whole=cache(rows.nodes),
+    )
 
 
-def reach(
+def reached_stages(
     rows: DependencyIndex, changed: Iterable[str], is_there: Callable[[str], bool], edited: Collection[str] = ()
-) -> Reach:
-    """Return the stages that a change of these paths may affect, and those whose declarations were edited.
+) -> tuple[str, ...]:
+    """Return the stages that a change of these paths may affect, and those that were edited, in the order of the plan.
 
     A path is a file, or the whole path of a listed directory. Only a stage that makes a removed file can decide what
     to do about it.
@@ -201,7 +184,7 @@ def reach(
         # Above half of all stages, a partial plan saves nothing: all are decided (ADR 31).
         if 2 * len(found) > total:
             raise OutdatedIndexError
-    return Reach(rows, _in_order(rows, found), _in_order(rows, _seen_by(rows, found)))
+    return tuple(sorted(found, key=lambda name: rows.row(name).number))
 
 
 def readers_of(
@@ -236,12 +219,8 @@ def _decided_with(rows: DependencyIndex, name: str) -> set[str]:
     return more
 
 
-def _seen_by(rows: DependencyIndex, reached: set[str]) -> set[str]:
+def _seen_by(rows: DependencyIndex, reached: frozenset[str]) -> set[str]:
     """Return the stages whose results these see, with their whole chains."""
     found = {one for name in reached for one in (*rows.row(name).upstream, *rows.row(name).beside)} - reached
     chains = {node.chain.chain for name in found if (node := rows.row(name).node).chain is not None}
     return found.union(*(rows.chain(chain) for chain in chains)) - reached
-
-
-def _in_order(rows: DependencyIndex, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=lambda name: rows.row(name).number))

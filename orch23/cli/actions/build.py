@@ -235,7 +235,7 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
             writer.end(build)
         if watched is not None:
             read = None if writer.has_written else writer.states(build)
-            is_whole = project.partial is None
+            is_whole = project.part is None
             watched.end(writer.run_id, read, has_snapshot=writer.has_written, is_whole=is_whole)
 
     on_signal = (lambda _: None) if watched is None else watched.on_signal

@@ -308,10 +308,10 @@ def _whole_preview(
     seen = preview(session, selection)
     try:
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
-        if project.earlier is not None:
-            project.earlier.last.check_current(project.store)
+        if project.last_build is not None:
+            project.last_build.check_current(project.store)
     except OutdatedIndexError:
-        project = replace(project, earlier=None)
+        project = replace(project, last_build=None, earlier=None)
         session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
         seen = preview(session, selection)
     names = (*selection.targets, *selection.only, *selection.downstream)
@@ -445,7 +445,7 @@ def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
 def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool = True) -> PlanView | None:
     """Return the plan of the stages that an edit reaches; None if the whole pipeline has to be decided."""
     found = open_partial_project(console, args, console.stale_snapshot) if console.stale_snapshot is not None else None
-    if found is None or (part := found[0].partial) is None:
+    if found is None or (part := found[0].part) is None or (last := found[0].last_build) is None:
         return None
     project, selection = found
     try:
@@ -454,14 +454,14 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         seen = preview(session, selection)
         view = _view_of(project, seen, estimated=estimated)
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
-        part.last.check_current(project.store)
+        last.check_current(project.store)
     except (OutdatedIndexError, Orch23Error):  # the whole plan reports all errors
         return None
-    others, order = part.part.idle_counts, {name: number for number, name in enumerate(part.part.names)}
+    others, order = part.idle_counts, {name: number for number, name in enumerate(part.names)}
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order.get(line.stage, len(order)))),
-        models=tuple(part.last.stale_snapshot.snapshot.facts["models"].splitlines()),
+        models=tuple(last.stale_snapshot.snapshot.facts["models"].splitlines()),
         fresh_besides=others.get("fresh", 0),
         skipped_besides=others.get("skipped", 0),
     )

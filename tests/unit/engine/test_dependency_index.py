@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.engine.dependency_index import DependencyIndex, IndexHead, OutdatedIndexError, all_rows, changed_rows
-from orch23.engine.partial_plan import Reach, reach
+from orch23.engine.partial_plan import plan_of_part, reached_stages
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.event import RunStarted
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
@@ -61,23 +61,23 @@ def written(folder: Path, plan: Plan) -> DependencyIndex:
     return DependencyIndex(index, "t")
 
 
-def reached(rows: DependencyIndex, *changed: str) -> Reach:
-    return reach(rows, changed, lambda path: path.endswith(".in"))
+def reached(rows: DependencyIndex, *changed: str) -> tuple[str, ...]:
+    return reached_stages(rows, changed, lambda path: path.endswith(".in"))
 
 
 def test_an_edit_reaches_its_readers_and_what_follows_and_what_these_read_is_around(rows: DependencyIndex) -> None:
-    assert reached(rows, "a.in").reached == ("a", "b")
-    assert reached(rows, "a.in").neighbours == ()
-    found = reached(rows, "b.out", "p3.in")
-    assert (found.reached, found.neighbours) == (("b", "p3"), ("a",))
+    assert reached(rows, "a.in") == ("a", "b")
+    assert plan_of_part(rows, ("a", "b")).order == ("a", "b")
+    assert reached(rows, "b.out", "p3.in") == ("b", "p3")
+    assert set(plan_of_part(rows, ("b", "p3")).order) == {"a", "b", "p3"}
 
 
 def test_a_promotion_group_is_reached_as_a_whole_with_what_follows(rows: DependencyIndex) -> None:
-    assert reached(rows, "g.in").reached == ("left", "right", "after")
+    assert reached(rows, "g.in") == ("left", "right", "after")
 
 
 def test_a_part_of_a_plan_has_its_order_and_edges(rows: DependencyIndex) -> None:
-    plan = reached(rows, "b.out", "g.in").plan()
+    plan = plan_of_part(rows, reached(rows, "b.out", "g.in"))
     assert plan.order == ("a", "b", "left", "right", "after")
     assert plan.upstream == {"a": (), "b": ("a",), "left": (), "right": (), "after": ("left", "right")}
     assert plan.downstream == {"a": ("b",), "b": (), "left": ("after",), "right": ("after",), "after": ()}
@@ -89,7 +89,7 @@ def test_a_part_of_a_plan_has_its_order_and_edges(rows: DependencyIndex) -> None
 @pytest.mark.parametrize("path", ["nobody.reads", "a.in", "p1.in"])
 def test_of_a_path_that_is_unknown_or_gone_it_says_nothing(rows: DependencyIndex, path: str) -> None:
     with pytest.raises(OutdatedIndexError):
-        reach(rows, [path], lambda _path: False)
+        reached_stages(rows, [path], lambda _path: False)
 
 
 def test_of_more_than_half_of_all_stages_it_says_nothing(rows: DependencyIndex) -> None:
@@ -98,7 +98,7 @@ def test_of_more_than_half_of_all_stages_it_says_nothing(rows: DependencyIndex) 
 
 
 def test_a_missing_output_leads_to_its_maker(rows: DependencyIndex) -> None:
-    assert reach(rows, ["p1.out"], lambda _path: False).reached == ("p1",)
+    assert reached_stages(rows, ["p1.out"], lambda _path: False) == ("p1",)
 
 
 @pytest.mark.parametrize("key", [b"head", b"stage a", b"stage b"])
@@ -115,11 +115,11 @@ def test_a_row_of_another_version_is_an_outdated_index(rows: DependencyIndex) ->
 
 
 def test_after_a_build_only_the_rows_of_what_was_reached_change(rows: DependencyIndex) -> None:
-    found = reached(rows, "a.in")
-    plan = found.plan()
+    names = reached(rows, "a.in")
+    plan = plan_of_part(rows, names)
     reads = {"a": {"a.in", "new.in"}, "b": {"b.out"}}
     head = IndexHead("next", bare(plan), RunStarted(), {"fresh": 14}, ("p.yaml",))
-    changes = changed_rows(head, None, rows, found.reached, plan, reads, {name: record(name) for name in plan.nodes})
+    changes = changed_rows(head, None, rows, names, plan, reads, {name: record(name) for name in plan.nodes})
     assert set(changes) == {b"head", b"stage a", b"stage b", b"reads new.in", b"reads a.out"}
     rows._index.write({}, {"t": changes})
     again = DependencyIndex(rows._index, "t")
@@ -174,11 +174,13 @@ def test_stages_whose_results_a_stage_sees_are_its_neighbours_although_not_selec
     assert table is not None
     index = StoreIndex(tmp_path / "index.sqlite")
     index.write({"t": table})
-    found = reach(DependencyIndex(index, "t"), ["acc.txt"], lambda _path: True)
-    assert (found.reached, found.neighbours) == (("early",), ("chain@one", "chain@two"))
-    assert found.plan().chains == {"chain": ("chain@one", "chain@two")}
-    found = reach(DependencyIndex(index, "t"), ["g.in"], lambda _path: True)
-    assert (found.reached, found.neighbours) == (("lists",), ("folder",))
+    rows = DependencyIndex(index, "t")
+    assert reached_stages(rows, ["acc.txt"], lambda _path: True) == ("early",)
+    plan = plan_of_part(rows, ("early",))
+    assert set(plan.order) == {"early", "chain@one", "chain@two"}
+    assert plan.chains == {"chain": ("chain@one", "chain@two")}
+    assert reached_stages(rows, ["g.in"], lambda _path: True) == ("lists",)
+    assert set(plan_of_part(rows, ("lists",)).order) == {"lists", "folder"}
 
 
 def expanded(text: str, name: str, *values: str) -> Plan:
@@ -202,6 +204,7 @@ def test_a_chain_is_reached_as_a_whole_with_the_stages_that_see_its_files_as_the
     ) + items
     plan = expanded(text, "chain", "one", "two")
     assert plan.upstream_of_chains == {"early": frozenset({"chain"})}
-    found = reached(written(tmp_path, plan), "two.in")
-    assert found.reached == ("early", "chain@one", "chain@two")
-    assert found.plan().chains == {"chain": ("chain@one", "chain@two")}
+    rows = written(tmp_path, plan)
+    names = reached(rows, "two.in")
+    assert names == ("early", "chain@one", "chain@two")
+    assert plan_of_part(rows, names).chains == {"chain": ("chain@one", "chain@two")}

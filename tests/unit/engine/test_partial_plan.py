@@ -50,7 +50,7 @@ def test_what_a_change_reaches_is_a_part_of_the_plan(store: ProjectStore) -> Non
     assert (found.names, found.plan.order, found.text) == (("a", "b"), ("a", "b"), "")
     assert found.digests == {"p.yaml": BEFORE, "v.yaml": BEFORE}
     assert found.idle_counts == {"fresh": 12, "skipped": 1}
-    assert found.began.spec_file == "a.in"
+    assert found.rows.head.began.spec_file == "a.in"
 
 
 def test_the_index_of_a_foreign_store_is_not_used(store: ProjectStore) -> None:
