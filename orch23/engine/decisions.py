@@ -310,7 +310,8 @@ class StageDecider(Struct):
         name, state = resolved.stage.name, self.state
         waiting = self.waiting_on(name)
         locked = state.lock.records.get(name)
-        relatives = state.store.records.by_identity(resolved.identity)
+        # They take time to read: a stage with a record that waits for no other one needs none.
+        relatives = () if locked and not waiting else state.store.records.by_identity(resolved.identity)
         # Without a record in the lock file, one of the store with the same identity shows what changed.
         previous = locked or next((r for r in relatives if not r.failed), None)
         current = self.todays(resolved)

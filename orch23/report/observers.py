@@ -136,7 +136,7 @@ def _add_texts(texts: list[str], value: Any) -> None:
     for one in parts:
         if one.__class__ is str:
             texts.append(one)
-        elif one.__class__ not in _WITHOUT_TEXT:
+        elif one and one.__class__ not in _WITHOUT_TEXT:
             _add_texts(texts, one)
 
 

@@ -5,13 +5,15 @@ allocates, for the same reason.
 """
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from orch23.engine.decisions import StageDecider
+from orch23.engine.dry_run import DryRun
+from orch23.model.plan import Decision
 from tests.calls import counted_calls
 from tests.project import Project
 
@@ -69,6 +71,35 @@ def test_calls_per_stage_do_not_grow(tmp_path: Path, prepare: Callable[[Project]
     _, few, more, many = (calls_of(tmp_path / str(count), count, prepare, argv) for count in (1, *SIZES))
     before, after = (more - few) / (SIZES[1] - SIZES[0]), (many - more) / (SIZES[2] - SIZES[1])
     assert after < before * MOST, f"each added stage takes {after:.0f} calls instead of {before:.0f}"
+
+
+MOST_CALLS = 520
+"""Python calls to decide that a stage with one input and one output is fresh; 2,064 on 2026-11-26."""
+
+
+@pytest.mark.usefixtures("steps_reach_outside")
+def test_a_fresh_stage_is_decided_with_few_calls(tmp_path: Path) -> None:
+    decide = DryRun.run
+
+    def calls(count: int) -> int:
+        project = Project(tmp_path / str(count))
+        project.write({f"in/{i}.txt": f"{i}\n" for i in range(100, 100 + count)})
+        project.write({"pipeline.yaml": stages(count)})
+        assert project.build().code == 0
+        found: list[int] = []
+
+        def counted(dry_run: DryRun) -> Mapping[str, Decision]:
+            with counted_calls("call") as calls:
+                decisions = decide(dry_run)
+            found.append(calls[0])
+            return decisions
+
+        with patch.object(DryRun, "run", counted):
+            assert project.run("plan", "--force", "s100").code == 0  # with this option all stages are decided
+        return found[0]
+
+    _, few, many = map(calls, (1, 12, 32))
+    assert (many - few) / 20 < MOST_CALLS
 
 
 @pytest.mark.usefixtures("steps_reach_outside")
