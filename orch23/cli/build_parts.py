@@ -21,8 +21,9 @@ from orch23.engine.attempt import Models, Safeguards
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
 from orch23.engine.conversation import Conversations, RequestBuilder, shared_systems
-from orch23.engine.dry_run import Preview, certain_failures
+from orch23.engine.dry_run import Preview
 from orch23.engine.egress import NetworkAccess
+from orch23.engine.foreseen_failures import certain_failures
 from orch23.engine.ledger import Ledger
 from orch23.engine.preflight import CallPreflight, SandboxPreflight
 from orch23.engine.protected_files import own_file_patterns

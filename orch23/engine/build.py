@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from orch23.engine.attempt import StageResult
 from orch23.engine.commit import Committer
 from orch23.engine.decisions import DecidedStage
-from orch23.engine.dry_run import files_at_stake, place_errors, walk_through
+from orch23.engine.dry_run import walk_through
+from orch23.engine.foreseen_failures import place_errors
 from orch23.engine.ledger import Ledger, StageLimitError, wall_time_error
 from orch23.engine.outcomes import (
     BuildResult,
@@ -39,6 +40,7 @@ from orch23.engine.plan_walk import (
     Undecided,
 )
 from orch23.engine.process_runner import CancelledBuildError
+from orch23.engine.removals import files_at_stake
 from orch23.engine.results import StageResults
 from orch23.engine.run_events import RunEvents
 from orch23.engine.session import Session

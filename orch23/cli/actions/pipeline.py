@@ -23,6 +23,7 @@ from orch23.cli.opening import (
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, noted_errors, open_read_session
 from orch23.engine.dry_run import check_ownership, preview
+from orch23.engine.foreseen_failures import foreseen_failures
 from orch23.engine.ownership import check_left_out
 from orch23.engine.session import check_items, check_plan
 from orch23.engine.stage_warnings import stage_warnings
@@ -116,7 +117,8 @@ def _foreseen_warnings(project: Project, nodes: Collection[Stage | ForeachStage]
     if not any(isinstance(node, Stage) and (node.requires or is_scripted(node)) for node in nodes):
         return ()
     try:
-        return foreseen_warnings(project, preview(open_read_session(project)))
+        seen = preview(open_read_session(project))
+        return foreseen_warnings(project, seen, foreseen_failures(seen))
     except Orch23Error:
         # It is about files of earlier builds, which `plan` and `build` report.
         return ()

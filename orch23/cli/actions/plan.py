@@ -1,6 +1,6 @@
 """Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache, partial
@@ -26,6 +26,7 @@ from orch23.engine.decisions import DecidedStage
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.engine.dry_run import Preview, preview
 from orch23.engine.estimate import EstimateBasis, estimate
+from orch23.engine.foreseen_failures import foreseen_failures
 from orch23.engine.stage_errors import lasting_errors
 from orch23.engine.stage_warnings import stage_warnings
 from orch23.model.diagnostic import Diagnostic, Location, Severity
@@ -81,10 +82,13 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
     )
 
 
-def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
-    """Return estimates of the stages that run or may run, from journals, transcripts and prices."""
+def estimates_of(project: Project, seen: Preview, failing: Collection[str]) -> dict[str, Estimate]:
+    """Return estimates of the stages that run or may run, from journals, transcripts and prices.
+
+    `failing` are the stages that will certainly fail.
+    """
     # What depends on a stage that fails does not run, also with `--keep-going`.
-    ended = closure(set(seen.failures), seen.plan.downstream)
+    ended = closure(set(failing), seen.plan.downstream)
     running = [
         name
         for name, decision in seen.decisions.items()
@@ -329,15 +333,16 @@ def shared_results(console: Console, project: Project, args: PipelineArguments) 
 
 
 def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
-    view = _with_shared(plan_view_of(seen, estimates_of(project, seen) if estimated else None), seen)
-    found = (*foreseen_warnings(project, seen), *_key_warnings(project, seen)) if estimated else ()
+    failures = foreseen_failures(seen) if estimated else {}
+    view = _with_shared(plan_view_of(seen, estimates_of(project, seen, failures) if estimated else None), seen)
+    found = (*foreseen_warnings(project, seen, failures), *_key_warnings(project, seen)) if estimated else ()
     view = _with_more_warnings(view, project, found) if found else view
     return replace(_with_errors(view, project, seen), waiting=_waiting(project))
 
 
 def _with_shared(view: PlanView, seen: Preview) -> PlanView:
     """Add what a build would store in the shared cache, and why the other stages that run do not use it."""
-    shared = seen.shared
+    shared = seen.state.shared
     if shared is None:
         return view
     running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
@@ -395,9 +400,11 @@ def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
     return tuple(found.values())
 
 
-def foreseen_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
+def foreseen_warnings(
+    project: Project, seen: Preview, failures: Mapping[str, tuple[Diagnostic, ...]]
+) -> tuple[Diagnostic, ...]:
     """Return a warning for each unmet condition and scripted response with which the build will fail (ADR 47)."""
-    found = [_foreseen(error, error.location) for end in seen.failures.values() for error in end.problems]
+    found = [_foreseen(error, error.location) for errors in failures.values() for error in errors]
     for decided in seen.decided_stages.values():
         found += _refused_response(project, seen, decided)
     return tuple(found)
