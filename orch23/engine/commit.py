@@ -303,14 +303,14 @@ class Committer(Struct, dict=True):
 
     def _compare(self, targets: Mapping[str, _Target]) -> WorkspaceChange:
         """Compare the targets with the workspace. Files that no record knows and that are not version 0 stay."""
-        workspace = self.session.store.workspace
+        workspace, may_replace = self.session.store.workspace, self.session.decider.may_replace
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
         # The user may have edited a file since it was read for the decision, so each target is read again.
         workspace.invalidate(whole)
         old = {path: workspace.entry(path) for path in whole}
         refused = self.refused(whole)
         differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted and path not in refused}
-        new = {path: wanted for path, wanted in differing.items() if self.may_replace(path, old[path], targets)}
+        new = {path: wanted for path, wanted in differing.items() if may_replace(path, old[path], targets)}
         return WorkspaceChange(
             targets=targets,
             new=new,
@@ -333,20 +333,6 @@ class Committer(Struct, dict=True):
         promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
         store.workspace.note_written(change.new)
         return replace(promoted, edited=(*change.foreign, *promoted.edited))
-
-    def may_replace(self, path: str, there: FileEntry | None, stages: Iterable[str]) -> bool:
-        """Return whether results of these stages may replace a file."""
-        state = self.session.state
-        if there is None or any(StageTree(state, name).has_started_from(path, there) for name in stages):
-            return True
-        if self.session.decider.overwrite_edited:
-            return True
-        # No run made these bytes: only the original, from before the first run, may be replaced.
-        if not state.ownership.is_known(path, there):
-            return state.known_originals.get(path) == there
-        # Only a result of the stage that owns an accepted edit replaces it.
-        having = state.locked.having(path, there)
-        return any(map(state.is_owner, having)) or not state.ownership.is_accepted(path, there)
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep bytes that are about to be replaced; the user's go beside the transcripts, which no cleanup removes."""

@@ -10,7 +10,6 @@ from orch23.decide.freshness import Candidate, DecisionFacts, decide
 from orch23.engine.bases import Bases, rebuild_outputs
 from orch23.engine.earlier_build import EarlierBuild
 from orch23.engine.merged_records import accepted_elsewhere, recall
-from orch23.engine.outcomes import E_MISSING_BYTES, MISSING_BYTES_HINT
 from orch23.engine.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_of
 from orch23.engine.project_state import ProjectState, written_paths
 from orch23.engine.stage_view import StageTree
@@ -100,9 +99,9 @@ class StageDecider(Struct):
             resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
         if not tree.lost:
             return resolved
-        where = "in neither the store, the transcripts, the project nor git"
+        code, where = MissingBytesError.code, "in neither the store, the transcripts, the project nor git"
         lost = (
-            Diagnostic(E_MISSING_BYTES, f"the bytes of `{path}` that are needed are {where}", hint=MISSING_BYTES_HINT)
+            Diagnostic(code, f"the bytes of `{path}` that are needed are {where}", hint=MissingBytesError.hint)
             for path in sorted(tree.lost)
         )
         return self._as_recorded(resolved) or replace(resolved, broken=(*resolved.broken, *lost))
@@ -200,7 +199,7 @@ class StageDecider(Struct):
         retained = self.state.lock.retained.get(resolved.stage.name)
         if known.edited or retained is None:
             return True
-        if any(problem.code == E_MISSING_BYTES for problem in resolved.broken):
+        if any(problem.code == MissingBytesError.code for problem in resolved.broken):
             return False
         # A stage that `reset` dropped repeats its request: on another base the recorded response would not match.
         was_reset = retained.key == retained_key(resolved.key)
@@ -284,6 +283,20 @@ class StageDecider(Struct):
     def is_edited_chain(self, stage: Stage) -> bool:
         """Return whether the user edited the stage's chain at a path that the stage may write."""
         return stage.chain is not None and not self.overwrite_edited and bool(self._edits_of(stage))
+
+    def may_replace(self, path: str, there: FileEntry | None, stages: Iterable[str]) -> bool:
+        """Return whether results of these stages may replace a file."""
+        state = self.state
+        if there is None or any(StageTree(state, name).has_started_from(path, there) for name in stages):
+            return True
+        if self.overwrite_edited:
+            return True
+        # No run made these bytes: only the original, from before the first run, may be replaced.
+        if not state.ownership.is_known(path, there):
+            return state.known_originals.get(path) == there
+        # Only a result of the stage that owns an accepted edit replaces it.
+        having = state.locked.having(path, there)
+        return any(map(state.is_owner, having)) or not state.ownership.is_accepted(path, there)
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
         """Return the edited paths that the stage owns or would write."""

@@ -289,11 +289,6 @@ NO_USAGE = StageUsage()
 """The usage of a stage that called no model."""
 
 
-E_MISSING_BYTES = "E710"
-MISSING_BYTES_HINT = (
-    "put back .orch23, the transcripts or the git history, or start from the file on disk: `orch23 release STAGE`"
-)
-
 _STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
     ExitCode.OK: "ok",
     ExitCode.SIGHUP: "interrupted",
@@ -448,7 +443,7 @@ def missing_bytes_outcome(name: str, key: str, lost: MissingBytesError) -> Stage
 def missing_bytes_error(name: str, lost: MissingBytesError) -> Diagnostic:
     """Return the error that a stage needs lost bytes."""
     text = f"the bytes of {lost.sha256} are in neither the store, the transcripts, the project nor git"
-    return Diagnostic(E_MISSING_BYTES, text, hint=MISSING_BYTES_HINT, subject=name)
+    return Diagnostic(lost.code, text, hint=lost.hint, subject=name)
 
 
 def run_outcome(ends: Mapping[str, StageOutcome], stopped: RunStop | None) -> RunStop:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from orch23.engine.decisions import DecidedStage
 from orch23.engine.project_state import ProjectState, written_paths
+from orch23.engine.protected_files import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.engine.stage_view import ObsoleteFiles
 from orch23.model.paths import PatternSet, is_glob, match_any
@@ -53,13 +54,12 @@ def removals(
     ended = ObsoleteFiles(state).replacements() if is_whole else ()
     if not (lost or ended):
         return (), ()
-    from orch23.engine.commit import Committer  # noqa: PLC0415 - it decides this in a build; few plans remove files
-
-    committer, entry = Committer(session), state.store.workspace.entry
-    gone = {path: None for name, path in lost if committer.may_replace(path, entry(path), [name]) and entry(path)}
-    gone |= dict.fromkeys(ended)
+    may_replace, entry = session.decider.may_replace, state.store.workspace.entry
+    gone = {path for name, path in lost if (there := entry(path)) and may_replace(path, there, [name])} | {*ended}
+    declared = DeclaredByPlan(session)
+    refused = {path for path in gone if entry(path) is not None and declared.refusal(path) is not None}
     # A renamed stage takes the files of its former name over. Protected names that no stage declares stay (ADR 26).
-    paths = sorted(gone.keys() - made - committer.refused(gone).keys())
+    paths = sorted(gone - made - refused)
     return tuple(p for p in paths if not again.contains(p)), tuple(p for p in paths if again.contains(p))
 
 

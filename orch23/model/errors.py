@@ -122,7 +122,15 @@ class BusyError(Orch23Error):
 
 
 class MissingBytesError(Exception):
-    """The bytes of a digest are not in the store, or are damaged; the caller restores them or runs the stage again."""
+    """The bytes of a digest are not in the store, or are damaged; the caller restores them or runs the stage again.
+
+    `code` and `hint` are those of its diagnostic, where a stage needs bytes that are lost.
+    """
+
+    code: Final = "E710"
+    hint: Final = (
+        "put back .orch23, the transcripts or the git history, or start from the file on disk: `orch23 release STAGE`"
+    )
 
     def __init__(self, sha256: str) -> None:
         """Store the digest."""
