@@ -14,10 +14,12 @@ from msgspec import Struct, field
 from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, lfs_digest
-from orch23.model.errors import ConfigurationError, NotFoundError
+from orch23.model.errors import ConfigurationError, CorruptStateError, NotFoundError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import is_own_file
+from orch23.model.record import LockFile
 from orch23.store.listing import FILE_KIND, FOLDER_KIND, LINK_KIND, find_input, list_files, resolve_links
+from orch23.store.lock_file import decode_lock
 from orch23.store.safe_files import read_regular
 
 _TIMEOUT_S = 60.0
@@ -307,3 +309,12 @@ def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
 
 def _unknown(message: str, hint: str) -> NotFoundError:
     return NotFoundError(Diagnostic("E665", message, hint=hint))
+
+
+def lock_at(revision: GitRevision, path: str) -> LockFile:
+    """Return the lock file at a revision; empty if it is missing or damaged: it only lists artifacts."""
+    data = revision.read(path)
+    try:
+        return LockFile() if data is None else decode_lock(data, path)
+    except CorruptStateError:
+        return LockFile()

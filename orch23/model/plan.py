@@ -286,31 +286,3 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 EMPTY_ESTIMATE = Estimate()
-
-
-class AffectedStage(Struct, frozen=True, kw_only=True):
-    """A stage or item that is affected: it has another key (`changed`), is new (`added`), or may be (`downstream`).
-
-    `after` are the affected stages whose results it may read; for `downstream` only those whose results are not known.
-    """
-
-    stage: str
-    why: Literal["changed", "added", "downstream"]
-    reasons: tuple[Reason, ...] = ()
-    after: tuple[str, ...] = ()
-
-
-class AffectedStages(Struct, frozen=True, kw_only=True):
-    """The affected stages in the order of the plan, out of `count`; `removed` are stages that only the revision has.
-
-    `comparable` is false if the revision has no such pipeline, or an invalid one: then every stage is new.
-    """
-
-    name: str
-    file: str
-    since: str
-    commit: str
-    count: int
-    stages: tuple[AffectedStage, ...] = ()
-    removed: tuple[str, ...] = ()
-    comparable: bool = True

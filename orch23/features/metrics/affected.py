@@ -3,25 +3,28 @@
 from collections.abc import Callable
 from functools import partial
 
+from msgspec import Struct
+
 from orch23.cli.console import Console
 from orch23.cli.opening import open_for_command
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.past_pipeline import bytes_of_artifacts, lock_at, pipeline_at
 from orch23.cli.project_loading import Project, open_read_session
 from orch23.engine.dry_run import preview
 from orch23.engine.ownership import check_left_out
-from orch23.engine.revision_view import (
+from orch23.engine.stage_view import ObsoleteFiles
+from orch23.execute.git_revision import GitRevision, lock_at, open_revision
+from orch23.features.metrics.past_pipeline import bytes_of_artifacts, pipeline_at
+from orch23.features.metrics.revision_view import (
+    AffectedStage,
     ManifestReader,
     RevisionArtifacts,
     RevisionView,
     artifact_paths,
     compare_manifests,
 )
-from orch23.engine.stage_view import ObsoleteFiles
-from orch23.execute.git_revision import GitRevision, open_revision
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, MissingBytesError, Orch23Error
-from orch23.model.plan import AffectedStage, AffectedStages, Fresh, Restore
+from orch23.model.plan import Fresh, Restore
 from orch23.model.record import LockFile, Record
 from orch23.report.diagnostics import visible
 from orch23.report.plan_json import reason_document
@@ -29,6 +32,22 @@ from orch23.report.plan_view import first_reason, reason_text
 from orch23.report.values import json_document
 from orch23.store.input_files import AuthorFiles
 from orch23.store.lock_file import lock_path, read_lock
+
+
+class AffectedStages(Struct, frozen=True, kw_only=True):
+    """The affected stages in the order of the plan, out of `count`; `removed` are stages that only the revision has.
+
+    `comparable` is false if the revision has no such pipeline, or an invalid one: then every stage is new.
+    """
+
+    name: str
+    file: str
+    since: str
+    commit: str
+    count: int
+    stages: tuple[AffectedStage, ...] = ()
+    removed: tuple[str, ...] = ()
+    comparable: bool = True
 
 
 def _affected_text(affected: AffectedStages) -> str:

@@ -5,11 +5,11 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from orch23.cli.past_pipeline import lock_at, pipeline_at
 from orch23.cli.project_loading import Project, read_yaml
-from orch23.engine.declared_metrics import declared_metrics
-from orch23.execute.git_revision import GitRevision
+from orch23.execute.git_revision import GitRevision, lock_at
 from orch23.features.metrics.comparison import ComparedState
+from orch23.features.metrics.declared_metrics import declared_metrics
+from orch23.features.metrics.past_pipeline import pipeline_at
 from orch23.model.errors import InvalidInputError, NotFoundError, SafetyError
 from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, MetricValues, read_metrics
 from orch23.store.lock_file import lock_path

@@ -3,15 +3,13 @@
 from contextlib import suppress
 
 from orch23.cli.project_loading import Project, model_override_of
-from orch23.engine.revision_view import ReadEntry
 from orch23.execute.git_revision import GitRevision
+from orch23.features.metrics.revision_view import ReadEntry
 from orch23.load.pipeline import parse_pipeline
 from orch23.load.yaml_errors import decode_text
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.errors import CorruptStateError, MissingBytesError, NotFoundError
+from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.pipeline import Pipeline
-from orch23.model.record import LockFile
-from orch23.store.lock_file import decode_lock
 
 
 def bytes_of_artifacts(project: Project, revision: GitRevision) -> ReadEntry:
@@ -45,15 +43,6 @@ def pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
         vars_name=vars_name,
         override=model_override_of(settings),
     ).pipeline
-
-
-def lock_at(revision: GitRevision, path: str) -> LockFile:
-    """Return the lock file at a revision; empty if it is missing or damaged: it only lists artifacts."""
-    data = revision.read(path)
-    try:
-        return LockFile() if data is None else decode_lock(data, path)
-    except CorruptStateError:
-        return LockFile()
 
 
 def _text_at(revision: GitRevision, path: str) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.revision_view import (
+from orch23.features.metrics.revision_view import (
     ManifestReader,
     PlanManifests,
     RevisionArtifacts,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -13,8 +13,8 @@ from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
 from orch23.model.paths import match, match_any, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage, family_of
-from orch23.model.plan import AffectedStage, Plan
-from orch23.model.record import Facts, LockFile, Manifest, same_result
+from orch23.model.plan import Plan
+from orch23.model.record import Facts, LockFile, Manifest, Reason, same_result
 from orch23.plan.nodes import Node, declared_node, may_read, reads_of, writes_of
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import resolve_stage
@@ -273,6 +273,18 @@ def _unexpanded(node: ForeachStage, view: RevisionView, variables: Mapping[str, 
     own = writes_of(node)
     inputs = {f"input:{path}": str(view.entry(path)) for path in read if not match_any(own, path)}
     return {"command": command, **inputs}
+
+
+class AffectedStage(Struct, frozen=True, kw_only=True):
+    """A stage or item that is affected: it has another key (`changed`), is new (`added`), or may be (`downstream`).
+
+    `after` are the affected stages whose results it may read; for `downstream` only those whose results are not known.
+    """
+
+    stage: str
+    why: Literal["changed", "added", "downstream"]
+    reasons: tuple[Reason, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 def compare_manifests(
