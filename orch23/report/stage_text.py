@@ -13,12 +13,12 @@ from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.stage_status import StageStatus
-from orch23.model.text import format_duration, shorten_command
+from orch23.model.text import format_duration, parse_amount, shorten_command
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.report.formats import ReadSource
 from orch23.report.marks import Marks, Style, Tone
 from orch23.report.plan_view import first_names
-from orch23.report.values import money_text, parse_amount, pluralize, truncate
+from orch23.report.values import money_text, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
 _KIND_WIDTH = 8

@@ -43,13 +43,13 @@ from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Restore, Skipped
 from orch23.model.ports import Sink
 from orch23.model.stage_status import StageStatus
-from orch23.model.text import format_duration, format_money
+from orch23.model.text import format_duration, format_money, parse_amount
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, ReadSource, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Style, Tone
 from orch23.report.plan_view import event_reason_text, restored_because
 from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, stage_line
-from orch23.report.values import format_counts, money_text, parse_amount, pluralize
+from orch23.report.values import format_counts, money_text, pluralize
 
 _ORDER = (
     StageStatus.BUILT,

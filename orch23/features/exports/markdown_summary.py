@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from orch23.model.event import FinishedStage
 from orch23.model.ports import EndedRun, Sink
-from orch23.model.text import format_duration
+from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import visible
 from orch23.report.formats import View
 from orch23.report.markdown import markdown_text
 from orch23.report.stage_text import command_line
-from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
+from orch23.report.values import format_counts, money_text, pluralize, truncate
 
 _MOST_ROWS: Final = 200
 _MOST_FAILURES: Final = 20

@@ -20,13 +20,14 @@ from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory
 from orch23.features.pages.html.page import Row
 from orch23.features.pages.html.rendering import render_page
-from orch23.features.pages.html.run_facts import RunFacts, read_run
+from orch23.features.pages.html.run_facts import read_run
 from orch23.features.pages.html.texts import KeptText
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, NotFoundError, Orch23Error
 from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
+from orch23.model.run_facts import RunFacts
 from orch23.report.diagnostics import visible
 from orch23.report.observers import event_redactor
 from orch23.resolve.metrics import MetricValues

@@ -13,7 +13,6 @@ from orch23.features.pages.html.graph import draw_graph
 from orch23.features.pages.html.impact import describe_impact
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory, describe_metrics
 from orch23.features.pages.html.page import Fact, FailureView, Row, RunPage, StageGroup, StageView
-from orch23.features.pages.html.run_facts import RunFacts, StageFacts
 from orch23.features.pages.html.statuses import count_words, run_badge, stage_badge, worst_badge
 from orch23.features.pages.html.texts import (
     LongText,
@@ -27,10 +26,11 @@ from orch23.features.pages.html.texts import (
 )
 from orch23.features.pages.html.timeline import draw_timeline
 from orch23.model.event import FROM_SHARED_CACHE
-from orch23.model.text import format_duration, format_money
+from orch23.model.run_facts import RunFacts, StageFacts
+from orch23.model.text import format_duration, format_money, parse_amount
 from orch23.report.plan_view import event_reason_text
 from orch23.report.shared_cache import shared_cache_clauses
-from orch23.report.values import format_counts, parse_amount, pluralize, truncate
+from orch23.report.values import format_counts, pluralize, truncate
 
 # Up to so many stages with nothing to do have a row of their own.
 _MAX_IDLE = 32

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import UNSET, Struct
 
 from orch23.features.pages.html.page import MetricRow, MetricsView, PlotView
-from orch23.features.pages.html.run_facts import RunFacts
+from orch23.model.run_facts import RunFacts
 from orch23.report.metric_values import change_texts, metric_text, value_text
 from orch23.report.values import pluralize, truncate
 from orch23.resolve.metrics import MetricChange, MetricName, MetricsError, MetricValues, compare_metrics, finite_number

@@ -4,8 +4,8 @@ import heapq
 
 from orch23.features.pages.html.anchors import Anchors
 from orch23.features.pages.html.page import BarView, TimelineView, Tone
-from orch23.features.pages.html.run_facts import RunFacts, Span, StageFacts
 from orch23.features.pages.html.statuses import stage_badge
+from orch23.model.run_facts import RunFacts, StageFacts, StageSpan
 from orch23.model.text import format_duration
 
 _LEFT = 74.0
@@ -33,7 +33,7 @@ def draw_timeline(run: RunFacts, anchors: Anchors) -> TimelineView | None:
         return None
     whole = max(run.last_s, 0.001)
     scale = _WIDTH / whole
-    placed: list[tuple[Span, StageFacts, int]] = []
+    placed: list[tuple[StageSpan, StageFacts, int]] = []
     # Lanes that are free by the time of the next stage, and the times when the others become free.
     free: list[int] = []
     busy: list[tuple[float, int]] = []
@@ -68,7 +68,7 @@ def draw_timeline(run: RunFacts, anchors: Anchors) -> TimelineView | None:
     )
 
 
-def _bar(span: Span, stage: StageFacts, lane: int, scale: float, whole: float, anchors: Anchors) -> BarView:
+def _bar(span: StageSpan, stage: StageFacts, lane: int, scale: float, whole: float, anchors: Anchors) -> BarView:
     end = whole if span.end_s is None else span.end_s
     width = max(_LEAST, (end - span.start_s) * scale)
     space = int((width - 10) / _CHARACTER)
@@ -87,11 +87,11 @@ def _bar(span: Span, stage: StageFacts, lane: int, scale: float, whole: float, a
     )
 
 
-def _marks(stage: StageFacts, span: Span, end: float, scale: float) -> tuple[tuple[float, float, Tone], ...]:
+def _marks(stage: StageFacts, span: StageSpan, end: float, scale: float) -> tuple[tuple[float, float, Tone], ...]:
     marks: list[tuple[float, float, Tone]] = []
     for attempt in stage.attempts.values():
-        start = attempt.span.start_s
-        stop = end if attempt.span.end_s is None else attempt.span.end_s
+        start = attempt.start_s
+        stop = end if attempt.end_s is None else attempt.end_s
         if start < span.start_s or stop > end + 0.001:
             continue
         tone: Tone = "good" if attempt.ended and attempt.ended.passed else "bad" if attempt.ended else "active"
