@@ -130,7 +130,6 @@ def _short(value: Json, redact: Callable[[str], str]) -> str:
 
 
 def _said(value: Json) -> str:
-    """Return the text of messages, or of a system prompt."""
     if isinstance(value, str):
         return value
     if not isinstance(value, Sequence):

@@ -232,7 +232,6 @@ def _workflow_command(one: Diagnostic) -> str:
 
 
 def _sarif(diagnostics: Sequence[Diagnostic]) -> str:
-    """Return a SARIF 2.1.0 log."""
     rules: list[Json] = [{"id": code} for code in sorted({one.code for one in diagnostics})]
     driver: dict[str, Json] = {"name": "orch23", "rules": rules}
     results = [_sarif_result(one) for one in diagnostics]

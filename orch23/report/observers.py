@@ -45,8 +45,6 @@ _Struct = TypeVar("_Struct", bound=Struct)
 
 
 class _WithFacts(Struct):
-    """Passes events on to a sink, and the facts of the run after its last event."""
-
     sink: Sink
     clock: Callable[[], float]
     began: float

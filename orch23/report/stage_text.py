@@ -200,7 +200,6 @@ def _failed(
 
 
 def _command_lines(command: str, tried: str) -> list[str]:
-    """Return a command with the indentation of its lines, below each other."""
     first, *others = visible(typed_command(command)).rstrip().split("\n")
     if not others:
         return [f"  $ {shorten_command(first)}{tried}"]
@@ -215,7 +214,6 @@ def _located(ended: StageFinished) -> list[EventProblem]:
 
 
 def _problems(pipeline: Pipeline, end: FinishedStage, source: ReadSource) -> list[str]:
-    """Return the errors of a stage that started no command, with their source lines."""
     found = [
         Diagnostic(
             one.code,
@@ -313,7 +311,6 @@ def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
 
 
 def _repeats(pipeline: Pipeline, name: str) -> bool:
-    """Return whether the model of a stage would give the same responses again."""
     from orch23.providers.registry import adapter_for  # noqa: PLC0415 - only for failures
     from orch23.steps.registry import is_llm  # noqa: PLC0415 - as above
 

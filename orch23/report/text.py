@@ -252,7 +252,6 @@ class TextScreen(Struct, Sink, kw_only=True):
             self._line(f" {self.style.marks.idle} {action}: {visible(' '.join(files))}")
 
     def _aside(self, event: Event) -> None:
-        """Show what happens beside the stages."""
         uses_cache = isinstance(event.data, SharedCacheUsed)
         self._has_batches = self._has_batches or not uses_cache
         waits = "waiting: " if isinstance(event.data, BatchWaiting) else ""
@@ -404,7 +403,6 @@ class TextScreen(Struct, Sink, kw_only=True):
         return "   ".join(facts)
 
     def _used(self, sums: _Sums) -> list[str]:
-        """Return the calls and tokens of stages."""
         used = [pluralize(sums.calls, "call")] if sums.calls else []
         # Some providers report no tokens: `0+0 tokens` would be wrong.
         if sums.calls and (sums.input_tokens or sums.output_tokens):

@@ -117,7 +117,6 @@ class KeptFiles(Struct, frozen=True):
 
 
 def _of_store(console: Console, root: Path, run: str) -> tuple[Changes, MetricsHistory, tuple[str, ...]]:
-    """Return how changes are read, the metrics of earlier runs, and a note if the store cannot be used."""
     try:
         store = open_store(root)
     except Orch23Error as error:
@@ -131,8 +130,6 @@ def _of_store(console: Console, root: Path, run: str) -> tuple[Changes, MetricsH
 
 
 def _metrics(store: ProjectStore, run: str) -> MetricsHistory:
-    """Return the metrics of the runs of the same pipeline before a run."""
-
     @cache
     def values(path: str, sha256: str) -> MetricValues | None:
         return stored_values(store.contents, path, sha256, read_yaml)

@@ -62,8 +62,6 @@ class PageSources(Struct, frozen=True, kw_only=True):
 
 
 class _StageTexts(Struct, frozen=True):
-    """The texts of a stage before they are cut: those of its attempts, and its changes to files."""
-
     attempts: dict[int, list[LongText]]
     changes: list[LongText]
 
@@ -201,7 +199,6 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
 
 
 def _failing(stage: StageFacts) -> tuple[str, ...]:
-    """Return the tests that failed in the last attempt."""
     ends = [one.ended for _, one in sorted(stage.attempts.items()) if one.ended is not None]
     failing = ends[-1].failing if ends else ()
     more = len(failing) - _MAX_TESTS
@@ -335,7 +332,6 @@ def _group(anchor: str, title: str, summary: str, members: Sequence[StageView]) 
 
 
 def _prices(run: RunFacts) -> tuple[str, ...]:
-    """Return the price tables of the calls and of the recorded responses, each once."""
     return tuple(dict.fromkeys(table for stage in run.stages.values() for table in stage.cost.prices))
 
 

@@ -41,7 +41,6 @@ def describe_impact(run: RunFacts, anchors: Anchors) -> ImpactView:
 
 
 def _split(stage: StageFacts, writers: dict[str, str], run: RunFacts) -> tuple[list[str], list[str]]:
-    """Return the reasons of a stage: changes by the user, and files that other stages of this run wrote."""
     own: list[str] = []
     after: list[str] = []
     for reason in stage.decided.reasons if stage.decided else ():

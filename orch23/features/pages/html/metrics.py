@@ -93,7 +93,6 @@ def _newest(earlier: Sequence[RunMetrics]) -> Mapping[str, StageFile]:
 
 
 def _versions(path: str, now: str, history: MetricsHistory) -> list[MetricValues]:
-    """Return the values of the last versions of a file that can be read, oldest first."""
     digests = [now]
     for run in history.earlier:
         # A run that did not change the file has the version of the run before it.
@@ -106,7 +105,6 @@ def _versions(path: str, now: str, history: MetricsHistory) -> list[MetricValues
 
 
 def _values(path: str, sha256: str, history: MetricsHistory) -> MetricValues | None:
-    """Return the values of a version; None if it cannot be read."""
     try:
         return history.values(path, sha256)
     except MetricsError:
