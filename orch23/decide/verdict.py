@@ -12,6 +12,7 @@ from orch23.decide.failure_groups import group_failures
 from orch23.decide.pytest_discovery import id_without_parameters, is_of_tests
 from orch23.decide.pytest_report import NOT_RUN, PytestReport, ReportedSkip, read_report
 from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.text import join_first
 
 _FAILED = "E301"
 _SHOWN = 10
@@ -218,10 +219,8 @@ def _failures(report: PytestReport) -> Iterator[Diagnostic]:
 
 def _in_subtests(test: str, report: PytestReport) -> str:
     # Not as subjects: these are in the identity of a retry, and so in the fingerprint of its request.
-    found = dict.fromkeys(one.subtest for one in report.failures if one.test == test and one.subtest)
-    labels = [*found][:_SHOWN]
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f" in the subtest{'s' * (len(found) > 1)} {', '.join(labels)}{more}" if found else ""
+    found = [*dict.fromkeys(one.subtest for one in report.failures if one.test == test and one.subtest)]
+    return f" in the subtest{'s' * (len(found) > 1)} {join_first(found, _SHOWN)}" if found else ""
 
 
 def _location(place: str) -> Location | None:
