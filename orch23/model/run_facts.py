@@ -5,10 +5,11 @@ Times are in seconds from the start of the run.
 
 from collections import Counter
 from decimal import Decimal
+from heapq import heappop, heappush
 from typing import ClassVar
 
-from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.event import (
@@ -54,7 +55,7 @@ class RunCost(Struct, kw_only=True):
     calls: int = 0
     unanswered: int = 0
     unusable: int = 0
-    recorded: int = 0
+    recorded: int = field(default=0, name="recorded_answers")
     input_tokens: int = 0
     output_tokens: int = 0
     paid: Decimal | None = Decimal(0)
@@ -97,9 +98,7 @@ class RunCost(Struct, kw_only=True):
 
     def facts(self) -> dict[str, Json]:
         """Return the sums as plain values: amounts as decimal strings, null if a price is unknown."""
-        names = {"recorded": "recorded_answers"}
-        plain = {one: str(v) if isinstance(v, Decimal) else v for one, v in asdict(self).items()}
-        return {**{names.get(one, one): value for one, value in plain.items()}, "prices": list(self.prices)}
+        return {**to_builtins(self), "prices": list(self.prices)}
 
 
 def _plus(amount: Decimal | None, cost: str | None) -> Decimal | None:
@@ -244,6 +243,24 @@ class RunFacts(Struct, kw_only=True):
         counts.update(self.began.at_rest or {})
         counts.update(self.added_at_rest)
         return dict(counts)
+
+    def lanes(self, slack_s: float = 0.0) -> list[tuple[int, StageSpan, StageFacts]]:
+        """Return when stages ran, each time with the first lane that is free then: no event names the workers.
+
+        A lane is free from `slack_s` before the end of its last span.
+        """
+        spans = [(span, stage) for stage in self.stages.values() for span in stage.spans]
+        found: list[tuple[int, StageSpan, StageFacts]] = []
+        # Lanes that are free by the time of the next stage, and the times when the others become free.
+        free: list[int] = []
+        busy: list[tuple[float, int]] = []
+        for span, stage in sorted(spans, key=lambda one: one[0].start_s):
+            while busy and busy[0][0] <= span.start_s + slack_s:
+                heappush(free, heappop(busy)[1])
+            lane = heappop(free) if free else len(busy)
+            heappush(busy, (self.last_s if span.end_s is None else span.end_s, lane))
+            found.append((lane, span, stage))
+        return found
 
 
 class RunFold:

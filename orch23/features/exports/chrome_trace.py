@@ -31,26 +31,20 @@ class ChromeTrace(Struct, Sink, frozen=True, kw_only=True):
 
     def finish(self, run: EndedRun) -> None:
         """Write the document."""
-        facts, last_s = run.facts, run.duration_s
-        spans = sorted(
-            ((span, stage.name) for stage in facts.stages.values() for span in stage.spans),
-            key=lambda one: one[0].start_s,
-        )
-        rows: list[float] = []  # when each of them is free
+        facts, lanes = run.facts, run.facts.lanes()
         events: list[_Facts] = []
         running: list[tuple[float, int]] = []
-        for span, stage in spans:
-            end_s = _end_s(span, last_s)
-            row = next((at for at, free_s in enumerate(rows) if free_s <= span.start_s), len(rows))
-            rows[row : row + 1] = [end_s]
+        for lane, span, stage in lanes:
+            end_s = _end_s(span, facts.last_s)
             running += [(span.start_s, 1), (end_s, -1)]
-            events += _stage_spans(span, stage, end_s, row + 1)
-        events += [_event("i", f"{stage} restored", at_s, 0, cat="stage", s="p") for at_s, stage in facts.restores]
+            events += _stage_spans(span, stage.name, end_s, lane + 1)
+        events += [_event("i", f"{name} restored", at_s, 0, cat="stage", s="p") for at_s, name in facts.restores]
         events += _counts("stages running", running)
         payments = ((at_s, parse_amount(cost) or Decimal(0)) for at_s, cost in facts.payments)
         events += _counts("cost (USD)", payments)
         names = [_metadata("process_name", 0, self.name)]
-        names += [_metadata("thread_name", row, f"worker {row}") for row in range(1, len(rows) + 1)]
+        rows = sorted({lane + 1 for lane, _, _ in lanes})
+        names += [_metadata("thread_name", row, f"worker {row}") for row in rows]
         # Of spans that start together, the outer one is first.
         events.sort(key=lambda one: (one["ts"], -one.get("dur", 0)))
         began = facts.began
