@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from orch23.model.event import Event, RunFinished, StageStarted
 from orch23.model.ports import Sink
 from orch23.report.formats import Format, View
-from orch23.report.text import TextScreen, text_screen
+from orch23.report.text import TextScreen
 
 if TYPE_CHECKING:
     from orch23.report.running import RunningStages
@@ -150,11 +150,11 @@ class LiveScreen(Struct, Sink, kw_only=True):
 
 
 def _auto(view: View) -> LiveScreen:
-    return LiveScreen(view=view, screen=text_screen(view, folds=view.area is not None))
+    return LiveScreen(view=view, screen=TextScreen(view=view, folds=view.area is not None))
 
 
 def _plain(view: View) -> LiveScreen:
-    return LiveScreen(view=replace(view, area=None), screen=text_screen(view))
+    return LiveScreen(view=replace(view, area=None), screen=TextScreen(view=view))
 
 
 AUTO = Format(make=_auto, in_a_line=True)
