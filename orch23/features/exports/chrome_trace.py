@@ -5,15 +5,14 @@ times in microseconds.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
-from msgspec import Struct
-
+from orch23.features.exports.document_sink import DocumentSink
 from orch23.model.event import StageFinished
-from orch23.model.ports import EndedRun, Sink
+from orch23.model.ports import EndedRun
 from orch23.model.run_facts import AttemptFacts, Span, StageSpan
 from orch23.model.text import parse_amount
 from orch23.report.formats import View
@@ -23,35 +22,29 @@ _MICROSECONDS: Final = 1_000_000
 _Facts: TypeAlias = dict[str, Any]
 
 
-class ChromeTrace(Struct, Sink, frozen=True, kw_only=True):
-    """A sink that writes one document at the end of the run: a row for each stage that runs at the same time."""
-
-    name: str
-    write: Callable[[str], None]
-
-    def finish(self, run: EndedRun) -> None:
-        """Write the document."""
-        facts, lanes = run.facts, run.facts.lanes()
-        events: list[_Facts] = []
-        running: list[tuple[float, int]] = []
-        for lane, span, stage in lanes:
-            end_s = _end_s(span, facts.last_s)
-            running += [(span.start_s, 1), (end_s, -1)]
-            events += _stage_spans(span, stage.name, end_s, lane + 1)
-        events += [_event("i", f"{name} restored", at_s, 0, cat="stage", s="p") for at_s, name in facts.restores]
-        events += _counts("stages running", running)
-        payments = ((at_s, parse_amount(cost) or Decimal(0)) for at_s, cost in facts.payments)
-        events += _counts("cost (USD)", payments)
-        names = [_metadata("process_name", 0, self.name)]
-        rows = sorted({lane + 1 for lane, _, _ in lanes})
-        names += [_metadata("thread_name", row, f"worker {row}") for row in rows]
-        # Of spans that start together, the outer one is first.
-        events.sort(key=lambda one: (one["ts"], -one.get("dur", 0)))
-        began = facts.began
-        about = {"run": began.run_id, "pipeline": began.pipeline, "orch23": began.version}
-        about |= {"status": run.ended.status, "exit_code": run.ended.exit_code}
-        document = {"traceEvents": [*names, *events], "displayTimeUnit": "ms", "otherData": about}
-        self.write(f"{json.dumps(document, ensure_ascii=False)}\n")
+def trace_text(name: str, run: EndedRun) -> str:
+    """Return a run as a Chrome trace: a row for each stage that runs at the same time."""
+    facts, lanes = run.facts, run.facts.lanes()
+    events: list[_Facts] = []
+    running: list[tuple[float, int]] = []
+    for lane, span, stage in lanes:
+        end_s = _end_s(span, facts.last_s)
+        running += [(span.start_s, 1), (end_s, -1)]
+        events += _stage_spans(span, stage.name, end_s, lane + 1)
+    events += [_event("i", f"{one} restored", at_s, 0, cat="stage", s="p") for at_s, one in facts.restores]
+    events += _counts("stages running", running)
+    payments = ((at_s, parse_amount(cost) or Decimal(0)) for at_s, cost in facts.payments)
+    events += _counts("cost (USD)", payments)
+    names = [_metadata("process_name", 0, name)]
+    rows = sorted({lane + 1 for lane, _, _ in lanes})
+    names += [_metadata("thread_name", row, f"worker {row}") for row in rows]
+    # Of spans that start together, the outer one is first.
+    events.sort(key=lambda one: (one["ts"], -one.get("dur", 0)))
+    began = facts.began
+    about = {"run": began.run_id, "pipeline": began.pipeline, "orch23": began.version}
+    about |= {"status": run.ended.status, "exit_code": run.ended.exit_code}
+    document = {"traceEvents": [*names, *events], "displayTimeUnit": "ms", "otherData": about}
+    return f"{json.dumps(document, ensure_ascii=False)}\n"
 
 
 def _stage_spans(span: StageSpan, stage: str, end_s: float, row: int) -> Iterator[_Facts]:
@@ -118,6 +111,6 @@ def _metadata(what: str, row: int, name: str) -> _Facts:
     return {"ph": "M", "name": what, "pid": _PROCESS, "tid": row, "args": {"name": name}}
 
 
-def trace_document(view: View) -> ChromeTrace:
+def trace_document(view: View) -> DocumentSink:
     """Return the sink that writes the trace to `view.answer`."""
-    return ChromeTrace(name=view.pipeline.name or view.pipeline.file, write=view.answer)
+    return DocumentSink(view.pipeline.name or view.pipeline.file, view.answer, trace_text)

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from orch23.features.exports.chrome_trace import ChromeTrace
+from orch23.features.exports.chrome_trace import trace_text
+from orch23.features.exports.document_sink import DocumentSink
 from orch23.model.event import Event, parse_event
 from orch23.report.observers import sink_observer
 
@@ -14,7 +15,7 @@ def trace(*events: tuple[float, Event]) -> dict[str, Any]:
     """Return the document of a run that started at 100 s: each event with its time in seconds after that."""
     now = [100.0]
     written: list[str] = []
-    sink = ChromeTrace(name="demo", write=written.append)
+    sink = DocumentSink("demo", written.append, trace_text)
     observer = sink_observer(sink, lambda: now[0])
     for at, event in events:
         assert written == []
