@@ -41,7 +41,7 @@ def trace_text(name: str, run: EndedRun) -> str:
     # Of spans that start together, the outer one is first.
     events.sort(key=lambda one: (one["ts"], -one.get("dur", 0)))
     began = facts.began
-    about = {"run": began.run_id, "pipeline": began.pipeline, "orch23": began.version}
+    about: _Facts = {"run": began.run_id, "pipeline": began.pipeline, "orch23": began.version}
     about |= {"status": run.ended.status, "exit_code": run.ended.exit_code}
     document = {"traceEvents": [*names, *events], "displayTimeUnit": "ms", "otherData": about}
     return f"{json.dumps(document, ensure_ascii=False)}\n"
