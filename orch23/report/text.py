@@ -51,19 +51,6 @@ from orch23.report.plan_view import event_reason_text, restored_because
 from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, stage_line
 from orch23.report.values import format_counts, money_text, pluralize
 
-_ORDER = (
-    StageStatus.BUILT,
-    StageStatus.RESTORED,
-    StageStatus.VERIFIED,
-    StageStatus.FRESH,
-    StageStatus.SKIPPED,
-    StageStatus.WITHHELD,
-    StageStatus.FAILED,
-    StageStatus.EDITED,
-    StageStatus.BLOCKED,
-    StageStatus.CANCELLED,
-    StageStatus.AWAITING,
-)
 # The labels of these decisions equal the statuses.
 _IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.SKIPPED)
 # Texts for statuses of runs that are not clear on a screen.
@@ -305,7 +292,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         """Write a line for each foreach of many items: how many of them ended how, and what they cost."""
         for name, sums in self._folded.items():
             if ended := sums.statuses.total():
-                counts = format_counts({one.value: sums.statuses[one] for one in _ORDER})
+                counts = format_counts({one.value: sums.statuses[one] for one in StageStatus})
                 facts = [pluralize(ended, "item"), counts, ", ".join(self._used(sums))]
                 mark = self.view.style.paint(self.view.style.marks.done, "good")
                 self._line(f" {mark} {visible(name):<{self.width}}  {'   '.join(filter(None, facts))}")
@@ -385,7 +372,7 @@ class TextScreen(Struct, Sink, kw_only=True):
 
     def _summary(self, statuses: Counter[str], run: RunFinished) -> str:
         sums, skips = self._sums, statuses[StageStatus.SKIPPED]
-        counts = format_counts({name.value: statuses[name] for name in _ORDER if name is not StageStatus.SKIPPED})
+        counts = format_counts({name.value: statuses[name] for name in StageStatus if name is not StageStatus.SKIPPED})
         # Skipped stages are not among the stages that the first line counts.
         ends = f"{pluralize(statuses.total() - skips, 'stage')}{': ' if counts else ''}{counts}"
         facts = [f" {ends}{f'; {skips} skipped' if skips else ''}", format_duration(self.view.clock() - self._started)]
