@@ -210,10 +210,10 @@ def _nearest(wanted: Sequence[str], lines: Sequence[str], shown: Sequence[tuple[
     places: dict[str, list[int]] = {}
     for at in seen:
         places.setdefault(lines[at], []).append(at)
-    votes: dict[int, int] = {}
+    votes = Counter[int]()
     for number, line in enumerate(wanted):
         for at in places.get(line, [])[: _COMPARED_LINES // 100] if line else []:
-            votes[max(at - number, 0)] = votes.get(max(at - number, 0), 0) + len(line)
+            votes[max(at - number, 0)] += len(line)
     if votes:
         return min(votes, key=lambda at: (-votes[at], at))
     number, longest = max(enumerate(wanted), key=lambda pair: len(pair[1]))

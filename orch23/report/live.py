@@ -149,13 +149,9 @@ class LiveScreen(Struct, Sink, kw_only=True):
                     self.screen.aside(line)
 
 
-def _auto(view: View) -> LiveScreen:
-    return LiveScreen(view=view, screen=TextScreen(view=view, folds=view.area is not None))
-
-
-def _plain(view: View) -> LiveScreen:
-    return LiveScreen(view=replace(view, area=None), screen=TextScreen(view=view))
-
-
-AUTO = Format(make=_auto, in_a_line=True)
-PLAIN = Format(make=_plain, in_a_line=True)
+AUTO = Format(
+    make=lambda view: LiveScreen(view=view, screen=TextScreen(view=view, folds=view.area is not None)), in_a_line=True
+)
+PLAIN = Format(
+    make=lambda view: LiveScreen(view=replace(view, area=None), screen=TextScreen(view=view)), in_a_line=True
+)
