@@ -46,17 +46,7 @@ _MAX_METRICS_LINES = 20_000
 
 
 def write_report(console: Console, *, run: str | None, out: str) -> None:
-    """Write the page of a run to a file, or to stdout for `-`."""
-    text = render_page(compose_page(*_page_parts(console, run)))
-    if out == STDOUT:
-        console.write_out(text)
-        return
-    write_named_file(console, out, text)
-    console.write_err(f"wrote {visible(out)}\n")
-
-
-def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSources, RunFacts | None]:
-    """Return the facts of a run, what its page needs besides, and the facts of the run before it.
+    """Write the page of a run to a file, or to stdout for `-`.
 
     Raises:
         NotFoundError: there is no such run, or its journal has no event.
@@ -74,7 +64,12 @@ def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSource
     facts = read_run(chosen, lines, redact)
     sources = page_sources(console, root, chosen)
     notes = (*sources.notes, *_gone(facts, KeptFiles(root, chosen)))
-    return facts, replace(sources, notes=notes), former_run(logs, facts, redact)
+    text = render_page(compose_page(facts, replace(sources, notes=notes), former_run(logs, facts, redact)))
+    if out == STDOUT:
+        console.write_out(text)
+        return
+    write_named_file(console, out, text)
+    console.write_err(f"wrote {visible(out)}\n")
 
 
 def page_sources(console: Console, root: Path, run: str) -> PageSources:
