@@ -176,7 +176,6 @@ def runs_script(argv: Sequence[str], script: str) -> bool:
 
 
 def _code_errors(code: str | None, subject: str) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with the code of `python -c`."""
     if code is None:
         what = "passes no code to `python -c`"
     else:

@@ -57,7 +57,6 @@ ARCHITECTURE_SCHEMA: Mapping[str, Json] = {
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
-    """Judge one architecture, and compare it with the accepted one if both fit the schema."""
     options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
     patterns, named = options.pattern_list("released_in", ()), options.text_list("released", ())
@@ -109,7 +108,6 @@ class _Layer(Struct, frozen=True):
 
 
 def _layers(document: Json) -> tuple[_Layer, ...]:
-    """Return the layers of a document that fits the schema."""
     listed = document["execution_layers"] if isinstance(document, Mapping) else ()
     return tuple(
         _Layer(
@@ -155,7 +153,6 @@ def _order_errors(layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
 
 
 def _owner_errors(layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
-    """Yield an error for each name and each file that two layers have."""
     owner: dict[str, str] = {}
     names: set[str] = set()
     for layer in layers:
@@ -170,7 +167,6 @@ def _owner_errors(layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
 
 
 def _dependency_errors(layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
-    """Yield an error for each used file of a layer that the user does not depend on."""
     owner = {file: layer.name for layer in reversed(layers) for file in layer.files}
     below: dict[str, frozenset[str]] = {}
     for layer in layers:
@@ -215,7 +211,6 @@ def _released(given: CheckInput, patterns: tuple[str, ...], known: Collection[st
 def _stability_errors(
     before: Sequence[_Layer], after: Sequence[_Layer], released: Sequence[str]
 ) -> Iterator[Diagnostic]:
-    """Yield an error for each layer and file that lost its place and is not in `released`."""
     now = {layer.name: layer for layer in after}
     made = {file: layer.name for layer in after for file in layer.files}
     for old in before:

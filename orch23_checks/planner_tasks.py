@@ -54,7 +54,6 @@ _OPTIONS = PLAN_OPTIONS | {
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
-    """Judge one plan; its ids and artifacts only if it fits the schema."""
     options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
     present = options.project_paths()

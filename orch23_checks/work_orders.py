@@ -44,7 +44,6 @@ class _Options(Struct, frozen=True):
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
-    """Judge one manifest: its form, each order, each command; and the sequence if all orders can be read."""
     reader = OptionReader(_NAME, given, _OPTIONS)
     options = _read_options(reader)
     manifest = reader.document(options.file, "E000")
@@ -98,7 +97,6 @@ def _read_options(reader: OptionReader) -> _Options:
 
 
 def _manifest_errors(file: str, manifest: Json) -> Iterator[Diagnostic]:
-    """Yield E000 for each error outside of the orders."""
     hint = "write `{work_orders: [...], verify_contract: {requires: [...]}}`"
     for place, message in schema_violations(MANIFEST_SCHEMA, manifest):
         yield Diagnostic("E000", message, hint=hint, subject=_place(place) or file)
@@ -107,7 +105,6 @@ def _manifest_errors(file: str, manifest: Json) -> Iterator[Diagnostic]:
 
 
 def _order_errors(manifest: Mapping[str, Json], orders: Sequence[Json], options: _Options) -> Iterator[Diagnostic]:
-    """Yield the errors of each order, and those of their sequence if all can be read."""
     read: list[tuple[WorkOrder, Sequence[tuple[str, CommandDependencies]]]] = []
     mappings: list[Mapping[str, Json]] = []
     for number, order in enumerate(orders):
@@ -180,7 +177,6 @@ def _exempt_errors(
 
 
 def _place(path: Sequence[str | int]) -> str:
-    """Return `a[0].b` for the path of a value."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
 
 

@@ -180,7 +180,7 @@ FUNCTIONS: dict[str, linear.Function] = {
     "limit_cause": lambda text: limit_cause(text, StepLimits()),
     "module_cause": lambda text: module_cause(MissingImport("t.py", 1, text), stage(), [text], (), ""),
     "refused writes": lambda text: with_refused_writes(command_failed("timeout", "c", exit_code=1, output=text), text),
-    "normalise": lambda text: shorten_tree_paths(normalise(text, ("/a/a",)), "a"),
+    "normalise": lambda text: shorten_tree_paths(normalise(text), "a"),
     "fit_parts": lambda text: fit_parts([text, f"E  {text}", text], BriefLimits()),
     "groups": lambda text: [one.text() for one in group_failures([failure(text), failure(f"{text}b")])],
     "a report": lambda text: judge_pytest(1, text.encode(), (), text),

@@ -147,7 +147,6 @@ def _replaced(file: _File, places: Sequence[_Place]) -> str:
 
 
 def _new_ends(file: _File, place: _Place) -> list[str]:
-    """Return the end of each line that a block writes."""
     old = file.ends[place.start : place.end]
     written = place.block.written
     if old.count("\r\n") in (0, len(old) - old.count("")):  # of one kind, or the last line of the file
@@ -184,7 +183,6 @@ def _line_changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str,
 
 
 def _no_match(block: EditBlock, file: _File) -> Diagnostic:
-    """Return an error that shows the nearest lines of what was shown."""
     bare = ["".join(line.split()) for line in block.search]
     stripped = ["".join(line.split()) for line in file.lines]
     spaced = [at for at in _matches(stripped, bare) if any(a <= at < b for a, b in file.shown)]
@@ -212,10 +210,10 @@ def _nearest(wanted: Sequence[str], lines: Sequence[str], shown: Sequence[tuple[
     places: dict[str, list[int]] = {}
     for at in seen:
         places.setdefault(lines[at], []).append(at)
-    votes: dict[int, int] = {}
+    votes = Counter[int]()
     for number, line in enumerate(wanted):
         for at in places.get(line, [])[: _COMPARED_LINES // 100] if line else []:
-            votes[max(at - number, 0)] = votes.get(max(at - number, 0), 0) + len(line)
+            votes[max(at - number, 0)] += len(line)
     if votes:
         return min(votes, key=lambda at: (-votes[at], at))
     number, longest = max(enumerate(wanted), key=lambda pair: len(pair[1]))
@@ -236,7 +234,6 @@ def _line(lines: Sequence[str], at: int) -> str:
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    """Return `1, 2 and 3`; of a long list, the first ones and their number."""
     if len(numbers) > _SHOWN_PLACES:
         return f"{', '.join(map(str, numbers[:_SHOWN_PLACES]))} and {len(numbers) - _SHOWN_PLACES} more"
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

@@ -95,7 +95,6 @@ def _cut_out(lines: list[str]) -> tuple[list[EditBlock], list[str]]:
 
 
 def _opening(line: str) -> re.Match[str] | None:
-    """Return the parts of a line that opens a block: its marks, and the path if it is here."""
     opened = _SEARCH.match(line)
     return opened if opened and (not opened["path"] or is_path(opened["path"])) else None
 

@@ -99,7 +99,6 @@ def _form_errors(response: EditResponse) -> Iterator[Diagnostic]:
 
 
 def _unseen(files: tuple[ProposedFile, ...], scope: ProposalScope) -> Iterator[Diagnostic]:
-    """Yield an error for each file that would be replaced as a whole, but of which only parts were shown."""
     for file in files:
         full = scope.project_path(file.path)
         if full in scope.slices and scope.base.get(full) is not None:

@@ -89,14 +89,11 @@ def _cut_line(line: str, size: int) -> str:
     return line if len(line) <= size else f"{line[: size * 2 // 3]} ... {line[len(line) - size // 3 + len(' ... ') :]}"
 
 
-def normalise(text: str, sandbox_dirs: tuple[str, ...] = ()) -> str:
+def normalise(text: str) -> str:
     """Return a text without what differs between runs: durations, temporary paths, addresses, colours, sandboxes.
 
     Equal failures then have equal texts. A second call changes nothing.
     """
-    for directory in sorted(sandbox_dirs, key=len, reverse=True):
-        if directory:
-            text = text.replace(directory.rstrip("/"), "/room")
     colours, *rules = _RULES
     text = _with_short_paths(_SANDBOX_DIR, "/room", colours[0].sub(colours[1], text))
     text = _with_short_paths(_LIBRARY, "/python", text)

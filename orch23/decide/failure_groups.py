@@ -8,6 +8,7 @@ from orch23.decide.pytest_discovery import id_without_parameters, is_test_file
 from orch23.decide.pytest_report import ReportedFailure
 from orch23.decide.traceback_frames import error_text, without_library_frames
 from orch23.model.patterns import lazy_pattern
+from orch23.model.text import join_first
 
 _NAMED, _NAMED_SUBTESTS = 3, 20
 _ERROR_LINE = "E  "
@@ -26,10 +27,8 @@ class FailureGroup(Struct, frozen=True):
         head = f"{failure.name} ({failure.when}): {failure.error}"
         shown = without_library_frames(failure.text)
         if others := self.tests[1:]:
-            most = _NAMED_SUBTESTS if failure.subtest else _NAMED
-            named = ", ".join(others[:most])
-            more = f" and {len(others) - most} more" if len(others) > most else ""
-            head = f"{len(self.tests)} tests with this cause: {head}\nlikewise {named}{more}"
+            named = join_first(others, _NAMED_SUBTESTS if failure.subtest else _NAMED)
+            head = f"{len(self.tests)} tests with this cause: {head}\nlikewise {named}"
         return f"{head}\n{shown}".rstrip()
 
     @property

@@ -133,7 +133,6 @@ def _deletes(outside: list[str]) -> Iterator[str]:
 
 
 def _without_marks(line: str) -> str:
-    """Return a line without the marks of a heading, a list and bold text."""
     return _BULLET.sub("", _HEADING.sub("", line.strip())).strip("* \t")
 
 
@@ -149,7 +148,6 @@ def labelled_path(line: str) -> str:
 
 
 def _path_of_comment(first: list[str]) -> str:
-    """Return the path that a comment in the first line of a block consists of."""
     line = first[0].strip() if first else ""
     mark = next(filter(line.startswith, _COMMENTS), "")
     text = line.removeprefix(mark).lstrip(";" if mark == ";" else " \t").removesuffix("*/").removesuffix("-->")

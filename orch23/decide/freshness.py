@@ -128,7 +128,6 @@ def _unedited(known: DecisionFacts) -> Decision:
 
 
 def _edited(known: DecisionFacts) -> Decision:
-    """Return the decision on a stage with outputs that the user edited: to leave it, or to verify committed edits."""
     # A build never overwrites a user edit. A committed one is verified and recorded as accepted (ADR 19).
     existed = tuple(path for path in known.edited if path in known.existed)
     found = _record_of_the_rest(known)
@@ -140,7 +139,6 @@ def _edited(known: DecisionFacts) -> Decision:
 
 
 def _record_of_the_rest(known: DecisionFacts) -> Record | None:
-    """Return the current record that all files match except the edited ones."""
     if known.ignores_records or known.pending_upstream:
         return None
     for candidate in known.current:
@@ -224,7 +222,6 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
 
 
 def _why(known: DecisionFacts) -> tuple[Reason, ...]:
-    """Return every reason to run: what changed since the last record, what is missing, what failed."""
     if known.previous is None:
         return (Reason("previous_failed" if known.failed_before else "first_run"),)
     reasons = list(change_reasons(known.previous.manifest, known.manifest))

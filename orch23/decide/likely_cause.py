@@ -145,7 +145,6 @@ def _words(line: str) -> Iterator[str]:
 
 
 def _lines(text: str, words: re.Pattern[str]) -> Iterator[str]:
-    """Yield the beginnings of the lines that have one of the words."""
     return (line for line in (one[:_MAX_LINE] for one in text.splitlines()) if words.search(line))
 
 
@@ -184,7 +183,6 @@ def _undeclared_file(path: str, failed: FailedStep, known: KnownFacts) -> Likely
 
 
 def _unseen_file(path: str, failed: FailedStep, known: KnownFacts) -> LikelyCause | None:
-    """Return the cause of a path of this machine that steps cannot see."""
     if (inside := known.inside(path)) is not None:
         entry = known.undeclared_input(inside)
         if entry is None and not known.is_staged(inside):
@@ -299,7 +297,6 @@ def _module_paths(name: str, top: str, folder: str) -> Iterator[str]:
 
 
 def _missing_package(module: str, known: KnownFacts) -> LikelyCause:
-    """Return the cause of a module that the interpreter does not have, with the command that installs it."""
     name, note = known_package(module), ""
     if not name:
         guess = module.replace("_", "-").lower()

@@ -17,7 +17,6 @@ def conflict_errors(texts: Mapping[str, str]) -> tuple[Diagnostic, ...]:
 
 
 def _conflict_line(text: str) -> int:
-    """Return the number of the line that begins a conflict of git, or 0."""
     begin, has_middle = 0, False
     for number, line in enumerate(text.split("\n"), start=1):
         if line.startswith("<<<<<<< "):

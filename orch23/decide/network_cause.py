@@ -5,7 +5,7 @@ The sandbox denies connections without a record of them, so the cause comes from
 
 from collections.abc import Iterator
 
-from orch23.model.event_data import LikelyCause
+from orch23.model.event_data import CauseKind, LikelyCause
 from orch23.model.patterns import lazy_pattern
 
 # In any case, `ENOTFOUND` is also a part of FileNotFoundError, and `getaddrinfo` may be a part of the name of a file.
@@ -81,7 +81,5 @@ def _downloads(command: str) -> Iterator[tuple[str, str]]:
                 yield found[1], address[1].strip("[]")
 
 
-def _cause(kind: str, text: str) -> LikelyCause:
-    return LikelyCause(
-        kind="network" if kind == "network" else "network_use", text=text, key="network", value="true", hint=_HINT
-    )
+def _cause(kind: CauseKind, text: str) -> LikelyCause:
+    return LikelyCause(kind=kind, text=text, key="network", value="true", hint=_HINT)

@@ -120,7 +120,6 @@ def _write_errors(path: str, scope: ProposalScope) -> list[Diagnostic]:
 
 
 def _way_in(path: str, scope: ProposalScope) -> str:
-    """Return a hint with the allowed paths, as a response must name them."""
     if scope.cwd in ("", "."):
         return f"allowed are: {', '.join(scope.write_scope.write) or 'none'}"
     if allows_write(scope.write_scope.write, path, scope.protected):

@@ -101,7 +101,6 @@ def _tests(path: str, text: str) -> Iterator[str]:
 
 
 def _tests_in(body: list[ast.stmt], prefix: str, *, inside: bool, gone: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the tests in the body of a module or, with `inside`, of a class."""
     for statement in body:
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):

@@ -156,6 +156,5 @@ def _texts(value: Json) -> list[str]:
 
 
 def _is_own(source: Json) -> bool:
-    """Return whether the place of a distribution is a directory of the project."""
     places = source if isinstance(source, list) else [source]
     return any(json_at(one, key) for one in places for key in ("path", "workspace"))

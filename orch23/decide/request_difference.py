@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from orch23.model.digest import Json
+from orch23.model.digest import Json, json_builtin
 from orch23.model.patterns import lazy_pattern
 
 _WORDS = {
@@ -130,7 +130,6 @@ def _short(value: Json, redact: Callable[[str], str]) -> str:
 
 
 def _said(value: Json) -> str:
-    """Return the text of messages, or of a system prompt."""
     if isinstance(value, str):
         return value
     if not isinstance(value, Sequence):
@@ -143,9 +142,6 @@ def _indented(value: Json) -> str:
 
 
 def _plain(value: Json) -> Json:
-    """Return a value as after a round trip through JSON: tuples are lists."""
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value]
+    """Return a value with lists in place of tuples."""
+    plain: Json = json.loads(json.dumps(value, default=json_builtin))
+    return plain

@@ -251,7 +251,6 @@ def _known(values: tuple[tuple[str, str], ...]) -> _Known:
 
 
 def _found(joined: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yield the place of each secret in a joined text: whole, in the format of a vendor's key, or cut."""
     for spelling, name in spellings:
         if spelling in joined:
             yield from ((start, start + len(spelling), name) for start in _occurrences(joined, spelling))
@@ -260,13 +259,11 @@ def _found(joined: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[
 
 
 def _found_keys(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the place of each text in the format of a vendor's key."""
     for form in formats_in(text):
         yield from ((start, end, form.name) for start, end in form.find(text))
 
 
 def _outside_marks(text: str, found: Iterable[tuple[int, int, str]], marks: str) -> list[tuple[int, int, str]]:
-    """Return those places in a text that no redaction mark overlaps."""
     places = list(found)
     if not places:
         return []

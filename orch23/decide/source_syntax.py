@@ -159,7 +159,6 @@ def _ellipses(tree: ast.Module) -> list[int]:
 
 
 def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return a body without its docstring."""
     match body:
         case [ast.Expr(ast.Constant(str())), *rest]:
             return rest

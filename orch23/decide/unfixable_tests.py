@@ -99,7 +99,6 @@ def _syntax(failure: ReportedFailure, text: str, fixed: Mapping[str, str]) -> tu
 
 
 def _failed_import(text: str, fixed: Mapping[str, str]) -> tuple[str, int, ast.Import | ast.ImportFrom] | None:
-    """Return the path, the line and the statement of the import in a fixed file that failed, or None."""
     frames = [*_FRAME.finditer(text)]
     if not frames or frames[-1][3] != "<module>" or (path := posixpath.normpath(frames[-1][1])) not in fixed:
         return None
@@ -141,7 +140,6 @@ def _top(module: str) -> str:
 
 
 def _import_at(source: str, line: int) -> ast.Import | ast.ImportFrom | None:
-    """Return the import at a line if it is at the top level: one in a block may depend on other modules."""
     tree = python_tree(source)
     if not isinstance(tree, ast.Module):
         return None

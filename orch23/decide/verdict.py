@@ -12,6 +12,7 @@ from orch23.decide.failure_groups import group_failures
 from orch23.decide.pytest_discovery import id_without_parameters, is_of_tests
 from orch23.decide.pytest_report import NOT_RUN, PytestReport, ReportedSkip, read_report
 from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.text import join_first
 
 _FAILED = "E301"
 _SHOWN = 10
@@ -130,7 +131,6 @@ def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str
 
 
 def _headline(report: PytestReport, counts: Mapping[str, int]) -> str:
-    """Return the number of tests with each outcome: `57 failed, 5 passed`."""
     broken = len({failure.test for failure in report.failures if failure.when == "collect"})
     numbers = [
         (counts.get("failed", 0), "failed"),
@@ -170,7 +170,6 @@ def report_json(verdict: Verdict) -> bytes:
 
 
 def _listed(found: Sequence[Diagnostic], others: str) -> Iterator[Diagnostic]:
-    """Yield the first errors, and one more with the number of the others."""
     yield from found[:_SHOWN]
     if len(found) > _SHOWN:
         yield Diagnostic(found[0].code, f"{len(found) - _SHOWN} more {others}", hint=found[0].hint)
@@ -219,12 +218,9 @@ def _failures(report: PytestReport) -> Iterator[Diagnostic]:
 
 
 def _in_subtests(test: str, report: PytestReport) -> str:
-    """Return the labels of the failed subtests of a test."""
     # Not as subjects: these are in the identity of a retry, and so in the fingerprint of its request.
-    found = dict.fromkeys(one.subtest for one in report.failures if one.test == test and one.subtest)
-    labels = [*found][:_SHOWN]
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f" in the subtest{'s' * (len(found) > 1)} {', '.join(labels)}{more}" if found else ""
+    found = [*dict.fromkeys(one.subtest for one in report.failures if one.test == test and one.subtest)]
+    return f" in the subtest{'s' * (len(found) > 1)} {join_first(found, _SHOWN)}" if found else ""
 
 
 def _location(place: str) -> Location | None:
@@ -263,7 +259,6 @@ def _lost(report: PytestReport, expected: Iterable[str]) -> list[str]:
 
 
 def _not_failed(report: PytestReport, failed: frozenset[str], expected: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each test that did not fail, and what it did instead."""
     for name, outcome in sorted(report.outcomes.items()):
         if name not in failed:
             yield name, _INSTEAD.get(outcome, "passed")
@@ -293,7 +288,6 @@ def _skip_errors(
     can_be_generated: Callable[[str], bool],
     is_generated: Callable[[str], bool],
 ) -> Iterator[Diagnostic]:
-    """Yield an error for each expected test whose skip does not count, and one if no test has passed at all."""
     if not report.begun:
         return  # E308 explains it
     lost = _lost(report, expected)
@@ -333,7 +327,6 @@ def _refused_skip(skip: ReportedSkip, can_be_generated: Callable[[str], bool], s
 def _refused_module_skip(
     skip: ReportedSkip, can_be_generated: Callable[[str], bool], is_generated: Callable[[str], bool]
 ) -> str:
-    """Return why the skip of a whole module does not count, or an empty text."""
     skipped = "was skipped with its whole module"
     if why := _refused_skip(skip, can_be_generated, skipped):
         return why
@@ -346,7 +339,6 @@ def _refused_module_skip(
 
 
 def _module_skip(name: str, report: PytestReport) -> ReportedSkip | None:
-    """Return the skip of the whole module that a test is in."""
     return next((skip for skip in report.skipped_modules if _covers(skip.name, name)), None)
 
 

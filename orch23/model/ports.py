@@ -15,6 +15,7 @@ from orch23.model.record import Record
 from orch23.model.text import LineListener
 
 if TYPE_CHECKING:
+    from orch23.model.run_facts import RunFacts  # most builds need none
     from orch23.model.running_actions import RunningActions  # few builds run elsewhere
 
 
@@ -210,12 +211,16 @@ class Executor(Protocol):
 
 
 class EndedRun(Struct, frozen=True, kw_only=True):
-    """The facts of a run that has ended. `stages` are in the order in which they ended first; each has its last end."""
+    """The facts of a run that has ended. `stages` are in the order in which they ended first; each has its last end.
+
+    `facts` are all of them.
+    """
 
     run_id: str
     ended: RunFinished
     duration_s: float
     stages: Sequence[FinishedStage]
+    facts: "RunFacts"
 
     @property
     def failures(self) -> list[FinishedStage]:

@@ -6,23 +6,23 @@ from typing import Final
 
 
 class StageStatus(StrEnum):
-    """The status of a stage, as events and `state.json` write it."""
+    """The status of a stage, as events and `state.json` write it. Counts are shown in this order."""
 
     WAITING = "waiting"
     READY = "ready"
     RUNNING = "running"
     # `state.json` and journals of earlier builds contain the values; only the names of members may change.
     DEFERRED = "gathered"
-    WITHHELD = "held"
     BUILT = "built"
     RESTORED = "restored"
     VERIFIED = "verified"
     FRESH = "fresh"
     SKIPPED = "skipped"
+    WITHHELD = "held"
     NOT_SELECTED = "passed_over"
     NOT_BUILT = "not_built"
-    EDITED = "edited"
     FAILED = "failed"
+    EDITED = "edited"
     BLOCKED = "blocked"
     CANCELLED = "cancelled"
     # The run ended before the batch with its request.

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Final, Protocol
 
 # A text: compiling it takes 2 ms, and few texts need it. `re` keeps what it has compiled.
@@ -168,3 +168,12 @@ def format_money(amount: Decimal, rounding: str = ROUND_HALF_UP) -> str:
         return f"${amount.quantize(_CENT, rounding):,}"
     whole, _, digits = str(amount.quantize(_SMALLEST, rounding)).partition(".")
     return f"${whole}.{digits.rstrip('0'):0<2}"
+
+
+def parse_amount(amount: str | None) -> Decimal | None:
+    """Return an amount of US dollars as a number; None if it is unknown, not a number, or not finite."""
+    try:
+        number = Decimal(amount or "")
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None

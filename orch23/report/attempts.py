@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from orch23.model.event import AttemptFinished, AttemptStarted, CallSettled, Event
-from orch23.model.text import format_duration
+from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import visible
-from orch23.report.values import money_text, parse_amount, pluralize, truncate
+from orch23.report.values import money_text, pluralize, truncate
 
 _MAX_RESULT = 100
 _MAX_REASON = 160

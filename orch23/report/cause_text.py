@@ -7,7 +7,6 @@ from orch23.report.diagnostics import visible
 from orch23.report.marks import Style
 
 _CERTAIN = ("time", "limit", "output")
-_POSSIBLE = ("network_use",)
 _PLAIN = lazy_pattern(r"[\w./@+-]+")
 
 
@@ -30,7 +29,7 @@ def cause_name(cause: LikelyCause) -> str:
 
 def is_possible(cause: LikelyCause) -> bool:
     """Return whether a cause only may explain the failure."""
-    return cause.kind in _POSSIBLE
+    return cause.kind == "network_use"
 
 
 def cause_summary(cause: LikelyCause) -> str:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from msgspec.structs import asdict
+
 from orch23.model.diagnostic import Diagnostic, Fix, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.text import replace_hidden
@@ -204,9 +206,7 @@ def diagnostic_document(one: Diagnostic) -> dict[str, Json]:
 
 
 def _place(place: Location | None) -> Json:
-    if place is None:
-        return None
-    return {"file": place.file, "line": place.line, "column": place.column, "length": place.length}
+    return None if place is None else asdict(place)
 
 
 def _with_subject(one: Diagnostic, text: str) -> str:
@@ -232,7 +232,6 @@ def _workflow_command(one: Diagnostic) -> str:
 
 
 def _sarif(diagnostics: Sequence[Diagnostic]) -> str:
-    """Return a SARIF 2.1.0 log."""
     rules: list[Json] = [{"id": code} for code in sorted({one.code for one in diagnostics})]
     driver: dict[str, Json] = {"name": "orch23", "rules": rules}
     results = [_sarif_result(one) for one in diagnostics]

@@ -90,10 +90,8 @@ class Frame(Struct, frozen=True, kw_only=True):
         facts = [pluralize(run.calls, "call")] if run.calls else []
         if known or possible:
             limit = f" of {format_money(run.limit)}" if run.limit is not None else ""
-            facts += [
-                f"{format_money(known)}{limit}",
-                *([f"at most {format_money(possible)} more"] if possible else []),
-            ]
+            facts += [f"{format_money(known)}{limit}"]
+            facts += [f"at most {format_money(possible)} more"] if possible else []
         return [", ".join(facts)] if facts else []
 
     def _row(self, text: str, tone: Tone, *, before: int = 0) -> TerminalLine:

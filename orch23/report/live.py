@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from orch23.model.event import Event, RunFinished, StageStarted
 from orch23.model.ports import Sink
 from orch23.report.formats import Format, View
-from orch23.report.text import TextScreen, text_screen
+from orch23.report.text import TextScreen
 
 if TYPE_CHECKING:
     from orch23.report.running import RunningStages
@@ -149,13 +149,9 @@ class LiveScreen(Struct, Sink, kw_only=True):
                     self.screen.aside(line)
 
 
-def _auto(view: View) -> LiveScreen:
-    return LiveScreen(view=view, screen=text_screen(view, folds=view.area is not None))
-
-
-def _plain(view: View) -> LiveScreen:
-    return LiveScreen(view=replace(view, area=None), screen=text_screen(view))
-
-
-AUTO = Format(make=_auto, in_a_line=True)
-PLAIN = Format(make=_plain, in_a_line=True)
+AUTO = Format(
+    make=lambda view: LiveScreen(view=view, screen=TextScreen(view=view, folds=view.area is not None)), in_a_line=True
+)
+PLAIN = Format(
+    make=lambda view: LiveScreen(view=replace(view, area=None), screen=TextScreen(view=view)), in_a_line=True
+)

@@ -83,7 +83,6 @@ def _words_of_one(typed: str) -> list[str]:
 
 
 def _script(words: list[str]) -> str:
-    """Return the script of a shell that a command runs, or an empty text."""
     if not words:
         return ""
     if words[0].rpartition("/")[2] in _SHELLS:
@@ -134,7 +133,6 @@ def _rerun(ended: StageFinished, test: EventProblem, start: str) -> str:
 
 
 def _by_hand(command: str) -> str:
-    """Return how to run a command as the stage does, without its sandbox."""
     typed, bash = typed_command(command), shlex.join(SHELL_COMMAND)
     line = command if typed == command else f"{bash} {shlex.quote(typed)}"
     if "\n" in line or len(line) > _MAX_COMMAND:

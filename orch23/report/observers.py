@@ -4,14 +4,17 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from orch23.decide.secrets import secrets_from
-from orch23.model.event import Event, FinishedStage, Observer, RunFinished, RunStarted, StageFinished
+from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.ports import EndedRun, Sink
+
+if TYPE_CHECKING:
+    from orch23.model.run_facts import RunFold
 
 
 class Fanout(Sink):
@@ -42,31 +45,28 @@ _Struct = TypeVar("_Struct", bound=Struct)
 
 
 class _WithFacts(Struct):
-    """Passes events on to a sink, and the facts of the run after its last event."""
-
     sink: Sink
     clock: Callable[[], float]
     began: float
-    run_id: str = ""
-    ends: dict[str, FinishedStage] = field(default_factory=dict)
+    fold: "RunFold"
 
     def notice(self, event: Event) -> None:
         self.sink.notice(event)
-        match event.data:
-            case RunStarted(run_id=run_id):
-                self.run_id = run_id
-            case StageFinished():
-                # A stage can end twice, if its inputs change during the build: only the last time counts.
-                self.ends[event.role] = FinishedStage(event.role, event.message, event.data)
-            case RunFinished() as ended:
-                stages, duration_s = (*self.ends.values(),), self.clock() - self.began
-                self.sink.finish(EndedRun(run_id=self.run_id, ended=ended, duration_s=duration_s, stages=stages))
+        self.fold.add(event, self.clock() - self.began)
+        if isinstance(ended := event.data, RunFinished):
+            facts = self.fold.facts
+            stages = (*facts.ends.values(),)
+            run = EndedRun(run_id=facts.run_id, ended=ended, duration_s=facts.last_s, stages=stages, facts=facts)
+            self.sink.finish(run)
 
 
 def sink_observer(sink: Sink, clock: Callable[[], float]) -> Observer:
     """Return an observer that passes a run on to a sink. One that takes no facts is an observer itself."""
-    takes_facts = getattr(type(sink), "finish", Sink.finish) is not Sink.finish
-    return _WithFacts(sink, clock, clock()) if takes_facts else sink
+    if getattr(type(sink), "finish", Sink.finish) is Sink.finish:
+        return sink
+    from orch23.model.run_facts import RunFold  # noqa: PLC0415 - the screens need no facts
+
+    return _WithFacts(sink, clock, clock(), RunFold())
 
 
 class RedactingObserver(Struct, frozen=True):

@@ -37,7 +37,6 @@ def decision_sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
 
 
 def _estimate_lines(view: PlanView) -> list[str]:
-    """Return a line with the calls, tokens, cost and time of a build, and one with what recorded responses save."""
     estimates = [line.estimate for line in view.lines]
     # A recorded response costs nothing. What may follow it, if it no longer passes, is shown beside what it saves.
     recorded = [one for one in estimates if one.saved_calls]
@@ -102,7 +101,6 @@ def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
 
 
 def _time(running: Sequence[Estimate]) -> str:
-    """Return how long the stages took before, one after the other."""
     known = [(one.duration_s, one.runs) for one in running if one.duration_s is not None]
     # Without the time of a call, the sum would be that of the quick stages beside it.
     if not known or any(one.calls.minimum and one.duration_s is None for one in running):

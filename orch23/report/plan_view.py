@@ -35,6 +35,7 @@ from orch23.model.plan import (
     VerifyOnly,
 )
 from orch23.model.record import Reason, ReasonCode
+from orch23.model.text import join_first
 from orch23.report.diagnostics import visible
 from orch23.report.values import truncate
 from orch23.steps.registry import is_llm
@@ -410,9 +411,7 @@ def short_value(value: Json) -> str:
 
 def first_names(names: Iterable[str]) -> str:
     """Return the first 8 names, each once, and the number of the others: `a b and 3 more`."""
-    unique = list(dict.fromkeys(names))
-    more = f" and {len(unique) - _MAX_NAMES} more" if len(unique) > _MAX_NAMES else ""
-    return visible(" ".join(unique[:_MAX_NAMES])) + more
+    return visible(join_first([*dict.fromkeys(names)], _MAX_NAMES, " "))
 
 
 def _list(names: Sequence[str]) -> str:

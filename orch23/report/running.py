@@ -26,8 +26,7 @@ from orch23.model.event import (
     StageWithheld,
 )
 from orch23.model.event_data import EventData
-from orch23.model.text import format_duration
-from orch23.report.values import parse_amount
+from orch23.model.text import format_duration, parse_amount
 
 _KEPT_LINES = 2
 _WAITING = "waiting for "

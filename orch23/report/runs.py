@@ -4,14 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
 
-from msgspec import Struct, field
-from msgspec.structs import asdict
-
 from orch23.model.digest import Json
 from orch23.model.event import (
     ORCH23_ROLE,
     AttemptStarted,
-    CallSettled,
     CommandRan,
     Event,
     FilesPromoted,
@@ -22,9 +18,10 @@ from orch23.model.event import (
     StageRestored,
 )
 from orch23.model.parsing import from_struct
-from orch23.model.text import format_duration, format_money
+from orch23.model.run_facts import RunCost
+from orch23.model.text import format_duration, format_money, parse_amount
 from orch23.report.diagnostics import visible
-from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
+from orch23.report.values import format_counts, money_text, pluralize, truncate
 from orch23.store.run_list import RunSummary
 
 _TIME = slice(11, 23)
@@ -131,82 +128,6 @@ def commands_json(ran: Iterable[tuple[str, int, CommandRan]]) -> list[Json]:
     return [{"stage": stage, "attempt": attempt, **from_struct(one)} for stage, attempt, one in ran]
 
 
-class RunCost(Struct, kw_only=True):
-    """The model calls of a stage in one run. An amount is None as soon as the price of one of its calls is unknown.
-
-    `cache_saved` is what the calls had cost without the vendor's prompt cache, minus what was paid: less than 0 if more
-    was written than read.
-    """
-
-    run: str
-    calls: int = 0
-    unanswered: int = 0
-    unusable: int = 0
-    recorded: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    paid: Decimal | None = Decimal(0)
-    possible: Decimal | None = Decimal(0)
-    saved: Decimal | None = Decimal(0)
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    cache_saved: Decimal = Decimal(0)
-    prices: dict[str, None] = field(default_factory=dict)
-
-    def add(self, event: Event) -> None:
-        """Count an event of the journal, if it is a response or a call without one."""
-        match event.data:
-            case LlmResponse() as response:
-                if response.replayed:
-                    self.recorded += 1
-                    self.saved = _plus(self.saved, response.cost)
-                else:
-                    self.calls += 1
-                    self.paid = _plus(self.paid, response.cost)
-                    self.cache_read_tokens += response.cache_read_tokens
-                    self.cache_write_tokens += response.cache_write_tokens
-                    uncached, cost = parse_amount(response.uncached_cost), parse_amount(response.cost)
-                    if uncached is not None and cost is not None:  # journals of earlier versions do not have it
-                        self.cache_saved += uncached - cost
-                self.input_tokens += response.input_tokens
-                self.output_tokens += response.output_tokens
-                self.prices |= {response.prices: None} if response.prices else {}
-            # Calls with a response are counted above. One of unknown usage may have been charged (ADR 8).
-            case CallSettled(uncounted=True, cost=cost):
-                self.possible = _plus(self.possible, cost)
-            case CallSettled(forfeited=True, cost=cost):
-                self.calls += 1
-                self.unanswered += 1
-                self.possible = _plus(self.possible, cost)
-            case CallSettled(unusable=True, cost=cost):
-                self.calls += 1
-                self.unusable += 1
-                self.paid = _plus(self.paid, cost)
-
-    def text(self) -> str:
-        """Return the sums in one line."""
-        facts = [pluralize(self.calls, "call")]
-        facts += [f"{self.unanswered} of them without a response"] if self.unanswered else []
-        facts += [f"{self.unusable} of them without a usable response"] if self.unusable else []
-        facts += [pluralize(self.recorded, "recorded response")]
-        facts += [_tokens(self.input_tokens, self.output_tokens)]
-        facts += ["paid: price unknown" if self.paid is None else f"paid {format_money(self.paid)}"]
-        facts += [f"at most {format_money(self.possible)} more"] if self.possible else []
-        if self.recorded:
-            facts += ["saved: price unknown" if self.saved is None else f"saved {format_money(self.saved)}"]
-        if self.cache_read_tokens or self.cache_write_tokens:
-            cached = f"{self.cache_read_tokens:,} read from and {self.cache_write_tokens:,} written to the prompt cache"
-            effect = "saved" if self.cache_saved >= 0 else "cost"
-            facts += [f"{cached}, which {effect} {format_money(abs(self.cache_saved))}"]
-        return ", ".join(facts)
-
-    def facts(self) -> dict[str, Json]:
-        """Return the sums as plain values: amounts as decimal strings, null if a price is unknown."""
-        names = {"recorded": "recorded_answers"}
-        plain = {one: str(v) if isinstance(v, Decimal) else v for one, v in asdict(self).items()}
-        return {**{names.get(one, one): value for one, value in plain.items()}, "prices": list(self.prices)}
-
-
 def stage_costs(runs: Iterable[tuple[str, Iterable[Event]]], stage: str) -> list[RunCost]:
     """Return the calls of a stage, or of all items of a foreach, in each run that has any."""
     found = []
@@ -224,15 +145,27 @@ def costs_text(stage: str, costs: Iterable[RunCost]) -> str:
     """Return a line with the sums of each run, and one for each price table that they come from."""
     runs = list(costs)
     prices = dict.fromkeys(table for cost in runs for table in cost.prices)
-    lines = [f"{stage} in {cost.run}: {cost.text()}\n" for cost in runs]
+    lines = [f"{stage} in {cost.run}: {_cost_text(cost)}\n" for cost in runs]
     return "".join([*lines, *(f"prices: {table}\n" for table in prices)])
+
+
+def _cost_text(cost: RunCost) -> str:
+    facts = [pluralize(cost.calls, "call")]
+    facts += [f"{cost.unanswered} of them without a response"] if cost.unanswered else []
+    facts += [f"{cost.unusable} of them without a usable response"] if cost.unusable else []
+    facts += [pluralize(cost.recorded, "recorded response")]
+    facts += [_tokens(cost.input_tokens, cost.output_tokens)]
+    facts += ["paid: price unknown" if cost.paid is None else f"paid {format_money(cost.paid)}"]
+    facts += [f"at most {format_money(cost.possible)} more"] if cost.possible else []
+    if cost.recorded:
+        facts += ["saved: price unknown" if cost.saved is None else f"saved {format_money(cost.saved)}"]
+    if cost.cache_read_tokens or cost.cache_write_tokens:
+        cached = f"{cost.cache_read_tokens:,} read from and {cost.cache_write_tokens:,} written to the prompt cache"
+        effect = "saved" if cost.cache_saved >= 0 else "cost"
+        facts += [f"{cached}, which {effect} {format_money(abs(cost.cache_saved))}"]
+    return ", ".join(facts)
 
 
 def _tokens(read: int, written: int) -> str:
     """Return numbers of tokens; a provider that states none does not count them."""
     return f"{read:,}+{written:,} tokens" if read or written else "tokens unknown"
-
-
-def _plus(amount: Decimal | None, cost: str | None) -> Decimal | None:
-    more = parse_amount(cost)
-    return None if amount is None or more is None else amount + more

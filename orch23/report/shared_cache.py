@@ -9,10 +9,10 @@ from msgspec.structs import asdict, replace
 
 from orch23.model.digest import Json
 from orch23.model.event import SharedCacheUsed
-from orch23.model.text import format_duration, format_money
+from orch23.model.text import format_duration, format_money, parse_amount
 from orch23.report.diagnostics import visible
 from orch23.report.runs import aligned, started_text
-from orch23.report.values import format_size, parse_amount, pluralize
+from orch23.report.values import format_size, pluralize
 from orch23.store.run_list import SharedCacheRun
 
 _CENT = Decimal("0.01")

@@ -13,12 +13,12 @@ from orch23.model.event_data import EventProblem, LikelyCause
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.stage_status import StageStatus
-from orch23.model.text import format_duration, shorten_command
+from orch23.model.text import format_duration, parse_amount, shorten_command
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.report.formats import ReadSource
 from orch23.report.marks import Marks, Style, Tone
 from orch23.report.plan_view import first_names
-from orch23.report.values import money_text, parse_amount, pluralize, truncate
+from orch23.report.values import money_text, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
 _KIND_WIDTH = 8
@@ -200,7 +200,6 @@ def _failed(
 
 
 def _command_lines(command: str, tried: str) -> list[str]:
-    """Return a command with the indentation of its lines, below each other."""
     first, *others = visible(typed_command(command)).rstrip().split("\n")
     if not others:
         return [f"  $ {shorten_command(first)}{tried}"]
@@ -215,7 +214,6 @@ def _located(ended: StageFinished) -> list[EventProblem]:
 
 
 def _problems(pipeline: Pipeline, end: FinishedStage, source: ReadSource) -> list[str]:
-    """Return the errors of a stage that started no command, with their source lines."""
     found = [
         Diagnostic(
             one.code,
@@ -313,7 +311,6 @@ def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:
 
 
 def _repeats(pipeline: Pipeline, name: str) -> bool:
-    """Return whether the model of a stage would give the same responses again."""
     from orch23.providers.registry import adapter_for  # noqa: PLC0415 - only for failures
     from orch23.steps.registry import is_llm  # noqa: PLC0415 - as above
 

@@ -39,31 +39,18 @@ from orch23.model.event import (
     StepOutput,
     Warned,
 )
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
+from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Restore, Skipped
 from orch23.model.ports import Sink
 from orch23.model.stage_status import StageStatus
-from orch23.model.text import format_duration, format_money
+from orch23.model.text import format_duration, format_money, parse_amount
 from orch23.report.diagnostics import visible
-from orch23.report.formats import Format, ReadSource, View
-from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Style, Tone
+from orch23.report.formats import Format, View
+from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Tone
 from orch23.report.plan_view import event_reason_text, restored_because
 from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, stage_line
-from orch23.report.values import format_counts, money_text, parse_amount, pluralize
+from orch23.report.values import format_counts, money_text, pluralize
 
-_ORDER = (
-    StageStatus.BUILT,
-    StageStatus.RESTORED,
-    StageStatus.VERIFIED,
-    StageStatus.FRESH,
-    StageStatus.SKIPPED,
-    StageStatus.WITHHELD,
-    StageStatus.FAILED,
-    StageStatus.EDITED,
-    StageStatus.BLOCKED,
-    StageStatus.CANCELLED,
-    StageStatus.AWAITING,
-)
 # The labels of these decisions equal the statuses.
 _IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.SKIPPED)
 # Texts for statuses of runs that are not clear on a screen.
@@ -118,19 +105,14 @@ class TextScreen(Struct, Sink, kw_only=True):
     """A sink that writes a build as text.
 
     It writes nothing before something happens, so that a build with nothing to do is one line. `quiet` leaves only
-    warnings and failures; `verbose` adds why each stage runs, and its attempts. With `folds`, idle stages are only
-    counted. `width` is that of the column of names. `read_source` returns the text of a file of the project.
+    warnings and failures; `View.verbose` adds why each stage runs, and its attempts. With `folds`, idle stages are only
+    counted. `width` is that of the column of names.
     """
 
-    pipeline: Pipeline
-    write: Callable[[str], None]
-    clock: Callable[[], float]
-    style: Style
+    view: View
     quiet: bool = False
-    verbose: bool = False
     folds: bool = False
     width: int = 0
-    read_source: ReadSource = str
     leaves_out: ClassVar[str] = (
         "stage_awaiting files_proposed command_ran llm_request llm_response call_reserved call_submitted"
     )
@@ -156,15 +138,15 @@ class TextScreen(Struct, Sink, kw_only=True):
 
     def __post_init__(self) -> None:
         """Read the kinds and names of the declared stages, and start the clock."""
-        self._kinds = {stage.name: stage.kind for stage in self.pipeline.stages}
+        self._kinds = {stage.name: stage.kind for stage in self.view.pipeline.stages}
         # The names of items are longer than that of their foreach: space for them keeps the columns in place.
-        self.width = max(map(_name_width, self.pipeline.stages), default=0)
-        self._started = self.clock()
+        self.width = max(map(_name_width, self.view.pipeline.stages), default=0)
+        self._started = self.view.clock()
 
     def notice(self, event: Event) -> None:
         """Show one event."""
         if isinstance(event.data, AttemptStarted | AttemptFinished | CallSettled):
-            self._attempts.setdefault(event.role, []).append((self.clock(), event))
+            self._attempts.setdefault(event.role, []).append((self.view.clock(), event))
         if isinstance(event.data, FilesPromoted | StageRestored):
             by = ", since no stage makes it any more" if event.role == ORCH23_ROLE else f" by {visible(event.role)}"
             self._note(f"removed{by}", event.data.removed)
@@ -195,7 +177,7 @@ class TextScreen(Struct, Sink, kw_only=True):
                 self._open()
             case StageDecided(decision=decision) if decision not in _IDLE_DECISIONS:
                 self._decided(event.role, event.data)
-            case AttemptStarted(attempt=attempt) if not self.verbose:
+            case AttemptStarted(attempt=attempt) if not self.view.verbose:
                 self._show_former_attempt(event.role, attempt - 1)
             case AttemptStarted() | AttemptFinished() | CheckResult() | StageWithheld():
                 self._attempt(event.role, event.message)
@@ -214,11 +196,11 @@ class TextScreen(Struct, Sink, kw_only=True):
     def _decided(self, stage: str, decided: StageDecided) -> None:
         if decided.decision == Restore.label:
             self._restore_reasons[stage] = restored_because(decided.reasons)
-        why = ", ".join(map(event_reason_text, decided.reasons)) if self.verbose else ""
+        why = ", ".join(map(event_reason_text, decided.reasons)) if self.view.verbose else ""
         self._attempt(stage, f"{decided.decision}: {why}".rstrip(": "))
 
     def _start(self, run: RunStarted) -> None:
-        self._total = run.stages or len(self.pipeline.stages)
+        self._total = run.stages or len(self.view.pipeline.stages)
         self._idle = Counter(run.at_rest or {})
         providers, models = ", ".join(run.provider), ", ".join(run.model)
         facts = [f"provider {visible(providers)} model {visible(models)}"] if providers else []
@@ -227,7 +209,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         self._log = f"logs/{run.run_id}.jsonl"
 
     def _attempt(self, stage: str, text: str) -> None:
-        if self.verbose:
+        if self.view.verbose:
             self._stage_line(stage, visible(text))
 
     def _show_former_attempt(self, stage: str, number: int) -> None:
@@ -249,14 +231,13 @@ class TextScreen(Struct, Sink, kw_only=True):
     def _note(self, action: str, files: tuple[str, ...]) -> None:
         if files and not self.quiet:
             self._open()
-            self._line(f" {self.style.marks.idle} {action}: {visible(' '.join(files))}")
+            self._line(f" {self.view.style.marks.idle} {action}: {visible(' '.join(files))}")
 
     def _aside(self, event: Event) -> None:
-        """Show what happens beside the stages."""
         uses_cache = isinstance(event.data, SharedCacheUsed)
         self._has_batches = self._has_batches or not uses_cache
         waits = "waiting: " if isinstance(event.data, BatchWaiting) else ""
-        mark = self.style.marks.idle if uses_cache else self.style.marks.maybe
+        mark = self.view.style.marks.idle if uses_cache else self.view.style.marks.maybe
         self._open()
         self._line(f" {mark} {waits}{visible(event.message)}")
 
@@ -271,7 +252,7 @@ class TextScreen(Struct, Sink, kw_only=True):
             reasons = hidden_reasons(event for _, event in attempts)
             self._failures[ended.name] = replace(ended, earlier=failed_attempts(attempts)[:-1], reasons=reasons)
         self.width = max(self.width, min(len(ended.name), _MAX_WIDTH))
-        is_idle = ended.status.is_idle and not self.verbose
+        is_idle = ended.status.is_idle and not self.view.verbose
         # A foreach without items is shown in every build: its list may be empty by mistake.
         if ended.message == str(Skipped("")):
             self._empty.append(ended)
@@ -297,23 +278,23 @@ class TextScreen(Struct, Sink, kw_only=True):
         for foreach, names in families.items():
             self._add_items(foreach, names)
         # The number of stages grows when the lists of the others are known.
-        lists = [one.name for one in self.pipeline.stages if isinstance(one, ForeachStage)]
+        lists = [one.name for one in self.view.pipeline.stages if isinstance(one, ForeachStage)]
         known = set(stages)
         if later := [name for name in lists if name in known]:
             self._items_of = f" and the items of {quoted_names(map(visible, later))}"
 
     def _add_items(self, foreach: str, items: Sequence[str]) -> None:
         self.width = max([self.width, *(min(len(item), _MAX_WIDTH) for item in items)])
-        if len(items) > MAX_ITEM_LINES and not self.verbose:
+        if len(items) > MAX_ITEM_LINES and not self.view.verbose:
             self._folded[foreach] = _Sums()
 
     def _fold(self) -> None:
         """Write a line for each foreach of many items: how many of them ended how, and what they cost."""
         for name, sums in self._folded.items():
             if ended := sums.statuses.total():
-                counts = format_counts({one.value: sums.statuses[one] for one in _ORDER})
+                counts = format_counts({one.value: sums.statuses[one] for one in StageStatus})
                 facts = [pluralize(ended, "item"), counts, ", ".join(self._used(sums))]
-                mark = self.style.paint(self.style.marks.done, "good")
+                mark = self.view.style.paint(self.view.style.marks.done, "good")
                 self._line(f" {mark} {visible(name):<{self.width}}  {'   '.join(filter(None, facts))}")
 
     @property
@@ -325,7 +306,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         kind = self._kinds.get(ended.name.partition("@")[0], "")
         retries, restored = self._retries.pop(ended.name, ()), self._restored.get(ended.name, ())
         why = self._restore_reasons.pop(ended.name, "") if ended.status is StageStatus.RESTORED else ""
-        self._line(stage_line(ended, kind, self.width, self.style, retries=retries, restored=restored, why=why))
+        self._line(stage_line(ended, kind, self.width, self.view.style, retries=retries, restored=restored, why=why))
 
     def _warn(self, event: Event) -> None:
         # A warning about the sandbox matters only if a step runs: a build with nothing to do does not show it.
@@ -334,9 +315,9 @@ class TextScreen(Struct, Sink, kw_only=True):
             return
         self._open()
         role = "" if event.role == ORCH23_ROLE else f"{visible(event.role)}: "
-        word = "note" if event.level == "info" else "warning"
-        word = self.style.paint("error", "error") if event.level == "error" else self.style.paint(word, "notice")
-        self.write(f"{word}: {role}{visible(event.message)}\n")
+        word = {"info": "note", "error": "error"}.get(event.level, "warning")
+        word = self.view.style.paint(word, "error" if event.level == "error" else "notice")
+        self.view.tell(f"{word}: {role}{visible(event.message)}\n")
 
     def _open(self) -> None:
         """Write the first line and the pending ones, if this is the first thing that happens."""
@@ -344,7 +325,7 @@ class TextScreen(Struct, Sink, kw_only=True):
             return
         self._is_open = True
         if self._facts:
-            head = f"{visible(self.pipeline.name)}: {pluralize(self._total, 'stage')}{self._items_of}"
+            head = f"{visible(self.view.pipeline.name)}: {pluralize(self._total, 'stage')}{self._items_of}"
             self._line("   ".join((head, *self._facts)))
         for show in self._pending:
             show()
@@ -357,7 +338,7 @@ class TextScreen(Struct, Sink, kw_only=True):
 
     def _line(self, text: str) -> None:
         if not self.quiet:
-            self.write(f"{text}\n")
+            self.view.tell(f"{text}\n")
 
     # ---- the end --------------------------------------------------------------------------
 
@@ -367,7 +348,7 @@ class TextScreen(Struct, Sink, kw_only=True):
             skips = statuses[StageStatus.SKIPPED]
             skipped = f", {skips} skipped" if skips else ""
             stages = pluralize(statuses.total() - skips, "stage")
-            self._line(f"{visible(self.pipeline.name)}: up to date ({stages}{skipped})")
+            self._line(f"{visible(self.view.pipeline.name)}: up to date ({stages}{skipped})")
             for ended in self._empty:
                 self._stage(ended)
             return
@@ -377,24 +358,24 @@ class TextScreen(Struct, Sink, kw_only=True):
         ends = [*self._failures.values()]
         order = {name: number for number, name in enumerate(self._order)} if ends else {}
         ends.sort(key=lambda end: order.get(end.name, len(order)))
-        failures = failure_text(self.pipeline, ends, self._kinds, self.style, self.read_source)
-        self.write(failures)
+        failures = failure_text(self.view.pipeline, ends, self._kinds, self.view.style, self.view.read_source)
+        self.view.tell(failures)
         if failures or run.exit_code != 0:
             tone: Tone = "notice" if run.status == "waiting" else "bad"
-            status = self.style.paint(_STATUS_TEXTS.get(run.status, run.status), tone)
+            status = self.view.style.paint(_STATUS_TEXTS.get(run.status, run.status), tone)
             if run.status == "waiting" and self._has_batches:
-                self.write(f"\n{_HOW_TO_GO_ON}\n")
+                self.view.tell(f"\n{_HOW_TO_GO_ON}\n")
             log = f"the log is {self._log}; `orch23 log` shows it"
             # The last line says why, not what follows from it.
-            cause = first_cause(self.pipeline, ends)
-            self.write(f"\n{log}\n{status}: {cause}\n" if cause else f"\n{status}: {log}\n")
+            cause = first_cause(self.view.pipeline, ends)
+            self.view.tell(f"\n{log}\n{status}: {cause}\n" if cause else f"\n{status}: {log}\n")
 
     def _summary(self, statuses: Counter[str], run: RunFinished) -> str:
         sums, skips = self._sums, statuses[StageStatus.SKIPPED]
-        counts = format_counts({name.value: statuses[name] for name in _ORDER if name is not StageStatus.SKIPPED})
+        counts = format_counts({name.value: statuses[name] for name in StageStatus if name is not StageStatus.SKIPPED})
         # Skipped stages are not among the stages that the first line counts.
         ends = f"{pluralize(statuses.total() - skips, 'stage')}{': ' if counts else ''}{counts}"
-        facts = [f" {ends}{f'; {skips} skipped' if skips else ''}", format_duration(self.clock() - self._started)]
+        facts = [f" {ends}{f'; {skips} skipped' if skips else ''}", format_duration(self.view.clock() - self._started)]
         spent = [*self._used(sums), *self._money(run)]
         facts += [", ".join(spent)] if spent else []
         if sums.recorded:
@@ -404,7 +385,6 @@ class TextScreen(Struct, Sink, kw_only=True):
         return "   ".join(facts)
 
     def _used(self, sums: _Sums) -> list[str]:
-        """Return the calls and tokens of stages."""
         used = [pluralize(sums.calls, "call")] if sums.calls else []
         # Some providers report no tokens: `0+0 tokens` would be wrong.
         if sums.calls and (sums.input_tokens or sums.output_tokens):
@@ -430,18 +410,4 @@ class TextScreen(Struct, Sink, kw_only=True):
         return [*paid, f"and {pluralize(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
 
 
-def text_screen(view: View, *, quiet: bool = False, folds: bool = False) -> TextScreen:
-    """Return the screen for a view."""
-    return TextScreen(
-        pipeline=view.pipeline,
-        write=view.tell,
-        clock=view.clock,
-        style=view.style,
-        quiet=quiet,
-        verbose=view.verbose,
-        folds=folds,
-        read_source=view.read_source,
-    )
-
-
-QUIET_TEXT = Format(make=partial(text_screen, quiet=True), in_a_line=True, is_alone=True)
+QUIET_TEXT = Format(make=lambda view: TextScreen(view=view, quiet=True), in_a_line=True, is_alone=True)

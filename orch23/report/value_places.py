@@ -29,7 +29,6 @@ def model_places(pipeline: Pipeline, name: str, place: Location, source: str) ->
 
 
 def _text_at(source: str, place: Location) -> str:
-    """Return the scalar at a place, without quotes."""
     lines = source.removeprefix("\ufeff").split("\n")
     line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
     return line[place.column - 1 : place.column - 1 + place.length].strip("\"'")

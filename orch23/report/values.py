@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from orch23.model.digest import Json, json_builtin
 from orch23.model.text import escape_hidden, format_money
@@ -35,15 +35,6 @@ def format_counts(numbers: Mapping[str, int]) -> str:
 def money_text(known: Decimal, possible: Decimal) -> str:
     """Return a cost, and what may have been charged besides: `$0.005, at most $0.16 more`."""
     return f"{format_money(known)}, at most {format_money(possible)} more" if possible else format_money(known)
-
-
-def parse_amount(amount: str | None) -> Decimal | None:
-    """Return an amount of US dollars as a number; None if it is unknown, not a number, or not finite."""
-    try:
-        number = Decimal(amount or "")
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() else None
 
 
 def truncate(text: str, limit: int) -> str:

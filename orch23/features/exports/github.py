@@ -1,14 +1,12 @@
 """The output format `github`: a build in the log of GitHub Actions, with a group and annotations."""
 
 import secrets
-from collections.abc import Callable, Iterator
-from pathlib import PurePosixPath
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct, field
 
 from orch23.model.event import ORCH23_ROLE, Event, FinishedStage, RunFinished, RunStarted, StageStarted, Warned
-from orch23.model.pipeline import Pipeline
 from orch23.model.ports import EndedRun, Sink
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
@@ -30,10 +28,8 @@ class GitHubScreen(Struct, Sink, kw_only=True):
     what a step prints cannot command anything.
     """
 
+    view: View
     screen: Sink
-    write: Callable[[str], None]
-    pipeline: Pipeline
-    folder: PurePosixPath
     token: str
     _is_grouped: bool = False
     _warnings: list[str] = field(default_factory=list)
@@ -42,10 +38,10 @@ class GitHubScreen(Struct, Sink, kw_only=True):
         """Show one event."""
         match event.data:
             case RunStarted():
-                self.write(workflow_command("stop-commands", self.token))
+                self.view.tell(workflow_command("stop-commands", self.token))
             case StageStarted() if not self._is_grouped:
                 self._is_grouped = True
-                self._command(workflow_command("group", f"{visible(self.pipeline.name)}: stages"))
+                self._command(workflow_command("group", f"{visible(self.view.pipeline.name)}: stages"))
             case Warned():
                 where = "" if event.role == ORCH23_ROLE else f"{event.role}: "
                 kind = {"error": "error", "info": "notice"}.get(event.level, "warning")
@@ -57,10 +53,10 @@ class GitHubScreen(Struct, Sink, kw_only=True):
     def finish(self, run: EndedRun) -> None:
         """Write the annotations."""
         # Commands stay possible: later steps of the same shell script may use them.
-        self.write(f"{workflow_command(self.token)}{''.join(self._annotations(run.failures))}")
+        self.view.tell(f"{workflow_command(self.token)}{''.join(self._annotations(run.failures))}")
 
     def _command(self, command: str) -> None:
-        self.write(f"{workflow_command(self.token)}{command}{workflow_command('stop-commands', self.token)}")
+        self.view.tell(f"{workflow_command(self.token)}{command}{workflow_command('stop-commands', self.token)}")
 
     def _annotations(self, failed: list[FinishedStage]) -> Iterator[str]:
         # The last one that is shown counts the others.
@@ -75,11 +71,11 @@ class GitHubScreen(Struct, Sink, kw_only=True):
     def _properties(self, end: FinishedStage) -> dict[str, str]:
         first = truncate(end.message.partition("\n")[0], 160)
         title = {"title": visible(f"{end.name}: {first}")}
-        place = self.pipeline.locate("stages", end.name)
+        place = self.view.pipeline.locate("stages", end.name)
         if place is None:
             return title
         # Paths of annotations are relative to the root of the repository.
-        return {**title, "file": str(self.folder / place.file), "line": str(place.line), "col": str(place.column)}
+        return {**title, "file": str(self.view.folder / place.file), "line": str(place.line), "col": str(place.column)}
 
 
 def _description(end: FinishedStage) -> str:
@@ -89,13 +85,7 @@ def _description(end: FinishedStage) -> str:
 
 
 def _github(view: View) -> GitHubScreen:
-    return GitHubScreen(
-        screen=PLAIN.make(view),
-        write=view.tell,
-        pipeline=view.pipeline,
-        folder=view.folder,
-        token=secrets.token_hex(16),
-    )
+    return GitHubScreen(view=view, screen=PLAIN.make(view), token=secrets.token_hex(16))
 
 
 GITHUB = Format(make=_github)

@@ -1,14 +1,12 @@
 """Write a build as JUnit XML: to stdout as the output format `junit`, to a file with `--junit`."""
 
 import re
-from collections.abc import Callable
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from msgspec import Struct
-
+from orch23.features.exports.document_sink import DocumentSink
 from orch23.model.event import FinishedStage
-from orch23.model.ports import EndedRun, Sink
+from orch23.model.ports import EndedRun
 from orch23.report.cause_text import cause_name, cause_summary
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
@@ -19,51 +17,46 @@ from orch23.report.observers import Fanout, sink_observer
 _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class JUnitReport(Struct, Sink, frozen=True, kw_only=True):
-    """A sink that writes one document at the end of the run."""
+def junit_text(name: str, run: EndedRun) -> str:
+    """Return a run as JUnit XML."""
+    ends, failures = run.stages, len(run.failures)
+    suite = ET.Element(
+        "testsuite",
+        name=_legal(name),
+        id=run.run_id,
+        tests=str(len(ends)),
+        failures=str(failures),
+        errors="0",
+        skipped=str(sum(not end.status.has_result for end in ends) - failures),
+        time=f"{sum(end.data.duration_s or 0.0 for end in ends):.3f}",
+    )
+    for end in ends:
+        _add_case(suite, name, end)
+    suites = ET.Element("testsuites")
+    suites.append(suite)
+    ET.indent(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
-    name: str
-    write: Callable[[str], None]
 
-    def finish(self, run: EndedRun) -> None:
-        """Write the document."""
-        ends, failures = run.stages, len(run.failures)
-        suite = ET.Element(
-            "testsuite",
-            name=_legal(self.name),
-            id=run.run_id,
-            tests=str(len(ends)),
-            failures=str(failures),
-            errors="0",
-            skipped=str(sum(not end.status.has_result for end in ends) - failures),
-            time=f"{sum(end.data.duration_s or 0.0 for end in ends):.3f}",
-        )
-        for end in ends:
-            self._add_case(suite, end)
-        suites = ET.Element("testsuites")
-        suites.append(suite)
-        ET.indent(suites)
-        self.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n')
-
-    def _add_case(self, suite: ET.Element, end: FinishedStage) -> None:
-        case = ET.SubElement(suite, "testcase", classname=_legal(self.name), name=_legal(end.name))
-        case.set("time", f"{end.data.duration_s or 0.0:.3f}")
-        first = _legal(end.message.partition("\n")[0])
-        if end.status.is_failure:
-            failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
-            cause = f"\n{cause_name(end.data.cause)}: {cause_summary(end.data.cause)}" if end.data.cause else ""
-            failure.text = _legal(f"{end.data.failure or end.message}{cause}")
-        elif not end.status.has_result:
-            ET.SubElement(case, "skipped", message=first or end.status.value)
+def _add_case(suite: ET.Element, name: str, end: FinishedStage) -> None:
+    case = ET.SubElement(suite, "testcase", classname=_legal(name), name=_legal(end.name))
+    case.set("time", f"{end.data.duration_s or 0.0:.3f}")
+    first = _legal(end.message.partition("\n")[0])
+    if end.status.is_failure:
+        failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
+        cause = f"\n{cause_name(end.data.cause)}: {cause_summary(end.data.cause)}" if end.data.cause else ""
+        failure.text = _legal(f"{end.data.failure or end.message}{cause}")
+    elif not end.status.has_result:
+        ET.SubElement(case, "skipped", message=first or end.status.value)
 
 
 def _legal(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", "\n".join(map(visible, text.split("\n"))))
 
 
-def junit_document(view: View) -> JUnitReport:
+def junit_document(view: View) -> DocumentSink:
     """Return the sink that writes the document to `view.answer`."""
-    return JUnitReport(name=view.pipeline.name, write=view.answer)
+    return DocumentSink(view.pipeline.name, view.answer, junit_text)
 
 
 JUNIT = Format(make=lambda view: Fanout(PLAIN.make(view), sink_observer(junit_document(view), view.clock)))

@@ -1,56 +1,50 @@
 """Write a build as Markdown: the summary of a job of GitHub Actions."""
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
-from msgspec import Struct
-
+from orch23.features.exports.document_sink import DocumentSink
 from orch23.model.event import FinishedStage
-from orch23.model.ports import EndedRun, Sink
-from orch23.model.text import format_duration
+from orch23.model.ports import EndedRun
+from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import visible
 from orch23.report.formats import View
 from orch23.report.markdown import markdown_text
 from orch23.report.stage_text import command_line
-from orch23.report.values import format_counts, money_text, parse_amount, pluralize, truncate
+from orch23.report.values import format_counts, money_text, pluralize, truncate
 
 _MOST_ROWS: Final = 200
 _MOST_FAILURES: Final = 20
 _MAX_EXCERPT: Final = 8_000
 
 
-class MarkdownSummary(Struct, Sink, frozen=True, kw_only=True):
-    """A sink that writes one document at the end of the run. Stages that were fresh are only counted."""
+def summary_text(name: str, run: EndedRun) -> str:
+    """Return a run as Markdown. Stages that were fresh are only counted."""
+    return "".join(_parts(name, run))
 
-    name: str
-    write: Callable[[str], None]
 
-    def finish(self, run: EndedRun) -> None:
-        """Write the document."""
-        self.write("".join(self._document(run)))
-
-    def _document(self, ended_run: EndedRun) -> Iterator[str]:
-        run = ended_run.ended
-        counts = format_counts(run.stages)
-        cost, possible = parse_amount(run.cost), parse_amount(run.possible_cost) or Decimal(0)
-        facts = [
-            f"{pluralize(sum(run.stages.values()), 'stage')}: {counts}",
-            format_duration(ended_run.duration_s),
-        ]
-        facts += [f"{pluralize(run.calls, 'call')}, {run.tokens:,} tokens"] if run.calls else []
-        facts += [money_text(cost or Decimal(0), possible)] if cost or possible else []
-        yield f"### {markdown_text(self.name)}: {markdown_text(run.status)}\n\n{markdown_text(' · '.join(facts))}\n\n"
-        ended = sorted(ended_run.stages, key=lambda end: not end.status.is_failure)
-        worked = [end for end in ended if not end.status.is_idle]
-        yield from _table(worked[:_MOST_ROWS])
-        if len(worked) > _MOST_ROWS:
-            yield f"\n{len(worked) - _MOST_ROWS:,} more stages are not listed.\n"
-        failed = [end for end in worked if end.status.is_failure]
-        for end in failed[:_MOST_FAILURES]:
-            yield _failure(end)
-        yield f"\nRun {markdown_text(ended_run.run_id)}\n\n"
+def _parts(name: str, ended_run: EndedRun) -> Iterator[str]:
+    run = ended_run.ended
+    counts = format_counts(run.stages)
+    cost, possible = parse_amount(run.cost), parse_amount(run.possible_cost) or Decimal(0)
+    facts = [
+        f"{pluralize(sum(run.stages.values()), 'stage')}: {counts}",
+        format_duration(ended_run.duration_s),
+    ]
+    facts += [f"{pluralize(run.calls, 'call')}, {run.tokens:,} tokens"] if run.calls else []
+    facts += [money_text(cost or Decimal(0), possible)] if cost or possible else []
+    yield f"### {markdown_text(name)}: {markdown_text(run.status)}\n\n{markdown_text(' · '.join(facts))}\n\n"
+    ended = sorted(ended_run.stages, key=lambda end: not end.status.is_failure)
+    worked = [end for end in ended if not end.status.is_idle]
+    yield from _table(worked[:_MOST_ROWS])
+    if len(worked) > _MOST_ROWS:
+        yield f"\n{len(worked) - _MOST_ROWS:,} more stages are not listed.\n"
+    failed = [end for end in worked if end.status.is_failure]
+    for end in failed[:_MOST_FAILURES]:
+        yield _failure(end)
+    yield f"\nRun {markdown_text(ended_run.run_id)}\n\n"
 
 
 def _table(ends: Sequence[FinishedStage]) -> Iterator[str]:
@@ -82,6 +76,6 @@ def _failure(end: FinishedStage) -> str:
     return f"\n<details><summary>{markdown_text(end.name)}</summary><pre>{excerpt}</pre></details>\n"
 
 
-def summary_document(view: View) -> MarkdownSummary:
+def summary_document(view: View) -> DocumentSink:
     """Return the sink that writes the summary to `view.answer`."""
-    return MarkdownSummary(name=view.pipeline.name or view.pipeline.file, write=view.answer)
+    return DocumentSink(view.pipeline.name or view.pipeline.file, view.answer, summary_text)

@@ -20,13 +20,14 @@ from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory
 from orch23.features.pages.html.page import Row
 from orch23.features.pages.html.rendering import render_page
-from orch23.features.pages.html.run_facts import RunFacts, read_run
+from orch23.features.pages.html.run_facts import read_run
 from orch23.features.pages.html.texts import KeptText
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, NotFoundError, Orch23Error
 from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
+from orch23.model.run_facts import RunFacts
 from orch23.report.diagnostics import visible
 from orch23.report.observers import event_redactor
 from orch23.resolve.metrics import MetricValues
@@ -45,17 +46,7 @@ _MAX_METRICS_LINES = 20_000
 
 
 def write_report(console: Console, *, run: str | None, out: str) -> None:
-    """Write the page of a run to a file, or to stdout for `-`."""
-    text = render_page(compose_page(*_page_parts(console, run)))
-    if out == STDOUT:
-        console.write_out(text)
-        return
-    write_named_file(console, out, text)
-    console.write_err(f"wrote {visible(out)}\n")
-
-
-def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSources, RunFacts | None]:
-    """Return the facts of a run, what its page needs besides, and the facts of the run before it.
+    """Write the page of a run to a file, or to stdout for `-`.
 
     Raises:
         NotFoundError: there is no such run, or its journal has no event.
@@ -73,7 +64,12 @@ def _page_parts(console: Console, run: str | None) -> tuple[RunFacts, PageSource
     facts = read_run(chosen, lines, redact)
     sources = page_sources(console, root, chosen)
     notes = (*sources.notes, *_gone(facts, KeptFiles(root, chosen)))
-    return facts, replace(sources, notes=notes), former_run(logs, facts, redact)
+    text = render_page(compose_page(facts, replace(sources, notes=notes), former_run(logs, facts, redact)))
+    if out == STDOUT:
+        console.write_out(text)
+        return
+    write_named_file(console, out, text)
+    console.write_err(f"wrote {visible(out)}\n")
 
 
 def page_sources(console: Console, root: Path, run: str) -> PageSources:
@@ -116,7 +112,6 @@ class KeptFiles(Struct, frozen=True):
 
 
 def _of_store(console: Console, root: Path, run: str) -> tuple[Changes, MetricsHistory, tuple[str, ...]]:
-    """Return how changes are read, the metrics of earlier runs, and a note if the store cannot be used."""
     try:
         store = open_store(root)
     except Orch23Error as error:
@@ -130,8 +125,6 @@ def _of_store(console: Console, root: Path, run: str) -> tuple[Changes, MetricsH
 
 
 def _metrics(store: ProjectStore, run: str) -> MetricsHistory:
-    """Return the metrics of the runs of the same pipeline before a run."""
-
     @cache
     def values(path: str, sha256: str) -> MetricValues | None:
         return stored_values(store.contents, path, sha256, read_yaml)

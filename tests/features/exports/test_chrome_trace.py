@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from orch23.features.exports.chrome_trace import ChromeTrace
+from orch23.features.exports.chrome_trace import trace_text
+from orch23.features.exports.document_sink import DocumentSink
 from orch23.model.event import Event, parse_event
 from orch23.report.observers import sink_observer
 
@@ -14,7 +15,7 @@ def trace(*events: tuple[float, Event]) -> dict[str, Any]:
     """Return the document of a run that started at 100 s: each event with its time in seconds after that."""
     now = [100.0]
     written: list[str] = []
-    sink = ChromeTrace(name="demo", write=written.append, clock=lambda: now[0])
+    sink = DocumentSink("demo", written.append, trace_text)
     observer = sink_observer(sink, lambda: now[0])
     for at, event in events:
         assert written == []
@@ -66,7 +67,7 @@ def test_attempts_calls_and_checks_are_inside_of_their_stage() -> None:
         (3, of("llm_response", "a", input_tokens=7, output_tokens=2, cost="0.25")),
         (5, of("attempt_finished", "a", attempt=1, passed=False, kind="verify_failed")),
         (5, of("attempt_started", "a", attempt=2)),
-        (6, of("llm_request", "a", model="m", provider="p")),
+        (6, of("llm_request", "a", model="m", provider="p", attempt=2)),
         (8, of("attempt_finished", "a", attempt=2, passed=False, kind="timeout")),
         (9, of("stage_finished", "a", status="failed", attempts=2, calls=1, cost="0.25")),
         (9, of("run_finished", status="failed", exit_code=1)),
@@ -101,6 +102,46 @@ def test_a_stage_that_waits_for_a_batch_or_its_group_leaves_its_row() -> None:
         (5, END),
     )
     assert spans(document) == [("a", 1, 1, 1), ("b", 1, 3, 2), ("a", 2, 4, 1)]
+
+
+def test_what_happens_after_a_stage_left_its_row_is_not_in_its_span() -> None:
+    document = trace(
+        (1, of("stage_started", "a")),
+        (1, of("attempt_started", "a", attempt=1)),
+        (2, of("llm_request", "a", model="m", attempt=1)),
+        (3, of("stage_awaiting", "a", "its request is in a batch")),
+        (4, of("rate_limit_wait", "a", limit="too many batches")),
+        (5, of("llm_response", "a", attempt=1)),
+        (6, of("stage_started", "b")),
+        (6, of("attempt_started", "b", attempt=1)),
+        (7, of("attempt_finished", "b", attempt=1, passed=True)),
+        (8, of("stage_held", "b", "its group")),
+        (9, of("attempt_finished", "b", attempt=1, passed=False, kind="verify_failed")),
+        (10, END),
+    )
+    assert spans(document) == [
+        ("a", 1, 1, 2),
+        ("attempt 1", 1, 1, 2),
+        ("call m", 1, 2, 1),
+        ("b", 1, 6, 2),
+        ("attempt 1", 1, 6, 1),
+    ]
+    args = {(one["name"], one["ts"]): one["args"] for one in document["traceEvents"] if one["ph"] == "X"}
+    assert args["call m", 2_000_000] == {"provider": "", "model": "m", "recorded": False}
+    assert args["attempt 1", 6_000_000] == {"passed": True}
+    assert (args["a", 1_000_000]["waits"], args["b", 6_000_000]["waits"]) == ("its request is in a batch", "its group")
+
+
+def test_a_stage_that_starts_again_has_a_span_for_each_time() -> None:
+    document = trace(
+        (1, of("stage_started", "a")),
+        (3, of("stage_started", "a")),
+        (4, of("stage_finished", "a", status="built")),
+        (5, END),
+    )
+    assert spans(document) == [("a", 1, 1, 2), ("a", 1, 3, 1)]
+    args = [one["args"] for one in document["traceEvents"] if one["ph"] == "X"]
+    assert args == [{}, {"status": "built", "attempts": 0}]
 
 
 def test_a_restored_stage_is_a_mark_and_a_fresh_one_is_not_there() -> None:

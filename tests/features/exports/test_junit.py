@@ -2,14 +2,15 @@
 
 from xml.etree import ElementTree as ET
 
-from orch23.features.exports.junit import JUnitReport
+from orch23.features.exports.document_sink import DocumentSink
+from orch23.features.exports.junit import junit_text
 from orch23.model.event import Event, parse_event
 from orch23.report.observers import sink_observer
 
 
 def document(*events: Event) -> ET.Element:
     written: list[str] = []
-    report = sink_observer(JUnitReport(name="de\x1bmo", write=written.append), float)
+    report = sink_observer(DocumentSink("de\x1bmo", written.append, junit_text), float)
     for event in (parse_event("run_started", "", data={"run_id": "r1"}), *events):
         report.notice(event)
     assert written == []

@@ -9,7 +9,7 @@ from orch23.features.pages.html.changes import no_changes
 from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.page import RunPage, StageGroup, StageView
 from orch23.features.pages.html.rendering import render_page
-from orch23.features.pages.html.run_facts import RunFacts, read_run
+from orch23.features.pages.html.run_facts import read_run
 from orch23.features.pages.html.texts import KeptText
 from orch23.model.event import (
     AttemptFinished,
@@ -26,6 +26,7 @@ from orch23.model.event import (
     StageStarted,
 )
 from orch23.model.event_data import EventData, EventProblem, EventReason
+from orch23.model.run_facts import RunFacts
 from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import JournalLine, read_journal
 from tests.run_journals import write_run
@@ -109,6 +110,14 @@ def test_a_run_with_nothing_to_do() -> None:
     assert page.verdict == "Nothing had changed. 3 stages: 3 fresh."
     assert (page.timeline, page.blocks, page.impact.note) == (None, (), "Nothing had to run.")
     assert "The journal names no stages" in render_page(page)
+
+
+def test_a_stage_that_starts_again_has_bars_one_after_the_other() -> None:
+    page = page_of(run_of(("a", StageStarted()), ("a", StageStarted()), *built("a")[-1:]))
+    assert page.timeline is not None
+    (first, second) = page.timeline.bars
+    assert first.x + first.width == second.x
+    assert first.y == second.y
 
 
 def test_a_killed_run_ends_where_its_journal_does() -> None:

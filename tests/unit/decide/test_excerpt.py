@@ -42,10 +42,6 @@ def test_what_differs_from_run_to_run_has_one_form(text: str, form: str) -> None
     assert normalise(form) == form
 
 
-def test_sandbox_directories_can_be_passed() -> None:
-    assert normalise("at /x/y/z/a.py and /x/y", ("/x/y", "/x/y/z/")) == "at /room/a.py and /room"
-
-
 @given(st.text(alphabet="ab /=0x12.s\x1b[m\r\nin", max_size=80))
 def test_normalising_twice_changes_nothing_more(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)

@@ -51,7 +51,7 @@ RUN = (
 
 
 def test_a_sink_gets_the_facts_of_a_run_after_its_last_event() -> None:
-    facts, times = Facts(), iter((100.0, 102.5))
+    facts, times = Facts(), iter((100.0, *(100.0 + at / 2 for at in range(1, 6))))
     observer = sink_observer(facts, lambda: next(times))
     for event in RUN:
         observer.notice(event)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Location
 from orch23.model.event import Event, parse_event
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
+from orch23.report.formats import View
 from orch23.report.marks import ASCII, MAX_ITEM_LINES, Style
 from orch23.report.text import TextScreen
 from orch23.steps.llm.spec import LLMStep
@@ -45,7 +47,10 @@ def over(code: int, status: str, *, limit: str | None = None, before: str = "0")
 def screen(*events: Event, style: Style = PLAIN, pipeline: Pipeline = PIPELINE, **options: Any) -> str:
     written: list[str] = []
     ticks: Iterator[float] = chain((10.0,), repeat(12.5))
-    shown = TextScreen(pipeline=pipeline, write=written.append, clock=lambda: next(ticks), style=style, **options)
+    of_view = {name: options.pop(name) for name in ("verbose", "read_source") if name in options}
+    tell, clock = written.append, lambda: next(ticks)
+    view = View(pipeline=pipeline, tell=tell, answer=tell, logs=Path(), style=style, clock=clock, **of_view)
+    shown = TextScreen(view=view, **options)
     for event in (STARTED, *events):
         shown.notice(event)
     return "".join(written)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain, count
 
 from orch23.model.patterns import lazy_pattern
 
@@ -27,16 +28,12 @@ class Anchors:
         return self._unique(f"group-{name}")
 
     def _unique(self, wanted: str) -> str:
-        found = self._of.get(wanted)
-        if found is None:
-            base = found = _UNFIT.sub("_", wanted)
-            number = 1
-            while found in self._used:
-                number += 1
-                found = f"{base}-{number}"
-            self._used.add(found)
-            self._of[wanted] = found
-        return found
+        if wanted not in self._of:
+            base = _UNFIT.sub("_", wanted)
+            free = (one for one in chain([base], (f"{base}-{number}" for number in count(2))) if one not in self._used)
+            self._of[wanted] = next(free)
+            self._used.add(self._of[wanted])
+        return self._of[wanted]
 
 
 def large_families(names: Iterable[tuple[str, str]]) -> frozenset[str]:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from orch23.features.pages.html.changes import text_difference
 from orch23.features.pages.html.page import AttemptView, Badge, Row
-from orch23.features.pages.html.run_facts import AttemptFacts, CallFacts, StageFacts
 from orch23.features.pages.html.texts import LongText, ShownText, TextReader
 from orch23.model.event import LlmResponse
-from orch23.model.text import format_duration, format_money, shorten_command
-from orch23.report.values import parse_amount, pluralize
+from orch23.model.run_facts import AttemptFacts, CallFacts, StageFacts
+from orch23.model.text import format_duration, format_money, parse_amount, shorten_command
+from orch23.report.values import pluralize
 from orch23.resolve.commands import typed_command
 
 _DIGITS = 16
@@ -79,8 +79,8 @@ def _reason(attempt: AttemptFacts) -> str:
 
 def _times(attempt: AttemptFacts) -> list[Row]:
     rows = []
-    if attempt.span.end_s is not None:
-        rows.append(Row("time", format_duration(attempt.span.end_s - attempt.span.start_s)))
+    if attempt.end_s is not None:
+        rows.append(Row("time", format_duration(attempt.end_s - attempt.start_s)))
     ended = attempt.ended
     if ended is not None and not ended.passed and ended.command:
         code = "" if ended.exit_code is None else f" (exit status {ended.exit_code})"
@@ -126,8 +126,8 @@ def _paid(call: CallFacts) -> str:
     fallback = ", of a fallback" if response.fallback else ""
     if response.replayed:
         return f"recorded{origin}{fallback}" + (f", was paid before: {money}" if amount else "")
-    seconds = call.span.end_s
-    time = "" if seconds is None else f", after {format_duration(seconds - call.span.start_s)}"
+    seconds = call.end_s
+    time = "" if seconds is None else f", after {format_duration(seconds - call.start_s)}"
     return f"{payment(response)}{f': {money}' if amount or amount is None else ''}{origin}{fallback}{time}"
 
 

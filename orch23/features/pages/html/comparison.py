@@ -4,10 +4,9 @@ from decimal import Decimal
 
 from orch23.features.pages.html.anchors import Anchors, large_families
 from orch23.features.pages.html.page import ComparisonRow, ComparisonView
-from orch23.features.pages.html.run_facts import RunFacts, StageFacts
 from orch23.features.pages.html.statuses import run_badge, stage_badge
+from orch23.model.run_facts import RunCost, RunFacts, StageFacts
 from orch23.model.text import format_duration, format_money
-from orch23.report.runs import RunCost
 from orch23.report.values import format_counts, pluralize
 
 _MAX_STAGES = 24
@@ -69,18 +68,15 @@ def _totals(then: RunFacts, now: RunFacts) -> tuple[ComparisonRow, ...]:
         ComparisonRow(
             "Time", format_duration(then.last_s), format_duration(now.last_s), _seconds(now.last_s - then.last_s)
         ),
-        ComparisonRow(
-            "Calls", f"{then.cost.calls:,}", f"{now.cost.calls:,}", _number(now.cost.calls - then.cost.calls)
-        ),
-        ComparisonRow(
-            "Recorded responses",
-            f"{then.cost.recorded:,}",
-            f"{now.cost.recorded:,}",
-            _number(now.cost.recorded - then.cost.recorded),
-        ),
+        _numbers("Calls", then.cost.calls, now.cost.calls),
+        _numbers("Recorded responses", then.cost.recorded, now.cost.recorded),
         _tokens(then.cost, now.cost),
         ComparisonRow("Cost", cost_text(then.cost), cost_text(now.cost), _money(then.cost, now.cost)),
     )
+
+
+def _numbers(name: str, then: int, now: int) -> ComparisonRow:
+    return ComparisonRow(name, f"{then:,}", f"{now:,}", _number(now - then))
 
 
 def _tokens(then: RunCost, now: RunCost) -> ComparisonRow:
@@ -117,12 +113,12 @@ def _stage(then: StageFacts | None, now: StageFacts, anchors: Anchors) -> Compar
     change = (now.duration_s or 0.0) - (then.duration_s or 0.0)
     both_ran = then.has_run and now.has_run
     is_slower = both_ran and abs(change) >= max(_SECONDS, _SHARE * longer)
-    if then.status == now.status and _numbers(then) == _numbers(now) and not is_slower:
+    if then.status == now.status and _work(then) == _work(now) and not is_slower:
         return None
     return ComparisonRow(now.name, before, after, _seconds(change) if is_slower else "", link)
 
 
-def _numbers(stage: StageFacts) -> tuple[int, int, int]:
+def _work(stage: StageFacts) -> tuple[int, int, int]:
     return len(stage.attempts), stage.cost.calls, stage.cost.recorded
 
 

@@ -13,7 +13,6 @@ from orch23.features.pages.html.graph import draw_graph
 from orch23.features.pages.html.impact import describe_impact
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory, describe_metrics
 from orch23.features.pages.html.page import Fact, FailureView, Row, RunPage, StageGroup, StageView
-from orch23.features.pages.html.run_facts import RunFacts, StageFacts
 from orch23.features.pages.html.statuses import count_words, run_badge, stage_badge, worst_badge
 from orch23.features.pages.html.texts import (
     LongText,
@@ -27,10 +26,11 @@ from orch23.features.pages.html.texts import (
 )
 from orch23.features.pages.html.timeline import draw_timeline
 from orch23.model.event import FROM_SHARED_CACHE
-from orch23.model.text import format_duration, format_money
+from orch23.model.run_facts import RunFacts, StageFacts
+from orch23.model.text import format_duration, format_money, join_first, parse_amount
 from orch23.report.plan_view import event_reason_text
 from orch23.report.shared_cache import shared_cache_clauses
-from orch23.report.values import format_counts, parse_amount, pluralize, truncate
+from orch23.report.values import format_counts, pluralize, truncate
 
 # Up to so many stages with nothing to do have a row of their own.
 _MAX_IDLE = 32
@@ -42,6 +42,7 @@ _MAX_EXCERPT = 4_000
 _MAX_TESTS = 10
 _MAX_NOTES = 20
 _MAX_REASON = 160
+_MAX_PATHS = 12
 _IDLE = frozenset({"fresh", "skipped", "waiting"})
 _FAILED = frozenset({"failed", "edited"})
 _DIGITS = 16
@@ -62,8 +63,6 @@ class PageSources(Struct, frozen=True, kw_only=True):
 
 
 class _StageTexts(Struct, frozen=True):
-    """The texts of a stage before they are cut: those of its attempts, and its changes to files."""
-
     attempts: dict[int, list[LongText]]
     changes: list[LongText]
 
@@ -201,7 +200,6 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
 
 
 def _failing(stage: StageFacts) -> tuple[str, ...]:
-    """Return the tests that failed in the last attempt."""
     ends = [one.ended for _, one in sorted(stage.attempts.items()) if one.ended is not None]
     failing = ends[-1].failing if ends else ()
     more = len(failing) - _MAX_TESTS
@@ -281,18 +279,13 @@ def _reason(stage: StageFacts) -> str:
 
 def _facts(stage: StageFacts) -> tuple[Row, ...]:
     rows = [Row("key", stage.key[:_DIGITS])] if stage.key else []
-    rows += [Row("wrote", _paths(stage.written))] if stage.written else []
-    rows += [Row("removed", _paths(stage.removed))] if stage.removed else []
+    rows += [Row("wrote", join_first(stage.written, _MAX_PATHS))] if stage.written else []
+    rows += [Row("removed", join_first(stage.removed, _MAX_PATHS))] if stage.removed else []
     if stage.ended is not None and stage.ended.unchanged:
         rows.append(Row("result", "the same bytes as before"))
     rows += [Row("sent again after", ", ".join(stage.retries[:8]))] if stage.retries else []
-    rows += [Row("waits for", _paths(stage.withheld_for))] if stage.withheld_for else []
+    rows += [Row("waits for", join_first(stage.withheld_for, _MAX_PATHS))] if stage.withheld_for else []
     return tuple(rows)
-
-
-def _paths(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - 12} more" if len(paths) > 12 else ""  # noqa: PLR2004 - as many as are read
-    return f"{', '.join(paths[:12])}{more}"
 
 
 def _blocks(run: RunFacts, views: dict[str, StageView], anchors: Anchors) -> tuple[StageView | StageGroup, ...]:
@@ -335,7 +328,6 @@ def _group(anchor: str, title: str, summary: str, members: Sequence[StageView]) 
 
 
 def _prices(run: RunFacts) -> tuple[str, ...]:
-    """Return the price tables of the calls and of the recorded responses, each once."""
     return tuple(dict.fromkeys(table for stage in run.stages.values() for table in stage.cost.prices))
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 from orch23.features.pages.html.anchors import Anchors, large_families
 from orch23.features.pages.html.layout import Point, layered_layout
 from orch23.features.pages.html.page import GraphView, NodeView, Tone
-from orch23.features.pages.html.run_facts import RunFacts, StageFacts
 from orch23.features.pages.html.statuses import count_words, stage_badge, tone_shares, worst_badge
+from orch23.model.run_facts import RunFacts, StageFacts
 from orch23.report.values import truncate
 
 MAX_NODES = 2_000
@@ -87,8 +87,6 @@ def _picture(
 
 
 class _Place:
-    """The upper left corner of a node."""
-
     def __init__(self, center: Point, width: float) -> None:
         self.width = width
         self.x = center.x - width / 2 + _MARGIN
@@ -124,7 +122,6 @@ def _node(name: str, group: Sequence[StageFacts], place: _Place, label: str, not
 
 
 def _path(points: Sequence[Point]) -> str:
-    """Return the data of an SVG path: straight within columns, curves between them."""
     moved = [Point(one.x + _MARGIN, one.y + _MARGIN) for one in points]
     out = [f"M{moved[0].x:.0f} {moved[0].y:.1f}"]
     for index, (start, end) in enumerate(pairwise(moved)):

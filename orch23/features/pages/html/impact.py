@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from orch23.features.pages.html.anchors import Anchors
 from orch23.features.pages.html.page import ImpactView, Row
-from orch23.features.pages.html.run_facts import RunFacts, StageFacts
 from orch23.model.event_data import EventReason
+from orch23.model.run_facts import RunFacts, StageFacts
 from orch23.model.text import join_first
 from orch23.report.plan_view import event_reason_text
 from orch23.report.values import pluralize
@@ -41,7 +41,6 @@ def describe_impact(run: RunFacts, anchors: Anchors) -> ImpactView:
 
 
 def _split(stage: StageFacts, writers: dict[str, str], run: RunFacts) -> tuple[list[str], list[str]]:
-    """Return the reasons of a stage: changes by the user, and files that other stages of this run wrote."""
     own: list[str] = []
     after: list[str] = []
     for reason in stage.decided.reasons if stage.decided else ():

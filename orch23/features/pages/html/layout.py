@@ -4,8 +4,9 @@ It is Sugiyama's method: longest paths give the columns, barycenters the order, 
 coordinates. Everything is deterministic: the same graph has the same picture.
 """
 
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -158,33 +159,23 @@ def _mean(numbers: Sequence[float], default: float) -> float:
 
 
 def _crossings(columns: _Columns, cells: Sequence[Sequence[_Cell]]) -> int:
-    """Count the pairs of links between neighboring columns that cross, with a Fenwick tree."""
+    """Count the pairs of links between neighboring columns that cross."""
     total = 0
     for left, right in pairwise(cells):
         places = {cell: index for index, cell in enumerate(right)}
-        tree = [0] * (len(right) + 1)
-        seen = 0
+        seen: list[int] = []  # the ends of the links before, sorted
         for cell in left:
-            targets = sorted(places[one] for one in columns.right.get(cell, ()))
+            targets = [places[one] for one in columns.right.get(cell, ())]
+            total += sum(len(seen) - bisect_right(seen, place) for place in targets)
             for place in targets:
-                at, below = place + 1, 0
-                while at:
-                    below += tree[at]
-                    at -= at & -at
-                total += seen - below
-            for place in targets:
-                at = place + 1
-                while at < len(tree):
-                    tree[at] += 1
-                    at += at & -at
-                seen += 1
+                insort(seen, place)
     return total
 
 
 def _heights(columns: _Columns, names: frozenset[str]) -> dict[_Cell, float]:
     """Return the y of each cell: as near to its neighbors as the distances within the columns allow."""
     sizes = [[_size(cell, columns) for cell in column] for column in columns.cells]
-    offsets = [_offsets(column) for column in sizes]
+    offsets = [[end - size / 2 for end, size in zip(accumulate(one), one, strict=True)] for one in sizes]
     heights = {
         cell: offset
         for column, column_offsets in zip(columns.cells, offsets, strict=True)
@@ -212,14 +203,6 @@ def _is_dummy(cell: _Cell, columns: _Columns) -> bool:
 
 def _size(cell: _Cell, columns: _Columns) -> float:
     return _DUMMY_ROW if _is_dummy(cell, columns) else ROW
-
-
-def _offsets(sizes: Sequence[float]) -> list[float]:
-    offsets, at = [], 0.0
-    for size in sizes:
-        offsets.append(at + size / 2)
-        at += size
-    return offsets
 
 
 def _spread(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import UNSET, Struct
 
 from orch23.features.pages.html.page import MetricRow, MetricsView, PlotView
-from orch23.features.pages.html.run_facts import RunFacts
+from orch23.model.run_facts import RunFacts
 from orch23.report.metric_values import change_texts, metric_text, value_text
 from orch23.report.values import pluralize, truncate
 from orch23.resolve.metrics import MetricChange, MetricName, MetricsError, MetricValues, compare_metrics, finite_number
@@ -93,7 +93,6 @@ def _newest(earlier: Sequence[RunMetrics]) -> Mapping[str, StageFile]:
 
 
 def _versions(path: str, now: str, history: MetricsHistory) -> list[MetricValues]:
-    """Return the values of the last versions of a file that can be read, oldest first."""
     digests = [now]
     for run in history.earlier:
         # A run that did not change the file has the version of the run before it.
@@ -106,7 +105,6 @@ def _versions(path: str, now: str, history: MetricsHistory) -> list[MetricValues
 
 
 def _values(path: str, sha256: str, history: MetricsHistory) -> MetricValues | None:
-    """Return the values of a version; None if it cannot be read."""
     try:
         return history.values(path, sha256)
     except MetricsError:

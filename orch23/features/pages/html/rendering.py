@@ -4,6 +4,7 @@ import base64
 import hashlib
 from functools import cache
 from importlib import resources
+from itertools import groupby
 
 import jinja2
 
@@ -67,13 +68,7 @@ def _shown(value: object) -> object:
 
 def _diff_lines(diff: str) -> list[tuple[str, str]]:
     """Return the lines of a diff, consecutive ones of one kind together: its class, and the text."""
-    found: list[tuple[str, list[str]]] = []
-    for line in diff.split("\n"):
-        kind = _kind(line)
-        if not found or found[-1][0] != kind:
-            found.append((kind, []))
-        found[-1][1].append(line)
-    return [(kind, "\n".join(lines)) for kind, lines in found]
+    return [(kind, "\n".join(lines)) for kind, lines in groupby(diff.split("\n"), _kind)]
 
 
 def _kind(line: str) -> str:

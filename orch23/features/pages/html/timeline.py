@@ -1,11 +1,9 @@
 """What ran when, as a picture: a lane for each worker, a bar for each stage, and its attempts within it."""
 
-import heapq
-
 from orch23.features.pages.html.anchors import Anchors
 from orch23.features.pages.html.page import BarView, TimelineView, Tone
-from orch23.features.pages.html.run_facts import RunFacts, Span, StageFacts
 from orch23.features.pages.html.statuses import stage_badge
+from orch23.model.run_facts import RunFacts, StageFacts, StageSpan
 from orch23.model.text import format_duration
 
 _LEFT = 74.0
@@ -19,35 +17,19 @@ _MAX_TICKS = 8
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
 _MAX_LANES = 64
 _MAX_BARS = 1_500
+# The journal has times in milliseconds.
+_SLACK_S = 0.0005
 
 
 def draw_timeline(run: RunFacts, anchors: Anchors) -> TimelineView | None:
-    """Return the picture of all stages that ran; None if none did.
-
-    The journal does not name workers: a stage is put into the first lane that is free when it starts.
-    """
-    spans = sorted(
-        ((span, stage) for stage in run.stages.values() for span in stage.spans), key=lambda one: one[0].start_s
-    )
-    if not spans:
+    """Return the picture of all stages that ran; None if none did."""
+    lanes = run.lanes(_SLACK_S)
+    if not lanes:
         return None
     whole = max(run.last_s, 0.001)
     scale = _WIDTH / whole
-    placed: list[tuple[Span, StageFacts, int]] = []
-    # Lanes that are free by the time of the next stage, and the times when the others become free.
-    free: list[int] = []
-    busy: list[tuple[float, int]] = []
-    number_of_lanes = 0
-    for span, stage in spans:
-        while busy and busy[0][0] <= span.start_s + 0.0005:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            lane = heapq.heappop(free)
-        else:
-            lane, number_of_lanes = number_of_lanes, number_of_lanes + 1
-        heapq.heappush(busy, (whole if span.end_s is None else span.end_s, lane))
-        if lane < _MAX_LANES:
-            placed.append((span, stage, lane))
+    placed = [(span, stage, lane) for lane, span, stage in lanes if lane < _MAX_LANES]
+    number_of_lanes = 1 + max(lane for lane, _, _ in lanes)
     shown = min(number_of_lanes, _MAX_LANES)
     notes = [f"{number_of_lanes - shown:,} more lanes are not shown."] if number_of_lanes > shown else []
     if len(placed) > _MAX_BARS:
@@ -68,7 +50,7 @@ def draw_timeline(run: RunFacts, anchors: Anchors) -> TimelineView | None:
     )
 
 
-def _bar(span: Span, stage: StageFacts, lane: int, scale: float, whole: float, anchors: Anchors) -> BarView:
+def _bar(span: StageSpan, stage: StageFacts, lane: int, scale: float, whole: float, anchors: Anchors) -> BarView:
     end = whole if span.end_s is None else span.end_s
     width = max(_LEAST, (end - span.start_s) * scale)
     space = int((width - 10) / _CHARACTER)
@@ -87,11 +69,11 @@ def _bar(span: Span, stage: StageFacts, lane: int, scale: float, whole: float, a
     )
 
 
-def _marks(stage: StageFacts, span: Span, end: float, scale: float) -> tuple[tuple[float, float, Tone], ...]:
+def _marks(stage: StageFacts, span: StageSpan, end: float, scale: float) -> tuple[tuple[float, float, Tone], ...]:
     marks: list[tuple[float, float, Tone]] = []
     for attempt in stage.attempts.values():
-        start = attempt.span.start_s
-        stop = end if attempt.span.end_s is None else attempt.span.end_s
+        start = attempt.start_s
+        stop = end if attempt.end_s is None else attempt.end_s
         if start < span.start_s or stop > end + 0.001:
             continue
         tone: Tone = "good" if attempt.ended and attempt.ended.passed else "bad" if attempt.ended else "active"

@@ -86,7 +86,6 @@ class AddressGuard:
             await PlainTextResponse(refused[1], refused[0], _HEADERS)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Return why a request is refused, as status and text; None if it is not."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         hosts = [value.lower() for name, value in headers if name == b"host"]
         if len(hosts) != 1 or hosts[0] not in self._hosts:

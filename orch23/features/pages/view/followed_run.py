@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from orch23.features.pages.html.run_facts import RunFacts, RunFactsFold
+from orch23.features.pages.html.run_facts import JournalFold
 from orch23.model.event import Event
+from orch23.model.run_facts import RunFacts
 from orch23.store.run_list import run_ids
 from orch23.store.run_logs import whole_line
 from orch23.store.safe_files import open_stream
@@ -46,13 +47,13 @@ class FollowedRun:
         for line in whole.splitlines(keepends=True):
             found = whole_line(line)
             if found is not None:
-                self._fold.add(found)
+                self._fold.add_line(found)
         self._read_bytes += len(whole)
         self._version += bool(whole)
         return self._version
 
     def _begin(self, run: str) -> None:
         self._path = self._logs / f"{run}.jsonl"
-        self._fold = RunFactsFold(run, self._redact)
+        self._fold = JournalFold(run, self._redact)
         self._read_bytes = 0
         self._version += 1

@@ -1,0 +1,19 @@
+"""A sink that writes a run as one text."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from orch23.model.ports import EndedRun, Sink
+
+
+class DocumentSink(Struct, Sink, frozen=True):
+    """A sink that writes one text when the run has ended. `compose` gets the name of the pipeline."""
+
+    name: str
+    write: Callable[[str], None]
+    compose: Callable[[str, EndedRun], str]
+
+    def finish(self, run: EndedRun) -> None:
+        """Write the text."""
+        self.write(self.compose(self.name, run))
