@@ -391,7 +391,7 @@ def test_a_whole_message_that_cannot_be_used_is_not_too_late() -> None:
     with loopback(json_reply({**WHOLE, "stop_reason": "tool_use"})) as server:
         provider = AnthropicMessages(url=server.url, key="k", clock=lambda: 9.0 if server.asked else 0.0)
         with pytest.raises(TransportError, match="tool_use") as caught:
-            provider.complete(request(), 8.0, [].append)
+            provider.complete(request(), 8.0, lambda _text: None)
     assert caught.value.diagnostic.code != codes.TIMED_OUT
 
 
