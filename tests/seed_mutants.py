@@ -131,8 +131,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-05": (
         M(
             JOURNAL,
-            "compact_json(asdict(line))",
-            'compact_json({k: v for k, v in asdict(line).items() if k != "level"})',
+            "compact_json(line)",
+            'compact_json({k: v for k, v in line.items() if k != "level"})',
         ),
         M(
             JOURNAL,
@@ -308,7 +308,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S1-18": (
-        M(JOURNAL, "                raise CorruptStateError(_damaged(origin, *broken))", "                break"),
+        M(
+            JOURNAL,
+            "            if broken is not None:\n",
+            "            if broken is not None:\n                break\n",
+        ),
         M(JOURNAL, "    if not has_checksum(line):", "    if False:"),
     ),
     "S1-19": (
@@ -544,8 +548,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-08": (
         M(
             JOURNAL,
-            "compact_json(asdict(line))",
-            'compact_json({k: v for k, v in asdict(line).items() if k != "role"})',
+            "compact_json(line)",
+            'compact_json({k: v for k, v in line.items() if k != "role"})',
         ),
         M(PCT, "run_log: prompts/planner_coder_tester/communication_log.jsonl.j2\n", ""),
     ),

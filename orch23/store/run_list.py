@@ -1,8 +1,7 @@
 """List the runs of a project by their journals."""
 
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,23 +10,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.errors import CorruptStateError
-from orch23.model.event import (
-    EVENT_KINDS,
-    EVENT_VERSION,
-    CallReserved,
-    Event,
-    RunFinished,
-    RunStarted,
-    SharedCacheUsed,
-    StageFinished,
-)
-from orch23.model.event_data import EventData
+from orch23.model.event import CallReserved, RunFinished, RunStarted, SharedCacheUsed, StageFinished
 from orch23.model.stage_status import StageStatus
 from orch23.store.history import run_totals, uncollected_amounts
 from orch23.store.run_logs import (
     INTERRUPTED,
     JournalLine,
-    has_checksum,
     journal_lines,
     journal_paths,
     parse_journal,
@@ -37,6 +25,7 @@ from orch23.store.run_logs import (
 from orch23.store.safe_files import read_regular
 
 _RECORDED = (StageStatus.BUILT, StageStatus.VERIFIED)
+_USED, _STARTED = (b'"type":"%s"' % one.kind.encode() for one in (SharedCacheUsed, RunStarted))
 
 
 class RunSummary(Struct, frozen=True, kw_only=True, rename={"run_id": "run", "counts": "stages"}):
@@ -64,19 +53,16 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
     """Return all runs with a journal, newest first; a run with an unreadable journal has the status `damaged`."""
     found = []
     # The requests of earlier runs that the runs so far have collected, by pipeline.
-    collected: dict[str, set[str]] = {}
+    collected: defaultdict[str, set[str]] = defaultdict(set)
     for path in journal_paths(logs):
-        data = read_regular(path) or b""
         try:
-            lines = parse_journal(data, str(path), _brief)
+            lines = parse_journal(read_regular(path) or b"", str(path))
         except CorruptStateError:
             found.append(RunSummary(run_id=path.stem, status="damaged"))
         else:
             if lines:
-                summary = _summary(path.stem, lines, data)
-                later = collected.setdefault(summary.pipeline, set())
-                is_open = bool(later) and summary.calls > 0
-                found.append(_without_collected(summary, later, data) if is_open else summary)
+                later = collected[run_pipeline(lines[0])]
+                found.append(_without_collected(_summary(path.stem, lines), later, lines))
                 reserved = (line.event.data for line in lines)
                 later.update(one.fingerprint for one in reserved if isinstance(one, CallReserved) and one.collects)
     return tuple(found)
@@ -96,28 +82,6 @@ def run_ids(logs: Path) -> list[str]:
     return [path.stem for path in journal_paths(logs) if next(journal_lines(path, bool), None) is not None]
 
 
-# In a text of JSON, quotes are escaped: only the data of an event has these bytes.
-_STATUS = re.compile(rb',"data":\{"status":"([a-z_]+)"')
-_COLLECTS = b',"collects":true'
-_USED, _STARTED = (b'"type":"%s"' % one.kind.encode() for one in (SharedCacheUsed, RunStarted))
-# The beginning of a line of this version: its number, and the type of its event.
-_BEGINNING = re.compile(rb'\{"v":%d,"seq":(\d+),"ts":"[^"]*","level":"[a-z]*","type":"([a-z_]+)",' % EVENT_VERSION)
-
-
-def _brief(line: bytes) -> JournalLine | None:
-    """Return a line of which only its number is read, and the status of a finished stage; None if that is too little.
-
-    A line with the right checksum has the form that orch23 wrote.
-    """
-    found = _BEGINNING.match(line)
-    kind = EVENT_KINDS.get(found[2].decode()) if found else None
-    if found is None or kind is None or _COLLECTS in line or not has_checksum(line):
-        return None
-    status = _STATUS.search(line) if kind is StageFinished else None
-    data = EventData() if status is None else StageFinished(status=StageStatus(status[1].decode()))
-    return JournalLine(int(found[1]), "", Event(data, ""))
-
-
 class SharedCacheRun(Struct, frozen=True):
     """What one run did with a shared cache. `started` is the time of its first event."""
 
@@ -134,7 +98,7 @@ def shared_cache_run(path: Path) -> SharedCacheRun | None:
     return None if used is None else SharedCacheRun(path.stem, run_pipeline(lines[0]), lines[0].ts, used)
 
 
-def _summary(run_id: str, lines: Sequence[JournalLine], data: bytes) -> RunSummary:
+def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
     first, last = lines[0], lines[-1]
     statuses = (line.event.data.status.value for line in lines if isinstance(line.event.data, StageFinished))
     ended = last.event.data if isinstance(last.event.data, RunFinished) else None
@@ -152,13 +116,15 @@ def _summary(run_id: str, lines: Sequence[JournalLine], data: bytes) -> RunSumma
         calls, cost, possible_cost = ended.calls, ended.cost or "0", ended.possible_cost
         return replace(found, calls=calls, cost=cost, possible_cost=possible_cost, unpriced=ended.unpriced)
     # A killed run has no totals: its reservations and settlements are the account.
-    spent = run_totals(parse_journal(data, run_id))
+    spent = run_totals(lines)
     return replace(found, calls=spent.calls, cost=str(spent.cost), possible_cost=str(spent.possible_cost))
 
 
-def _without_collected(run: RunSummary, later: set[str], data: bytes) -> RunSummary:
+def _without_collected(run: RunSummary, later: set[str], lines: tuple[JournalLine, ...]) -> RunSummary:
     """Return the summary without the calls that later runs collected; they are removed from `later`."""
-    amounts = uncollected_amounts(parse_journal(data, run.run_id))
+    if not later or not run.calls:
+        return run
+    amounts = uncollected_amounts(lines)
     found = [amounts[name] for name in amounts.keys() & later]
     later -= amounts.keys()
     possible = Decimal(run.possible_cost) - sum((one.possible_cost for one in found), Decimal(0))

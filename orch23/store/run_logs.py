@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, NotFoundError, SafetyError
@@ -65,6 +65,9 @@ class _Line(Struct, frozen=True, forbid_unknown_fields=True):
     role: str
     message: str
     data: JsonObject
+
+
+_LINES = msgspec.json.Decoder(_Line)
 
 
 class JournalLine(Struct, frozen=True):
@@ -202,28 +205,15 @@ def read_journal(path: Path) -> tuple[JournalLine, ...]:
     return parse_journal(data, str(path))
 
 
-def parse_journal(
-    data: bytes, origin: str, shortcut: Callable[[bytes], JournalLine | None] = lambda _line: None
-) -> tuple[JournalLine, ...]:
-    """Return the lines of a journal's bytes; errors name the file `origin`.
-
-    `shortcut` may return a line between the first and the last, if its checksum is right, without parsing all of it.
-
-    Raises:
-        CorruptStateError: as for `read_journal`.
-
-    """
+def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
+    """Return the lines of a journal's bytes; errors name the file `origin`. Raises what `read_journal` raises."""
     found: list[JournalLine] = []
     broken: tuple[int, str] | None = None
-    is_brief = False
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(data.split(b"\n"), 1):
         if not line:
             continue
         try:
-            is_inner = found and number < len(lines) - 1 and broken is None
-            brief = shortcut(line + b"\n") if is_inner else None
-            read = brief or _parse_line(line + b"\n")
+            read = _parse_line(line + b"\n")
             if broken is None and read.seq != len(found) + 1:
                 broken = (number, f"has the number {read.seq} instead of {len(found) + 1}")
         except ValueError as error:
@@ -231,11 +221,11 @@ def parse_journal(
         else:
             # A crash damages the end alone. With a good line after it, the damage has another cause.
             if broken is not None:
-                raise CorruptStateError(_damaged(origin, *broken))
+                at, problem = broken
+                hint = "`orch23 reset` sets the journals aside; recorded responses are kept"
+                message = f"line {at} of the journal {problem}"
+                raise CorruptStateError(Diagnostic("E706", message, Location(origin, at, 1), hint))
             found.append(read)
-            is_brief = brief is not None
-    if is_brief:  # the end is damaged, or empty lines
-        return parse_journal(data, origin)
     return tuple(found)
 
 
@@ -371,35 +361,22 @@ def _parse_line(line: bytes) -> JournalLine:
     if not has_checksum(line):
         message = "does not match its checksum"
         raise ValueError(message)
-    found = to_struct(parse_stored(line[:-_END_BYTES] + b"}"), _Line)
+    text = line[:-_END_BYTES] + b"}"
+    try:
+        found = _LINES.decode(text)
+    except msgspec.MsgspecError:  # half of a surrogate pair in a message
+        found = to_struct(parse_stored(text), _Line)
     if found.v != EVENT_VERSION:
         message = f"has version {found.v}"
         raise ValueError(message)
     return JournalLine(found.seq, found.ts, parse_event(found.type, found.message, found.role, found.level, found.data))
 
 
-def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
-    return Diagnostic(
-        "E706",
-        f"line {number} of the journal {problem}",
-        Location(origin, number, 1),
-        "`orch23 reset` sets the journals aside; recorded responses are kept",
-    )
-
-
 def line_without_checksum(event: Event, number: int, moment: str) -> str:
     """Return the journal line of an event without its end. The checksum is that of this text."""
-    line = _Line(
-        v=EVENT_VERSION,
-        seq=number,
-        ts=moment,
-        level=event.level,
-        type=event.type,
-        role=event.role,
-        message=event.message,
-        data=event.facts(),
-    )
-    return escape_hidden(compact_json(asdict(line))[:-1])
+    values = (EVENT_VERSION, number, moment, event.level, event.type, event.role, event.message, event.facts())
+    line = dict(zip(_Line.__struct_fields__, values, strict=True))
+    return escape_hidden(compact_json(line)[:-1])
 
 
 def _line_sum(inner: bytes) -> bytes:

@@ -382,19 +382,19 @@ def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
     assert found[0].finished is None
 
 
-def test_a_list_of_runs_parses_two_lines_of_each_journal_and_the_ids_one(tmp_path: Path) -> None:
+def test_a_list_of_runs_parses_each_line_once_and_the_ids_one_of_each_journal(tmp_path: Path) -> None:
     middle = [parse_event("stage_finished", "done", f"s{i}", data={"status": "built", "key": "k"}) for i in range(50)]
     for number in "123":
-        write(tmp_path, number, [EVENTS[0], *middle, EVENTS[-1]])
+        write(tmp_path, number, [EVENTS[0], *middle, *(EVENTS[-1:] if number == "1" else [])])
     with patch("orch23.store.run_logs.parse_event", wraps=parse_event) as parsed:
         assert [run.counts for run in list_runs(tmp_path)] == [{"built": 50}] * 3
-        assert parsed.call_count == 6
+        assert parsed.call_count == 51 + 51 + 52
         assert run_ids(tmp_path) == [of_day(number) for number in "321"]
-        assert parsed.call_count == 9
+        assert parsed.call_count == 51 + 51 + 52 + 3
 
 
 @pytest.mark.slow
-def test_a_list_of_runs_is_as_if_all_lines_were_parsed_whatever_is_damaged(tmp_path: Path) -> None:
+def test_a_list_of_runs_has_those_with_an_id_whatever_is_damaged(tmp_path: Path) -> None:
     data = write(tmp_path / "whole", "r", EVENTS).read_bytes()
     lines = data.splitlines(keepends=True)
     cases = [data[:size] for size in range(len(data) + 1)]
@@ -406,9 +406,7 @@ def test_a_list_of_runs_is_as_if_all_lines_were_parsed_whatever_is_damaged(tmp_p
     for case in cases:
         path.write_bytes(case)
         found = list_runs(path.parent)
-        assert run_ids(path.parent) == [run.run_id for run in found]
-        with patch("orch23.store.run_list._brief", return_value=None):
-            assert list_runs(path.parent) == found, case
+        assert run_ids(path.parent) == [run.run_id for run in found], case
 
 
 # ---- where an interrupted run stopped --------------------------------------------------------------
