@@ -1,8 +1,8 @@
 """Compute the state of a run from its events, and write it to `state.json`."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -106,6 +106,7 @@ class RunState(Struct, frozen=True, kw_only=True):
         """
         retries = max(0, self.focus.attempt - 1)
         state, phase = _overall(self)
+        failed = (stage.error for stage in self.stages.values() if stage.state == "FAILED" and stage.error)
         return {
             "run_id": self.run_id,
             "spec_file": self.spec_file,
@@ -118,7 +119,7 @@ class RunState(Struct, frozen=True, kw_only=True):
             "last_test_exit_code": self.focus.exit_code,
             "last_test_output": self.focus.output,
             "last_test_stderr": self.focus.output,
-            "last_error": _last_error(self),
+            "last_error": self.focus.error or next(failed, None) or self.error,
             "attempt_files": list(self.focus.files),
             "spec_hash": self.spec_hash,
             "created_at": self.created_at,
@@ -127,15 +128,13 @@ class RunState(Struct, frozen=True, kw_only=True):
         }
 
 
-def fold_events(history: Iterable[JournalLine | Event]) -> RunState:
-    """Return the state of a run after these events."""
+def fold_events(lines: Sequence[JournalLine]) -> RunState:
+    """Return the state of a run after these lines of its journal."""
     folding = RunStateFold()
-    for one in history:
-        if isinstance(one, Event):
-            folding.add(one, "")
-        else:
-            folding.add(one.event, one.ts)
-    return folding.state()
+    for line in lines:
+        folding.add(line.event)
+    state = folding.state()
+    return replace(state, created_at=lines[0].ts, updated_at=lines[-1].ts) if lines else state
 
 
 def with_state(stage: StageState, move: SeedState, name: str) -> StageState:
@@ -152,16 +151,13 @@ class RunStateFold:
     def __init__(self) -> None:
         """Begin before the first event."""
         self._run = RunState()
-        self._created = self._updated = ""
         self._focus = self._run.focus
         self._announced = 0
         self._loops: set[str] | None = None
         self._stages: dict[str, StageState] = {}
 
-    def add(self, event: Event, moment: str) -> None:
-        """Add one event, which happened at `moment`."""
-        self._created = self._created or moment
-        self._updated = moment or self._updated
+    def add(self, event: Event) -> None:
+        """Add one event."""
         if isinstance(began := event.data, RunStarted):
             self._announced = began.stages
             self._loops = set() if began.model else None
@@ -198,14 +194,8 @@ class RunStateFold:
         return self._loops is None or name.partition("@")[0] in self._loops
 
     def state(self) -> RunState:
-        """Return the state as it is now."""
-        return replace(
-            self._run,
-            created_at=self._created,
-            updated_at=self._updated,
-            focus=self._focus,
-            stages=dict(self._stages),
-        )
+        """Return the state as it is now, without times."""
+        return replace(self._run, focus=self._focus, stages=dict(self._stages))
 
     def stage_count(self) -> int:
         """Return the number of stages, as far as it is known."""
@@ -220,10 +210,10 @@ class StateFile:
     after 60 times the duration of a write if that is longer, or after two events for each stage above 64.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
         """Write nothing before the first event. The clock should be that of the journal."""
         self._path = path
-        self._clock = clock or (lambda: datetime.now(UTC))
+        self._clock = clock
         self._folding = RunStateFold()
         self._lock = threading.Lock()
         self._created = ""
@@ -234,7 +224,7 @@ class StateFile:
         """Add one event; may be called from any thread."""
         with self._lock:
             now = self._clock()
-            self._folding.add(event, "")
+            self._folding.add(event)
             self._created = self._created or format_timestamp(now)
             self._unwritten += 1
             if self._is_due(event, now):
@@ -266,12 +256,6 @@ def _overall(run: RunState) -> tuple[SeedState, SeedPhase]:
     if run.finished is not None and run.finished not in _RESUMABLE:
         return "FAILED", "failed"
     return run.focus.state, run.focus.phase
-
-
-def _last_error(run: RunState) -> str | None:
-    """Return the error of the stage last worked on, else of a failed stage, else of the run."""
-    failed = (stage.error for stage in run.stages.values() if stage.state == "FAILED" and stage.error)
-    return run.focus.error or next(failed, None) or run.error
 
 
 def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one a type of event

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from orch23.model.event import Event, parse_event
 from orch23.store.project_store import open_store
+from orch23.store.run_logs import JournalLine
 from orch23.store.run_state import (
     LEGAL_TRANSITIONS,
+    RunState,
     RunStateFold,
     SeedState,
     StageState,
@@ -41,6 +43,10 @@ START = parse_event(
 
 def of(event_type: Any, role: str = "code", *, message: str = "", **data: Any) -> Event:
     return parse_event(event_type, message, role, data=data)
+
+
+def folded(events: list[Event]) -> RunState:
+    return fold_events([JournalLine(number, "", event) for number, event in enumerate(events, 1)])
 
 
 def red(number: int, most: int = 6) -> list[Event]:
@@ -74,13 +80,13 @@ BEGIN = [START, of("stage_decided", decision="run", reasons=[]), of("stage_start
 
 
 def test_the_fields_of_both_seeds_are_there() -> None:
-    state = fold_events([]).to_json()
+    state = folded([]).to_json()
     assert set(state) >= S0 | S1 | {"stages"}
     json.dumps(state)
 
 
 def test_after_two_red_attempts_it_says_what_the_seeds_say() -> None:
-    state = fold_events([*BEGIN, *red(1), *red(2)]).to_json()
+    state = folded([*BEGIN, *red(1), *red(2)]).to_json()
     expected = {
         "run_id": "r1",
         "spec_file": "specs/a.md",
@@ -104,7 +110,7 @@ def test_the_walk_of_a_stage_that_was_patched_once() -> None:
     events = [*BEGIN, *red(1), *green(2), parse_event("run_finished", "ok", data={"status": "ok"})]
     walk: list[tuple[object, object]] = []
     for count in range(1, len(events) + 1):
-        state = fold_events(events[:count]).to_json()
+        state = folded(events[:count]).to_json()
         if not walk or walk[-1] != (state["state"], state["phase"]):
             walk.append((state["state"], state["phase"]))
     assert walk == [
@@ -121,16 +127,16 @@ def test_the_walk_of_a_stage_that_was_patched_once() -> None:
 
 def test_while_the_tests_run_it_is_testing_and_says_what_the_last_ones_said() -> None:
     checked = of("check_result", step="check python_syntax", passed=True, exit_code=0)
-    state = fold_events([*BEGIN, *red(1)[:2], checked]).to_json()
+    state = folded([*BEGIN, *red(1)[:2], checked]).to_json()
     assert (state["state"], state["phase"], state["test_passed"]) == ("TESTING", "generated", None)
-    state = fold_events([*BEGIN, *red(1), *green(2)[:2], checked]).to_json()
+    state = folded([*BEGIN, *red(1), *green(2)[:2], checked]).to_json()
     assert (state["state"], state["phase"], state["test_passed"]) == ("TESTING", "generated", False)
     assert (state["last_test_exit_code"], state["last_test_output"]) == (1, "FAILED test_auth")
 
 
 def test_a_step_that_passes_after_a_failed_one_does_not_make_the_attempt_green() -> None:
     after = of("check_result", step="lint", passed=True, exit_code=0)
-    state = fold_events([*BEGIN, *red(1)[:3], after, red(1)[3]]).to_json()
+    state = folded([*BEGIN, *red(1)[:3], after, red(1)[3]]).to_json()
     assert (state["test_passed"], state["last_test_exit_code"]) == (False, 1)
     assert state["last_test_output"] == state["last_error"] == "FAILED test_auth"
 
@@ -141,9 +147,9 @@ def test_an_attempt_without_anything_to_test_fails_where_it_is(kind: str, before
     begun = of("attempt_started", attempt=before + 1, key="k", max_attempts=6)
     ended = of("attempt_finished", attempt=before + 1, passed=False, kind=kind, excerpt="nothing came")
     history = [*BEGIN, *(red(1) if before else ()), begun, ended]
-    assert fold_events(history).to_json()["state"] == state
+    assert folded(history).to_json()["state"] == state
     end = parse_event("run_finished", "failed", data={"status": "failed"})
-    found = fold_events([*history, of("stage_finished", status="failed", message="no"), end]).to_json()
+    found = folded([*history, of("stage_finished", status="failed", message="no"), end]).to_json()
     assert (found["state"], found["phase"], found["last_error"]) == ("FAILED", "failed", "nothing came")
 
 
@@ -158,13 +164,13 @@ def test_the_last_error_is_that_of_a_stage_that_failed_although_another_went_on(
         of("stage_finished", "docs", status="built", key="k"),
         parse_event("run_finished", "failed", data={"status": "failed"}),
     ]
-    assert fold_events(history).to_json()["last_error"] == "FAILED test_auth"
+    assert folded(history).to_json()["last_error"] == "FAILED test_auth"
 
 
 def test_how_often_may_be_retried_is_known_from_the_start() -> None:
     start = parse_event("run_started", "", data={"run_id": "r1", "max_retries": 7})
-    assert fold_events([start]).to_json()["max_retries"] == 7
-    assert fold_events([start, *BEGIN[1:], *red(1, most=6)]).to_json()["max_retries"] == 5
+    assert folded([start]).to_json()["max_retries"] == 7
+    assert folded([start, *BEGIN[1:], *red(1, most=6)]).to_json()["max_retries"] == 5
 
 
 @pytest.mark.parametrize(
@@ -177,7 +183,7 @@ def test_how_often_may_be_retried_is_known_from_the_start() -> None:
     ],
 )
 def test_the_end_of_a_run_is_terminal_unless_it_can_go_on(status: str, state: str, phase: str) -> None:
-    found = fold_events([*BEGIN, *red(1), parse_event("run_finished", "why", data={"status": status})]).to_json()
+    found = folded([*BEGIN, *red(1), parse_event("run_finished", "why", data={"status": status})]).to_json()
     assert (found["state"], found["phase"]) == (state, phase)
 
 
@@ -203,7 +209,7 @@ def at_rest(name: str, status: str) -> list[Event]:
 
 
 def top(*events: Event) -> tuple[object, ...]:
-    state = fold_events([MODELS, KINDS, *events]).to_json()
+    state = folded([MODELS, KINDS, *events]).to_json()
     return tuple(state[name] for name in TOP)
 
 
@@ -225,7 +231,7 @@ def test_a_stage_without_a_model_does_not_hide_the_loop() -> None:
 def test_a_loop_that_was_not_run_has_its_recorded_verdict(status: str) -> None:
     assert top(*at_rest("code", status), END) == ("SUCCESS", 0, 5, True, 0, [])
     assert top(*at_rest("code", status), *rendered(), END) == ("SUCCESS", 0, 5, True, 0, [])
-    stage = fold_events([MODELS, KINDS, *at_rest("code", status)]).stages["code"]
+    stage = folded([MODELS, KINDS, *at_rest("code", status)]).stages["code"]
     assert (stage.test_passed, stage.exit_code) == (True, 0)
 
 
@@ -236,7 +242,7 @@ def test_a_run_without_its_loop_claims_no_verdict() -> None:
 
 def test_without_a_model_the_stage_last_worked_on_is_shown() -> None:
     kinds = parse_event("plan", "", data={"stages": {"code": "shell", "docs": "shell"}})
-    assert fold_events([START, kinds, *BEGIN[1:], *red(1), *green(2), *rendered("docs"), END]).to_json()["attempt"] == 0
+    assert folded([START, kinds, *BEGIN[1:], *red(1), *green(2), *rendered("docs"), END]).to_json()["attempt"] == 0
 
 
 def test_an_expanded_foreach_has_no_state_beside_its_items() -> None:
@@ -245,11 +251,11 @@ def test_an_expanded_foreach_has_no_state_beside_its_items() -> None:
     items = [
         of(one, "code@a", **data) for one, data in (("stage_started", {}), ("stage_finished", {"status": "built"}))
     ]
-    assert set(fold_events([START, added, warned, *items, END]).stages) == {"code@a"}
+    assert set(folded([START, added, warned, *items, END]).stages) == {"code@a"}
 
 
 def test_stages_are_distinguished() -> None:
-    state = fold_events(
+    state = folded(
         [
             START,
             of("stage_decided", "a", decision="fresh"),
@@ -309,13 +315,13 @@ ANSWERLESS = [
     ],
 )
 def test_every_way_of_a_stage_is_legal(events: list[Event]) -> None:
-    fold_events(events)
+    folded(events)
 
 
 def test_a_stage_that_is_held_is_neither_done_nor_failed() -> None:
-    held = fold_events([*BEGIN, *green(1)[:-1], of("stage_held", key="k")]).stages["code"]
+    held = folded([*BEGIN, *green(1)[:-1], of("stage_held", key="k")]).stages["code"]
     assert (held.status, held.state, held.phase) == ("held", "TESTING", "tested")
-    ended = fold_events([*BEGIN, *green(1)[:-1], of("stage_held", key="k"), of("stage_finished", status="held")])
+    ended = folded([*BEGIN, *green(1)[:-1], of("stage_held", key="k"), of("stage_finished", status="held")])
     assert ended.stages["code"] == held
 
 
@@ -334,7 +340,7 @@ def test_what_is_held_back_does_not_hide_what_failed() -> None:
         red_,
     ]
     events += [of("stage_finished", "a@2", status="failed"), of("stage_finished", "a@1", status="held")]
-    state = fold_events([*events, parse_event("run_finished", "failed", data={"status": "failed"})]).to_json()
+    state = folded([*events, parse_event("run_finished", "failed", data={"status": "failed"})]).to_json()
     assert (state["state"], state["test_passed"], state["last_test_exit_code"]) == ("FAILED", False, 3)
 
 
@@ -351,7 +357,7 @@ def test_what_is_held_back_does_not_hide_what_failed() -> None:
 )
 def test_an_unlisted_move_is_a_bug(events: list[Event]) -> None:
     with pytest.raises(ValueError, match="BUG: stage code"):
-        fold_events(events)
+        folded(events)
 
 
 @given(st.sampled_from(get_args(SeedState)), st.sampled_from(get_args(SeedState)))
@@ -404,11 +410,11 @@ SOME_EVENTS = st.sampled_from(
 @given(st.lists(SOME_EVENTS, max_size=12))
 def test_whatever_happens_a_stage_moves_by_the_table_or_it_is_a_bug(events: list[Event]) -> None:
     folding = RunStateFold()
-    folding.add(START, "")
+    folding.add(START)
     before: SeedState = "INIT"
     for event in events:
         try:
-            folding.add(event, "")
+            folding.add(event)
         except ValueError:
             return  # the way out of a move that the table does not have
         stages = folding.state().stages
@@ -427,8 +433,7 @@ def test_the_file_is_in_step_with_the_run(tmp_path: Path) -> None:
         found = read_state(path)
         assert found is not None
         if event.type in ("attempt_started", "attempt_finished", "stage_finished", "run_finished"):
-            folded = fold_events(seen).to_json()
-            assert {**found, "created_at": "", "updated_at": ""} == folded
+            assert {**found, "created_at": "", "updated_at": ""} == folded(seen).to_json()
             assert found["updated_at"] == "2026-02-15T14:30:22.000Z"
     assert [p.name for p in path.parent.iterdir()] == ["state.json"]
 
@@ -525,7 +530,7 @@ def test_after_a_fault_at_any_call_the_file_is_absent_or_whole(tmp_path: Path, d
     def check() -> None:
         path = make.path  # type: ignore[attr-defined]
         assert not path.exists() or read_state(path) is not None
-        StateFile(path).notice(START)  # what was left behind is in no one's way
+        StateFile(path, lambda: MOMENT).notice(START)  # what was left behind is in no one's way
         assert read_state(path) is not None
 
     assert disk.every_point(make, fault, check) >= 8
