@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -95,22 +96,15 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
     runs = latest_runs(logs, pipeline_file)
     newest = runs[0][1] if runs else ()
     cut_off = [run for _, run in reversed(runs) if is_interrupted(run[-1])]
-    failed: dict[str, str] = {}
-    failures: dict[str, AttemptFinished] = {}
-    for line in newest:
-        ended = line.event.data
-        if isinstance(ended, AttemptFinished):
-            failures[line.event.role] = ended
-        if isinstance(ended, StageFinished):
-            failed.pop(line.event.role, None)
-            if ended.status is StageStatus.FAILED:
-                failed[line.event.role] = ended.key
+    attempts = {line.event.role: data for line in newest if isinstance(data := line.event.data, AttemptFinished)}
+    ends = {line.event.role: data for line in newest if isinstance(data := line.event.data, StageFinished)}
+    failed = {name: end.key for name, end in ends.items() if end.status is StageStatus.FAILED}
     lines = tuple(line for run in cut_off for line in run)
     spent, unsettled = _spent(cut_off)
     submitted = _submitted(lines or newest)
     return RunHistory(
         failed=failed,
-        failures={name: failures[name] for name in failed if name in failures},
+        failures={name: attempts[name] for name in failed if name in attempts},
         unlocked={
             line.event.role: end.key
             for run in cut_off
@@ -132,10 +126,7 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
 
 def run_totals(run: tuple[JournalLine, ...]) -> UsageTotals:
     """Return what the model calls of one run used."""
-    totals = _NOTHING
-    for stage_totals in _spent([run])[0].values():
-        totals = totals.plus(stage_totals)
-    return totals
+    return reduce(UsageTotals.plus, _spent([run])[0].values(), _NOTHING)
 
 
 def uncollected_amounts(run: tuple[JournalLine, ...]) -> dict[str, UsageTotals]:
@@ -166,9 +157,7 @@ def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
     return open_ids
 
 
-def _spent(
-    runs: Iterable[tuple[JournalLine, ...]],
-) -> tuple[dict[str, UsageTotals], dict[str, UsageTotals]]:
+def _spent(runs: Iterable[tuple[JournalLine, ...]]) -> tuple[dict[str, UsageTotals], dict[str, UsageTotals]]:
     """Return what each stage used in some runs, oldest first, and the possible part of it by fingerprint.
 
     A later run that collects a submitted response settles the reservation of the run that submitted it.

@@ -113,8 +113,8 @@ def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
         duration_s=_seconds_between(first.ts, last.ts),
     )
     if ended is not None:
-        calls, cost, possible_cost = ended.calls, ended.cost or "0", ended.possible_cost
-        return replace(found, calls=calls, cost=cost, possible_cost=possible_cost, unpriced=ended.unpriced)
+        cost, possible = ended.cost or "0", ended.possible_cost
+        return replace(found, calls=ended.calls, cost=cost, possible_cost=possible, unpriced=ended.unpriced)
     # A killed run has no totals: its reservations and settlements are the account.
     spent = run_totals(lines)
     return replace(found, calls=spent.calls, cost=str(spent.cost), possible_cost=str(spent.possible_cost))

@@ -364,7 +364,7 @@ def _parse_line(line: bytes) -> JournalLine:
     text = line[:-_END_BYTES] + b"}"
     try:
         found = _LINES.decode(text)
-    except msgspec.MsgspecError:  # half of a surrogate pair in a message
+    except (msgspec.MsgspecError, RecursionError):  # half of a surrogate pair in a message; or no line of ours
         found = to_struct(parse_stored(text), _Line)
     if found.v != EVENT_VERSION:
         message = f"has version {found.v}"
@@ -375,7 +375,7 @@ def _parse_line(line: bytes) -> JournalLine:
 def line_without_checksum(event: Event, number: int, moment: str) -> str:
     """Return the journal line of an event without its end. The checksum is that of this text."""
     values = (EVENT_VERSION, number, moment, event.level, event.type, event.role, event.message, event.facts())
-    line = dict(zip(_Line.__struct_fields__, values, strict=True))
+    line: JsonObject = dict(zip(_Line.__struct_fields__, values, strict=True))
     return escape_hidden(compact_json(line)[:-1])
 
 

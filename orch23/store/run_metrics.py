@@ -10,8 +10,7 @@ from orch23.model.digest import Digest
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import StageFinished
 from orch23.model.ports import ContentStore
-from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, MetricValues, over_size, read_metrics
-from orch23.resolve.slices import YamlReader
+from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, over_size
 from orch23.store.run_logs import finished_stages, pipeline_journals
 
 # `report` must not read the journals of years to find a pipeline without metrics.
@@ -87,18 +86,3 @@ def stored_metrics(contents: ContentStore, sha256: str) -> bytes:
         message = "is no longer in the store"
         raise MetricsError(message, is_lost=True) from None
     return data
-
-
-def stored_values(contents: ContentStore, path: str, sha256: str, read_yaml: YamlReader) -> MetricValues | None:
-    """Return the values of a metrics file in the store; None if its bytes are no longer there.
-
-    Raises:
-        MetricsError: they cannot be read.
-
-    """
-    try:
-        return read_metrics(stored_metrics(contents, sha256), path, read_yaml)
-    except MetricsError as error:
-        if error.is_lost:
-            return None
-        raise

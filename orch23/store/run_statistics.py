@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -16,7 +15,7 @@ from orch23.model.event import LlmRequest, LlmResponse, StageFinished
 from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import journal_lines, pipeline_journals
 
-MAX_RUNS = 5
+_MAX_RUNS = 5
 # With more names than this, it is faster to parse all lines than to search each line for all names.
 _MAX_NAMES = 64
 # Only the first bytes of a journal are read: `plan` must not wait for the journals of very long runs.
@@ -31,17 +30,10 @@ class StageStatistics(Struct, frozen=True, kw_only=True):
     tokens: tuple[tuple[int, int], ...] = ()
 
 
-_NOTHING = StageStatistics()
-
-
 def read_statistics(
-    logs: Path,
-    pipeline_file: str,
-    stages: Collection[str],
-    newest: int = MAX_RUNS,
-    models: Mapping[str, Collection[str]] = MappingProxyType({}),
+    logs: Path, pipeline_file: str, stages: Collection[str], models: Mapping[str, Collection[str]]
 ) -> Mapping[str, StageStatistics]:
-    """Return the statistics of these stages in a pipeline's newest runs; those of a foreach cover all of its items.
+    """Return the statistics of these stages in a pipeline's 5 newest runs; those of a foreach cover all of its items.
 
     `models` has the models of a stage, by its name without the item, as `provider model`: its calls of others do not
     count, since they say nothing about these. A stage that is not among them calls any.
@@ -55,7 +47,7 @@ def read_statistics(
     def is_wanted(line: bytes) -> bool:
         return any(role in line for role in about) and any(kind in line for kind in _KINDS)
 
-    for path in islice(pipeline_journals(logs, pipeline_file), newest):
+    for path in islice(pipeline_journals(logs, pipeline_file), _MAX_RUNS):
         others = set[str]()  # stages that have called another model in this run
         for event in (line.event for line in journal_lines(path, is_wanted, _MAX_JOURNAL_BYTES)):
             role, family = event.role, event.role.partition("@")[0]
@@ -78,4 +70,4 @@ def read_statistics(
 
 def statistics_of(past: Mapping[str, StageStatistics], stage: str) -> StageStatistics:
     """Return the statistics of a stage; if it never ran, those of the other items of its foreach."""
-    return past.get(stage) or past.get(stage.partition("@")[0]) or _NOTHING
+    return past.get(stage) or past.get(stage.partition("@")[0]) or StageStatistics()

@@ -30,12 +30,12 @@ from orch23.model.patterns import lazy_pattern
 from orch23.model.run_facts import RunFacts
 from orch23.report.diagnostics import visible
 from orch23.report.observers import event_redactor
-from orch23.resolve.metrics import MetricValues
+from orch23.resolve.metrics import MetricsError, MetricValues, read_metrics
 from orch23.store.access import foreign_store_warning
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import run_ids
 from orch23.store.run_logs import AttemptFiles, journal_pipeline, pipeline_journals, read_journal
-from orch23.store.run_metrics import RunMetrics, runs_with_metrics, stored_values
+from orch23.store.run_metrics import RunMetrics, runs_with_metrics, stored_metrics
 
 STDOUT = "-"
 # The name of a file of an attempt is in the journal, which may come from anywhere: it must not lead out of the folder.
@@ -127,7 +127,12 @@ def _of_store(console: Console, root: Path, run: str) -> tuple[Changes, MetricsH
 def _metrics(store: ProjectStore, run: str) -> MetricsHistory:
     @cache
     def values(path: str, sha256: str) -> MetricValues | None:
-        return stored_values(store.contents, path, sha256, read_yaml)
+        try:
+            return read_metrics(stored_metrics(store.contents, sha256), path, read_yaml)
+        except MetricsError as error:
+            if error.is_lost:
+                return None
+            raise
 
     runs = runs_with_metrics(store.logs, journal_pipeline(store.logs / f"{run}.jsonl"), run)
     earlier: list[RunMetrics] = []

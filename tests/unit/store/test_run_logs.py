@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import json
 import os
 import queue
@@ -177,6 +178,18 @@ def test_no_damage_gives_other_events(tmp_path: Path, damage: Callable[[Path], N
     except CorruptStateError:
         return
     assert [line.event for line in lines] == EVENTS[: len(lines)]
+
+
+@pytest.mark.parametrize("value", ["[" * 200_000, "NaN", "1" * 5000, '{"a":1,"a":2}', '"\\ud800"', ""])
+def test_a_line_that_someone_else_wrote_with_its_checksum_is_no_crash(tmp_path: Path, value: str) -> None:
+    path = write(tmp_path / "logs", "1", EVENTS)
+    inner = b'{"v":1,"seq":2,"ts":"","level":"info","type":"stage_started","role":"a","message":"","data":{"key":%s}'
+    inner %= value.encode()
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1] = inner + b',"sum":"' + hashlib.sha256(inner).hexdigest()[:16].encode() + b'"}\n'
+    path.write_bytes(b"".join(lines))
+    status = list_runs(path.parent)[0].status
+    assert status == ("ok" if value == '"\\ud800"' else "damaged")
 
 
 def test_a_journal_of_another_version_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
