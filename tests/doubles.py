@@ -1,6 +1,7 @@
 """Doubles that fill the ports and remember what they were asked: contents, an executor, a provider, a clock."""
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.features import PROVIDERS
 from orch23.model.llm import Request, Response
 from orch23.model.ports import ContentStore, FileContentStore
-from orch23.store.transfers import with_file_access
+from orch23.store.safe_files import write_all
 
 
 def with_needs(provider: str, *more: Any) -> Any:
@@ -62,6 +63,12 @@ class MemoryContents:
 
     def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
         return self.put(b"".join(chunks))
+
+    def adopt(self, descriptor: int, name: str = "") -> Digest:
+        return self.put(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+
+    def copy_to(self, digest: Digest, descriptor: int, name: str = "") -> None:
+        write_all(descriptor, self.get(digest))
 
     def check(self, digest: Digest) -> None:
         self.get(digest)
@@ -118,7 +125,7 @@ class MemoryCache:
 
 def memory() -> FileContentStore:
     """Return contents in memory for who copies from and to files."""
-    return with_file_access(MemoryContents())
+    return MemoryContents()
 
 
 def completed(

@@ -4,7 +4,7 @@ They contain no path of this machine, so that a remote cache and a remote worker
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -65,11 +65,8 @@ class ContentStore(Protocol):
         """Make everything that was put so far durable. A put is not durable by itself."""
 
 
-# Optional, and not a part of ContentStore: a remote cache has no files. The local store shares blocks of the file
-# system with the workspace; `store.transfers` copies bytes for any other store (ADR 30).
-@runtime_checkable
-class DescriptorAccess(Protocol):
-    """Transfers between a content store and open files. An implementation on this machine can share blocks."""
+class FileContentStore(ContentStore, Protocol):
+    """A content store with transfers to and from open files, of which it may share the blocks (ADR 30)."""
 
     def adopt(self, descriptor: int, name: str = "") -> Digest:
         """Store the bytes of an open regular file, from its beginning, and return their digest.
@@ -84,10 +81,6 @@ class DescriptorAccess(Protocol):
             MissingBytesError: they are missing or damaged. Delete the file: what was written is not verified.
 
         """
-
-
-class FileContentStore(ContentStore, DescriptorAccess, Protocol):
-    """A content store with transfers to and from open files. `store.transfers` adds these to any content store."""
 
 
 class ResultIndex(Protocol):

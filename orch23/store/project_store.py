@@ -16,7 +16,7 @@ from orch23.model.errors import CorruptStateError, SafetyError
 from orch23.model.parsing import to_struct
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
-from orch23.model.ports import ContentStore, FileContentStore, ResultIndex
+from orch23.model.ports import FileContentStore, ResultIndex
 from orch23.store.access import (
     LOCK_FILE,
     SHOWN_TIER_FILE,
@@ -46,13 +46,11 @@ from orch23.store.safe_files import (
     split_path,
     sweep_temps,
     sweep_temps_below,
-    sync_filesystem,
     try_unlink,
     unsafe_path_error,
     write_atomic,
 )
 from orch23.store.store_key import TRUSTED, StoreKey
-from orch23.store.transfers import with_file_access
 from orch23.store.workspace import Workspace
 
 STORE_VERSION = b"1\n"
@@ -70,10 +68,7 @@ _OVERLAP = 1 << 18
 
 
 class LocalParts(Struct, frozen=True):
-    """The parts of a store that are in `.orch23/` itself, for commands about that folder, such as `gc`.
-
-    Builds do not use `contents` if a plugin keeps the contents elsewhere.
-    """
+    """The parts of a store with what only commands about its folder need, such as `gc`."""
 
     contents: DiskContentStore
     records: Records
@@ -141,10 +136,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     def sync(self) -> None:
         """Make all contents, records and exchanges that were put so far durable."""
         self.exchanges.write_later()
-        self.contents.sync()
-        # The local contents sync their whole file system, and the records with it; others must be synced here.
-        if self.contents is not self.local.contents and self.folder.is_dir():
-            sync_filesystem(self.folder)
+        self.contents.sync()  # and the whole file system with them
 
     def sweep(self, *, whole: bool = True) -> None:
         """Write the version, and delete temporary files and entries of wrong types. The caller holds the build lock.
@@ -233,14 +225,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         return tuple(line for part in parts for line in part)
 
 
-def open_store(
-    root: Path,
-    meter: FileProgress = no_progress,
-    contents: ContentStore | None = None,
-) -> ProjectStore:
+def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
     """Return the store of the project at `root`, which need not exist. `meter` receives the progress on large files.
-
-    `contents` replaces the content store in `.orch23/`.
 
     Raises:
         CorruptStateError: the store has an unknown version, or there is something at its path that is not a folder.
@@ -257,7 +243,6 @@ def open_store(
     key = key_of_store(place)
     index = StoreIndex(index_folder(place) / INDEX_FILE, key)
     disk = LocalParts(DiskContentStore(place / "cas", meter), Records(place / "records", index, key))
-    used = disk.contents if contents is None else with_file_access(contents)
     workspace = Workspace(root, index, meter=meter)
     return ProjectStore(
         root=root,
@@ -266,13 +251,13 @@ def open_store(
         sandbox_dirs=place / "rooms",
         partial_downloads=place / "partial",
         batches=place / "batches",
-        contents=used,
+        contents=disk.contents,
         records=disk.records,
         local=disk,
         exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,
-        sources=InputFiles(used, workspace, meter),
-        promoter=Promoter(root, place / "promote.json", used, workspace.digest_of, key),
+        sources=InputFiles(disk.contents, workspace, meter),
+        promoter=Promoter(root, place / "promote.json", disk.contents, workspace.digest_of, key),
         index=index,
         pipelines=CompiledTable(index, "pipelines", ("load", "model", "resolve", "checks", "steps")),
         plans=CompiledTable(index, "plans", ("plan", "model", "steps")),

@@ -1,4 +1,4 @@
-"""Whole builds through the ports: contents in memory, and an executor that has no more than the bytes of an action."""
+"""Whole builds through the port of executors: one that has no more than the bytes of an action."""
 
 import os
 import sys
@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from orch23.cli import build_run, project_loading
+from orch23.cli import build_run
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.remote.worker import StoredInputs
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, ActionOutcome, Completed, outcome_from_bytes, outcome_to_bytes
-from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.ports import ContentStore, FileContentStore
-from orch23.store.project_store import open_store
-from orch23.store.transfers import with_file_access
+from orch23.model.digest import FileEntry
+from orch23.model.ports import FileContentStore
 from tests.doubles import MemoryContents
 from tests.e2e.pipelines import green
 from tests.project import Project, files_answer, scripted
@@ -110,14 +108,6 @@ def expected(tmp_path: Path) -> dict[str, bytes]:
     return built(Project(tmp_path / "as-always"))
 
 
-@pytest.fixture
-def in_memory(expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> MemoryContents:
-    """Let projects have their contents in memory from now on; the next build finds what this one left."""
-    contents = MemoryContents()
-    monkeypatch.setattr(project_loading, "open_store", partial(open_store, contents=contents))
-    return contents
-
-
 def serialise(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> list[Serialising]:
     made: list[Serialising] = []
 
@@ -130,7 +120,6 @@ def serialise(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> list[Serialis
     return made
 
 
-@pytest.mark.thorough  # the test of both ports at once stays
 @pytest.mark.slow
 def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     project: Project, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -158,40 +147,10 @@ def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@pytest.mark.thorough  # the test of both ports at once stays
-@pytest.mark.slow
-def test_a_build_with_contents_in_memory_is_the_same(
-    project: Project, expected: dict[str, bytes], in_memory: MemoryContents
-) -> None:
-    assert built(project) == expected
-    assert not [*(project.root / ".orch23/cas").iterdir()]
-    assert in_memory.has(digest_bytes(GOOD.encode()))
-    project.delete("app.py")
-    green(project.build())
-    assert project.ran() == []
-    assert project.read("app.py") == GOOD
-
-
-@pytest.mark.slow
-def test_both_ports_at_once_are_the_same(
-    project: Project,
-    expected: dict[str, bytes],
-    in_memory: MemoryContents,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    executors = serialise(monkeypatch, tmp_path / "elsewhere")
-    assert built(project) == expected
-    assert sum(len(one.sent) for one in executors) == 4
-    assert in_memory.blobs
-    assert not [*(project.root / ".orch23/cas").iterdir()]
-
-
 @pytest.mark.parametrize("forgetting", ["inputs", "tools"])
 def test_a_worker_that_lacks_bytes_names_them_and_runs_nothing(tmp_path: Path, forgetting: str) -> None:
-    contents: ContentStore = MemoryContents()
     lost = FileEntry(MemoryContents().put(b"lost"))
-    worker = Serialising(tmp_path, with_file_access(contents), workers=1)
+    worker = Serialising(tmp_path, MemoryContents(), workers=1)
     given: dict[str, Any] = {"inputs": {}, "tools": {}, forgetting: {"a.txt": lost}}
     outcome = worker.run(Action(argv=("touch", str(tmp_path / "ran")), **given))
     worker.close()

@@ -1,4 +1,4 @@
-"""What every content store promises: the one on disk, one in memory, and what transfers files for either."""
+"""What every content store promises: the one on disk, and one in memory."""
 
 import os
 import random
@@ -10,26 +10,16 @@ import pytest
 
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.model.ports import ContentStore, DescriptorAccess, FileContentStore
+from orch23.model.ports import FileContentStore
 from orch23.store.content_store import DiskContentStore
 from orch23.store.file_copy import CHUNK_BYTES
-from orch23.store.transfers import with_file_access
 from tests.doubles import MemoryContents
 
 SIZES = [0, 1, 1000, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES + 7]
 Damage = Callable[[Digest, bytes], None]
 
 
-class Plain:
-    """A content store on disk, without its own transfers."""
-
-    def __init__(self, contents: DiskContentStore) -> None:
-        self.has, self.get, self.put = contents.has, contents.get, contents.put
-        self.get_chunks, self.put_chunks = contents.get_chunks, contents.put_chunks
-        self.check, self.sync = contents.check, contents.sync
-
-
-def on_disk(folder: Path) -> tuple[ContentStore, Damage]:
+def on_disk(folder: Path) -> tuple[FileContentStore, Damage]:
     contents = DiskContentStore(folder / "cas")
 
     def damage(digest: Digest, data: bytes) -> None:
@@ -40,13 +30,7 @@ def on_disk(folder: Path) -> tuple[ContentStore, Damage]:
     return contents, damage
 
 
-def plain_on_disk(folder: Path) -> tuple[ContentStore, Damage]:
-    contents, damage = on_disk(folder)
-    assert isinstance(contents, DiskContentStore)
-    return Plain(contents), damage
-
-
-def in_memory(_folder: Path) -> tuple[ContentStore, Damage]:
+def in_memory(_folder: Path) -> tuple[FileContentStore, Damage]:
     contents = MemoryContents()
 
     def damage(digest: Digest, data: bytes) -> None:
@@ -55,17 +39,17 @@ def in_memory(_folder: Path) -> tuple[ContentStore, Damage]:
     return contents, damage
 
 
-@pytest.mark.parametrize("made", [on_disk, plain_on_disk, in_memory])
+@pytest.mark.parametrize("made", [on_disk, in_memory])
 class TestContentStore:
     """The same promises for each of them."""
 
     kept: ClassVar[bytes] = b"some bytes" * 300
 
     @pytest.fixture
-    def store(self, made: Callable[[Path], tuple[ContentStore, Damage]], tmp_path: Path) -> FileContentStore:
+    def store(self, made: Callable[[Path], tuple[FileContentStore, Damage]], tmp_path: Path) -> FileContentStore:
         self.damage: Damage
-        plain, self.damage = made(tmp_path)
-        return with_file_access(plain)
+        found, self.damage = made(tmp_path)
+        return found
 
     def test_bytes_are_there_under_their_digest_once_they_were_put(self, store: FileContentStore) -> None:
         digest = digest_bytes(self.kept)
@@ -145,21 +129,6 @@ class TestContentStore:
                 pass
         else:
             getattr(store, how)(digest)
-
-
-def test_a_store_that_transfers_files_itself_is_used_as_it_is(tmp_path: Path) -> None:
-    contents = DiskContentStore(tmp_path / "cas")
-    assert with_file_access(contents) is contents
-
-
-def test_only_what_has_both_transfers_is_used_as_it_is() -> None:
-    class Half(MemoryContents):
-        def adopt(self, descriptor: int, name: str = "") -> Digest:
-            raise AssertionError
-
-    assert not isinstance(Half(), DescriptorAccess)
-    given = with_file_access(Half())
-    assert isinstance(given, DescriptorAccess)
 
 
 def test_the_chunks_that_are_put_are_not_all_in_memory(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from orch23.model.errors import CorruptStateError, ExitCode, SafetyError
 from orch23.model.record import Record
 from orch23.store.project_store import open_store
 from orch23.store.store_key import TRUSTED
-from tests.doubles import MemoryContents
 from tests.sandbox.users import ROOT
 
 
@@ -194,17 +193,13 @@ def test_a_file_of_the_project_is_taken_in_and_no_link_or_pipe_is(tmp_path: Path
         store.add_file("nothing")
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_sync_makes_records_durable_wherever_the_contents_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
-) -> None:
+def test_a_sync_makes_records_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr("orch23.store.project_store.sync_filesystem", synced.append)
     monkeypatch.setattr("orch23.store.content_store.sync_filesystem", synced.append)
-    store = open_store(tmp_path, contents=MemoryContents() if elsewhere else None)
+    store = open_store(tmp_path)
     store.sync()
     assert synced == [], "there is nothing yet"
     store.contents.put(b"data")
     store.records.add(Record(stage="s", key="ab" * 32, manifest={}, outputs={}))
     store.sync()
-    assert synced == [tmp_path / ".orch23" if elsewhere else tmp_path / ".orch23/cas"]
+    assert synced == [tmp_path / ".orch23/cas"]
