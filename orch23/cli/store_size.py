@@ -58,9 +58,9 @@ def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str
 
 def record_size(folder: Path, now_s: int) -> int:
     """Measure a store, and write its size for later builds."""
-    from orch23.store.garbage_collection import stored_bytes  # noqa: PLC0415 - once a day
+    from orch23.store.garbage_collection import count_files  # noqa: PLC0415 - once a day
 
-    size_bytes = stored_bytes(folder)
+    size_bytes = count_files(folder)[1]
     _write(folder, size_bytes, now_s)
     return size_bytes
 

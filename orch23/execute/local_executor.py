@@ -64,7 +64,7 @@ from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.ports import FileContentStore
 from orch23.model.text import LineListener, LineSplitter
 from orch23.resolve.commands import SHELL_COMMAND
-from orch23.store.input_files import NewFile
+from orch23.store.input_files import new_file
 from orch23.store.safe_files import closing
 from orch23.store.turns import PAUSE, TURN
 
@@ -247,7 +247,7 @@ class LocalExecutor:
             sandbox_dir.tools.mkdir(mode=0o700, parents=True)
         for name, entry in action.tools.items():
             try:
-                with NewFile(sandbox_dir.tools / name, executable=entry.executable) as descriptor:
+                with new_file(sandbox_dir.tools / name, executable=entry.executable) as descriptor:
                     self._contents.copy_to(entry.digest, descriptor, name)
             except MissingBytesError:
                 lost.append(name)

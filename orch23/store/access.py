@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from enum import Enum
 from itertools import count
 from pathlib import Path
-from typing import Self
+
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import BusyError, ConfigurationError, CorruptStateError, Orch23Error, SafetyError, UsageError
@@ -31,6 +32,7 @@ from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
     StagedFiles,
     check_no_link,
+    closing,
     is_temp,
     make_folder,
     open_file,
@@ -65,7 +67,7 @@ class ForeignStoreError(Orch23Error):
 
     def __init__(self, folder: Path) -> None:
         """Build the message about the folder of the store."""
-        super().__init__(_foreign(folder, Severity.ERROR, "E693"))
+        super().__init__(replace(foreign_store_warning(folder), code="E693", severity=Severity.ERROR))
         self.folder = folder
 
 
@@ -188,94 +190,76 @@ def move_store_aside(folder: Path) -> Diagnostic:
 
 def foreign_store_warning(folder: Path) -> Diagnostic:
     """Return the warning of a command that only reads, about a foreign store."""
-    return _foreign(folder, Severity.WARNING, "W693")
-
-
-def _foreign(folder: Path, severity: Severity, code: str) -> Diagnostic:
     text = f"{folder.name} was not created by you on this machine: it is not used, and the next build moves it aside"
-    return Diagnostic(code, text, hint="`orch23 trust` registers it as yours", severity=severity)
+    return Diagnostic("W693", text, hint="`orch23 trust` registers it as yours", severity=Severity.WARNING)
 
 
 _PID_BYTES = 32
 
 
-class BuildLock:
-    """A context manager that holds the build lock of a project until the context or the process ends.
+@contextlib.contextmanager
+def hold_build_lock(path: Path, store_key: StoreKey = TRUSTED) -> Iterator[None]:
+    """Hold the build lock of a project until the block or the process ends.
 
-    It is a `flock`, which the kernel releases when a process dies: a lock never has to be removed by hand.
+    It is a `flock`, which the kernel releases when a process dies: a lock never has to be removed by hand. The file
+    stays: if it were deleted, two builds could lock two files of the same name.
+
+    Raises:
+        BusyError: another process (or another block) holds it.
+        ConfigurationError: the store is new, and cannot be registered.
+        CorruptStateError: there is something at its path that is not a file.
+        FileNotFoundError: the block raised an error, and the store was removed, which is its likely cause.
+        ForeignStoreError: the store is not this user's.
+
     """
-
-    def __init__(self, path: Path, store_key: StoreKey = TRUSTED) -> None:
-        """Create nothing: the file of the lock is created when the lock is taken."""
-        self._path = path
-        self._store_key = store_key
-        self._descriptor: int | None = None
-
-    def __enter__(self) -> Self:
-        """Take the lock.
-
-        Raises:
-            BusyError: another process (or another BuildLock) holds it.
-            ConfigurationError: the store is new, and cannot be registered.
-            CorruptStateError: there is something at its path that is not a file.
-            ForeignStoreError: the store is not this user's.
-
-        """
-        require_store(self._path.parent)
-        make_folder(self._path.parent, PRIVATE_FOLDER_MODE)
-        self._descriptor = descriptor = self._open()
+    store = path.parent
+    require_store(store)
+    make_folder(store, PRIVATE_FOLDER_MODE)
+    with closing(_open_lock(path)) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._claim(self._path.parent, descriptor)
         except BlockingIOError:
             holder = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip()
-            self.__exit__()
             who = f"process {holder}" if holder.isdigit() else "another process"
             message = f"another build is running in this project: {who} holds the lock"
             hint = "wait for it to end, or stop that process; you do not have to delete the lock"
             raise BusyError(Diagnostic("E708", message, hint=hint)) from None
-        except BaseException as error:
-            self.__exit__(type(error), error)
-            raise
-        return self
-
-    def _claim(self, store: Path, descriptor: int) -> None:
-        """Register a new store, and refuse a foreign one: only the holder of the lock can tell them apart safely."""
-        origin = store_origin(store)
-        if origin is StoreOrigin.FOREIGN:
-            raise ForeignStoreError(store)
-        with contextlib.suppress(OSError):
-            # Only a message shows the process id: a full disk must not stop a build.
-            write_all(descriptor, pid_line(os.getpid()))
-        known = registration(str(store))
-        if origin is StoreOrigin.NEW:
-            register_store(store, os.urandom(_KEY_BYTES))
-        elif known is not None and not known[0]:
-            authenticate_store(store)
-        self._store_key.refresh()
-
-    def _open(self) -> int:
         try:
-            return open_own(self._path, os.O_RDWR | os.O_CREAT)
-        except OSError as refused:
-            if refused.errno in NOT_A_FILE:
-                raise CorruptStateError(_wrong_type(self._path, "file")) from None
+            _claim(store, descriptor)
+            store_key.refresh()
+            yield
+        except BusyError:
             raise
-
-    def __exit__(self, _kind: object = None, error: BaseException | None = None, *_: object) -> None:
-        """Release the lock. The file stays: if it were deleted, two builds could lock two files of the same name.
-
-        Raises:
-            FileNotFoundError: there was an error, and the store was removed, which is its likely cause.
-
-        """
-        if self._descriptor is not None:
+        except Exception:
+            check_kept(store)
+            raise
+        finally:
             # Closing it would not be enough: a child between fork and exec has the same descriptor, and the lock.
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            os.close(self._descriptor)
-            self._descriptor = None
-        if isinstance(error, Exception) and not isinstance(error, BusyError):
-            check_kept(self._path.parent)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        return open_own(path, os.O_RDWR | os.O_CREAT)
+    except OSError as refused:
+        if refused.errno in NOT_A_FILE:
+            raise CorruptStateError(_wrong_type(path, "file")) from None
+        raise
+
+
+def _claim(store: Path, descriptor: int) -> None:
+    """Register a new store, and refuse a foreign one: only the holder of the lock can tell them apart safely."""
+    origin = store_origin(store)
+    if origin is StoreOrigin.FOREIGN:
+        raise ForeignStoreError(store)
+    with contextlib.suppress(OSError):
+        # Only a message shows the process id: a full disk must not stop a build.
+        write_all(descriptor, pid_line(os.getpid()))
+    known = registration(str(store))
+    if origin is StoreOrigin.NEW:
+        register_store(store, os.urandom(_KEY_BYTES))
+    elif known is not None and not known[0]:
+        authenticate_store(store)
 
 
 def check_kept(store: Path, *folders: str) -> None:
@@ -326,7 +310,8 @@ SHOWN_TIER_FILE = "sandbox"
 
 _FILES = ("VERSION", ".gitignore", "index.sqlite", "generation", "promote.json", "writing.json", SHOWN_TIER_FILE)
 _FOLDERS = ("cas", "records", "exchanges", "rooms", "partial")
-_GROUPED = ("cas", "records", "exchanges")
+GROUPED = ("cas", "records", "exchanges")
+"""The folders that have a folder for the first digits of each name."""
 
 
 def remove_wrong_types(store: Path, *, whole: bool = True) -> list[str]:
@@ -348,7 +333,7 @@ def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
             yield store / entry.name, "file"
         elif entry.name in _FOLDERS and not entry.is_dir():
             yield store / entry.name, "folder"
-    for name in _GROUPED if whole else ():
+    for name in GROUPED if whole else ():
         yield from _wrong_types_in_groups(store / name)
 
 

@@ -17,7 +17,6 @@ from orch23.store.safe_files import (
     open_regular,
     open_temp,
     read_and_close,
-    sweep_temps,
     sync_filesystem,
     try_unlink,
     write_all,
@@ -159,10 +158,6 @@ class DiskContentStore:
         """Delete the bytes of a digest. The caller holds the build lock."""
         self._verified.discard(digest.sha256)
         try_unlink(self.path_of(digest))
-
-    def sweep(self) -> None:
-        """Delete the temporary files that killed processes left. The caller holds the build lock."""
-        sweep_temps(self.folder)
 
     def _open(self, digest: Digest) -> int:
         source = open_regular(self._blob_path(digest.sha256))

@@ -5,7 +5,6 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -33,7 +32,6 @@ from orch23.store.safe_files import (
     read_regular,
     replace_file,
     split_path,
-    sweep_temps,
     try_unlink,
     write_atomic,
 )
@@ -279,10 +277,6 @@ class Exchanges:
         with open_directory(self._root, names) as parent:
             try_unlink(name, parent)
 
-    def sweep(self) -> None:
-        """Delete the temporary files that killed processes left. The caller holds the build lock."""
-        sweep_temps(self._folder)
-
     def _local(self, fingerprint: str) -> Path:
         return self._folder / f"{_checked(fingerprint)[:2]}/{fingerprint}.json"
 
@@ -300,9 +294,6 @@ class Exchanges:
             self._write(folder / TEXTS_FOLDER / f"{sha256}.json", data, 0o644)
 
         return exchange_text(shorten(exchange, write), TRANSCRIPT_VERSION).encode()
-
-    def _read_text(self, folder: Path, sha256: str) -> bytes | None:
-        return self._bytes(folder / TEXTS_FOLDER / f"{sha256}.json", committed=True)
 
     def _all(self, paths: Iterable[tuple[Path, bool]]) -> Iterator[Exchange]:
         seen: set[str] = set()
@@ -324,8 +315,12 @@ class Exchanges:
             if committed and path.is_dir():
                 self._report(path, "it is a folder", committed=True)
             return None
+
+        def read_text(sha256: str) -> bytes | None:
+            return self._bytes(path.parent / TEXTS_FOLDER / f"{sha256}.json", committed=True)
+
         try:
-            exchange = parse_exchange(data, partial(self._read_text, path.parent) if committed else None)
+            exchange = parse_exchange(data, read_text if committed else None)
         except ValueError as error:
             merged = _CONFLICT.search(data) is not None
             self._report(path, _MERGED if merged else str(error), committed=committed, merged=merged)

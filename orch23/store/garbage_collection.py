@@ -113,7 +113,7 @@ class GarbageCollector(Struct, frozen=True):
         if limits.responses:
             uses += self._responses({name for record in needed for name in record.exchanges}, roots.stale)
         known = self._known(surveyed)
-        size_bytes = left_bytes = stored_bytes(self.store.folder)
+        size_bytes = left_bytes = count_files(self.store.folder)[1]
         kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
         entries: list[SurveyedRecord | ExchangeFile] = []
         free: list[Digest] = []
@@ -257,11 +257,6 @@ def _inputs_of(record: Record) -> Iterator[str]:
             waiting += value.values()
         elif isinstance(value, Sequence):
             waiting += value
-
-
-def stored_bytes(folder: Path) -> int:
-    """Return the total size of the files below a folder."""
-    return count_files(folder)[1]
 
 
 def count_files(folder: Path) -> tuple[int, int]:

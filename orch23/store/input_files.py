@@ -3,7 +3,7 @@
 import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +35,7 @@ class InputFiles:
         """Create `target` with the expected bytes and mode; return False if neither source has the bytes."""
         # From the store first: a user may save the file between two attempts of a stage (ADR 4).
         try:
-            with NewFile(target, executable=entry.executable) as descriptor:
+            with new_file(target, executable=entry.executable) as descriptor:
                 self._contents.copy_to(entry.digest, descriptor, target.name)
         except MissingBytesError:
             return self._copy_from_workspace(path, entry, target)
@@ -64,40 +64,27 @@ class InputFiles:
             if bool(os.fstat(source).st_mode & stat.S_IXUSR) != entry.executable:
                 return False
             advance = self._meter("copying", path, entry.digest.size_bytes)
-            with NewFile(target, executable=entry.executable) as descriptor:
+            with new_file(target, executable=entry.executable) as descriptor:
                 found, _ = copy_and_hash(source, descriptor, advance)
         if found != entry.digest.sha256:
             try_unlink(target)
         return found == entry.digest.sha256
 
 
-class NewFile:
-    """A context manager that creates a file and yields its descriptor, open for reading and writing.
+@contextlib.contextmanager
+def new_file(target: Path, *, executable: bool) -> Iterator[int]:
+    """Create a file, and yield its descriptor, open for reading and writing.
 
     A file or link at the path is unlinked first, so that no other file with the same inode is changed. If the block
     raises, the file is deleted.
     """
-
-    __slots__ = ("_descriptor", "_mode", "_target")
-
-    def __init__(self, target: Path, *, executable: bool) -> None:
-        """Create nothing yet."""
-        self._target, self._mode, self._descriptor = target, 0o777 if executable else 0o666, -1
-
-    def __enter__(self) -> int:
-        """Create the file and return its descriptor."""
-        self._descriptor = _create(self._target, self._mode)
-        return self._descriptor
-
-    def __exit__(self, error: object, *_: object) -> None:
-        """Close the file, and delete it after an error."""
-        try:
-            os.close(self._descriptor)
-        except OSError:
-            try_unlink(self._target)
-            raise
-        if error is not None:
-            try_unlink(self._target)
+    descriptor = _create(target, 0o777 if executable else 0o666)
+    try:
+        with closing(descriptor):
+            yield descriptor
+    except BaseException:
+        try_unlink(target)
+        raise
 
 
 def _create(target: Path, mode: int) -> int:
@@ -111,7 +98,6 @@ def _create(target: Path, mode: int) -> int:
 
 
 MAX_AUTHOR_FILE_BYTES = 1_048_576
-_E_AUTHOR_FILE = "E831"
 
 
 class ReadableFiles(Protocol):
@@ -138,19 +124,17 @@ class AuthorFiles(Struct, frozen=True):
         """Return the text of a file, or None and an error."""
         data = self._data(path)
         if data is None:
+            problem = "does not exist, or is not a regular file"
             hint = "paths are relative to the root of the project; the path must not be a link or a directory"
-            return None, Diagnostic(_E_AUTHOR_FILE, f"`{path}` does not exist, or is not a regular file", hint=hint)
-        if len(data) > MAX_AUTHOR_FILE_BYTES:
-            message = f"`{path}` is larger than {MAX_AUTHOR_FILE_BYTES:,} bytes"
-            return None, Diagnostic(
-                _E_AUTHOR_FILE, message, hint="split the file, or pass large data as an input of the stage"
-            )
-        try:
-            return data.decode("utf-8"), None
-        except UnicodeDecodeError as error:
-            return None, Diagnostic(
-                _E_AUTHOR_FILE, f"`{path}` is not UTF-8 text (byte {error.start})", hint="save it as UTF-8"
-            )
+        elif len(data) > MAX_AUTHOR_FILE_BYTES:
+            problem = f"is larger than {MAX_AUTHOR_FILE_BYTES:,} bytes"
+            hint = "split the file, or pass large data as an input of the stage"
+        else:
+            try:
+                return data.decode("utf-8"), None
+            except UnicodeDecodeError as error:
+                problem, hint = f"is not UTF-8 text (byte {error.start})", "save it as UTF-8"
+        return None, Diagnostic("E831", f"`{path}` {problem}", hint=hint)
 
     def _data(self, path: str) -> bytes | None:
         if self.is_written(path):

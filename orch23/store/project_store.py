@@ -18,10 +18,11 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.ports import FileContentStore, ResultIndex
 from orch23.store.access import (
+    GROUPED,
     LOCK_FILE,
     SHOWN_TIER_FILE,
-    BuildLock,
     StoreOrigin,
+    hold_build_lock,
     key_of_store,
     remove_wrong_types,
     require_folder,
@@ -111,9 +112,9 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     def _with_workspace(self, workspace: Workspace) -> "ProjectStore":
         return replace(self, workspace=workspace, sources=self.sources.with_workspace(workspace))
 
-    def build_lock(self) -> BuildLock:
+    def build_lock(self) -> contextlib.AbstractContextManager[None]:
         """Return the lock that a command must hold to change the project."""
-        return BuildLock(self.folder / LOCK_FILE, self.key)
+        return hold_build_lock(self.folder / LOCK_FILE, self.key)
 
     def add_file(self, path: str) -> Digest:
         """Store the bytes of a file of the project and return their digest.
@@ -153,11 +154,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
             _make_private(folder)
         for name in SWEPT_FOLDERS:
             make_folder(self.folder / name, PRIVATE_FOLDER_MODE)
-        self.local.contents.sweep()
-        self.local.records.sweep()
-        self.exchanges.sweep()
-        sweep_temps(self.folder)
-        sweep_temps(self.logs)
+        for folder in (self.folder, self.logs, *(self.folder / name for name in GROUPED)):
+            sweep_temps(folder)
         self._sweep_project()
 
     @contextlib.contextmanager

@@ -35,7 +35,6 @@ from orch23.store.safe_files import (
     make_subfolder,
     open_own,
     read_regular,
-    sweep_temps,
     sync_folder,
     write_all,
     write_atomic,
@@ -229,10 +228,6 @@ class Records:
             for folder in sorted(folders):
                 sync_folder(folder)
             self._forget_index()
-
-    def sweep(self) -> None:
-        """Delete the temporary files that killed processes left. The caller holds the build lock."""
-        sweep_temps(self.folder)
 
     def pending_index_rows(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
         """Return all rows of the index, or None and those that changed since it was read, with the row of the state.

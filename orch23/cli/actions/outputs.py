@@ -29,7 +29,7 @@ from orch23.plan.planner import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import remove_snapshots
-from orch23.store.access import BuildLock
+from orch23.store.access import hold_build_lock
 from orch23.store.lock_file import find_lock_files, lock_path, lock_pipeline, read_lock, write_lock
 from orch23.store.project_store import STORE_NAME, ProjectStore, open_store
 from orch23.store.promotion import PromotionResult, RefusePath
@@ -327,7 +327,7 @@ def reset_results(console: Console, *, args: PipelineArguments, outputs: bool) -
     check_stage_count(found.stages, 0)
     locks = locks_to_reset(root, required_pipeline(found) if args.arguments else None)
     # `open_store` refuses a store of another version; the lock alone can be taken in any store.
-    with BuildLock(root / STORE_NAME / "lock"):
+    with hold_build_lock(root / STORE_NAME / "lock"):
         if project is not None:
             project.store.promoter.recover(project.refusal)
             lines += _remove_outputs(project)

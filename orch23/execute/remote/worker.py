@@ -37,7 +37,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
 from orch23.model.ports import FileContentStore, SharedCache
-from orch23.store.input_files import NewFile
+from orch23.store.input_files import new_file
 from orch23.store.scratch import ScratchContents, open_scratch
 
 _LOOK_EACH_S = 0.2
@@ -72,7 +72,7 @@ class StoredInputs:
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Create `target`; return False if the bytes are missing."""
         try:
-            with NewFile(target, executable=entry.executable) as descriptor:
+            with new_file(target, executable=entry.executable) as descriptor:
                 self._contents.copy_to(entry.digest, descriptor, path)
         except MissingBytesError:
             return False

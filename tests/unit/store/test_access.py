@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from orch23.model.errors import BusyError, CorruptStateError, ExitCode
-from orch23.store.access import BuildLock
+from orch23.store.access import hold_build_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from orch23.store.access import BuildLock
-with BuildLock(Path(sys.argv[1])):
+from orch23.store.access import hold_build_lock
+with hold_build_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -21,12 +21,12 @@ TRY = """
 import sys
 from pathlib import Path
 from orch23.model.errors import BusyError
-from orch23.store.access import BuildLock
+from orch23.store.access import hold_build_lock
 inside = Path(sys.argv[1]).with_name("inside")
 won = 0
 for _ in range(40):
     try:
-        with BuildLock(Path(sys.argv[1])):
+        with hold_build_lock(Path(sys.argv[1])):
             inside.touch(exist_ok=False)
             won += 1
             inside.unlink()
@@ -57,12 +57,12 @@ def test_a_second_build_reports_which_process_holds_the_lock(tmp_path: Path) -> 
     holder = start(HOLD, tmp_path / "lock")
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(BusyError) as caught, BuildLock(tmp_path / "lock"):
+    with pytest.raises(BusyError) as caught, hold_build_lock(tmp_path / "lock"):
         pass
     assert caught.value.exit_code == ExitCode.BUSY
     assert f"process {holder.pid}" in caught.value.diagnostics[0].message
     finish(holder)
-    with BuildLock(tmp_path / "lock"):
+    with hold_build_lock(tmp_path / "lock"):
         pass
 
 
@@ -72,18 +72,18 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     assert holder.stdout.readline() == "held\n"
     os.kill(holder.pid, signal.SIGKILL)
     finish(holder)
-    with BuildLock(tmp_path / "lock"):
+    with hold_build_lock(tmp_path / "lock"):
         assert (tmp_path / "lock").read_text().split() == [str(os.getpid())]
 
 
 def test_a_child_of_the_holder_does_not_hold_the_lock(tmp_path: Path) -> None:
-    with BuildLock(tmp_path / "lock"):
+    with hold_build_lock(tmp_path / "lock"):
         child = os.fork()  # it shares every descriptor until it executes something
         if child == 0:
             signal.pause()
             os._exit(0)
     try:
-        with BuildLock(tmp_path / "lock"):
+        with hold_build_lock(tmp_path / "lock"):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_a_child_of_the_holder_does_not_hold_the_lock(tmp_path: Path) -> None:
 
 
 def test_the_lock_is_not_given_to_programs_that_the_holder_starts(tmp_path: Path) -> None:
-    with BuildLock(tmp_path / "lock"):
+    with hold_build_lock(tmp_path / "lock"):
         command = ["ls", "-l", "/proc/self/fd"]
         out = subprocess.run(command, capture_output=True, text=True, close_fds=False, check=True)
     assert "/dev/null" in out.stdout or "pipe:" in out.stdout
@@ -107,18 +107,17 @@ def test_of_several_processes_one_at_a_time_is_inside(tmp_path: Path) -> None:
 
 
 def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
-    with BuildLock(tmp_path / "x" / "lock"):
-        with pytest.raises(BusyError), BuildLock(tmp_path / "x" / "lock"):
+    with hold_build_lock(tmp_path / "x" / "lock"):
+        with pytest.raises(BusyError), hold_build_lock(tmp_path / "x" / "lock"):
             pass
-        with pytest.raises(BusyError), BuildLock(tmp_path / "x" / "lock"):
+        with pytest.raises(BusyError), hold_build_lock(tmp_path / "x" / "lock"):
             pass
 
 
 def test_a_lock_can_be_taken_again_after_an_error(tmp_path: Path) -> None:
-    lock = BuildLock(tmp_path / "lock")
-    with pytest.raises(RuntimeError), lock:
+    with pytest.raises(RuntimeError), hold_build_lock(tmp_path / "lock"):
         raise RuntimeError
-    with lock:
+    with hold_build_lock(tmp_path / "lock"):
         pass
 
 
@@ -134,7 +133,7 @@ def test_anything_but_a_lock_is_reported_and_left(tmp_path: Path, kind: str) -> 
         lock.symlink_to(outside)
         if kind == "link":
             outside.write_text("mine")
-    with pytest.raises(CorruptStateError) as caught, BuildLock(lock):
+    with pytest.raises(CorruptStateError) as caught, hold_build_lock(lock):
         pytest.fail("it was taken")
     [found] = caught.value.diagnostics
     assert (found.code, caught.value.exit_code) == ("E692", ExitCode.CORRUPT)

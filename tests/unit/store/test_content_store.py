@@ -11,7 +11,8 @@ from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.store.content_store import DiskContentStore
 from orch23.store.file_copy import CHUNK_BYTES
-from orch23.store.input_files import NewFile
+from orch23.store.input_files import new_file
+from orch23.store.safe_files import sweep_temps
 
 
 @pytest.fixture
@@ -32,12 +33,12 @@ def test_asking_makes_no_folder(contents: DiskContentStore, tmp_path: Path) -> N
     with pytest.raises(MissingBytesError):
         contents.get(digest_bytes(b"x"))
     contents.sync()
-    contents.sweep()
+    sweep_temps(contents.folder)
     assert list(tmp_path.iterdir()) == []
 
 
 def copy(contents: DiskContentStore, digest: Digest, target: Path, *, executable: bool = False) -> None:
-    with NewFile(target, executable=executable) as descriptor:
+    with new_file(target, executable=executable) as descriptor:
         contents.copy_to(digest, descriptor)
 
 
@@ -139,7 +140,7 @@ def test_after_a_fault_at_any_call_no_blob_is_torn(tmp_path: Path, disk: Any, fa
         contents = DiskContentStore(folder)
         if contents.has(digest_bytes(data)):
             assert contents.get(digest_bytes(data)) == data
-        contents.sweep()
+        sweep_temps(contents.folder)
         assert contents.put(data) == digest_bytes(data)
         assert contents.get(digest_bytes(data)) == data
         assert not [p for p in folder.iterdir() if p.is_file()]

@@ -12,7 +12,6 @@ from orch23.store.garbage_collection import (
     GcSelection,
     count_files,
     stored_blobs,
-    stored_bytes,
 )
 from orch23.store.project_store import ProjectStore, open_store
 
@@ -69,7 +68,7 @@ def test_a_shared_blob_goes_with_the_last_result_that_has_it(store: ProjectStore
 def test_what_no_result_names_goes_first(store: ProjectStore) -> None:
     old = made(store, "old")
     stray = store.contents.put(b"of a failed attempt" * 100)
-    chosen = gone(store, GcRoots(), GcLimits(max_bytes=stored_bytes(store.folder) - 1))
+    chosen = gone(store, GcRoots(), GcLimits(max_bytes=count_files(store.folder)[1] - 1))
     assert (chosen.blobs, chosen.records) == ((stray,), ())
     assert store.records.by_key(old.key)
 
@@ -145,7 +144,7 @@ def test_the_number_that_is_freed_is_what_is_freed(store: ProjectStore) -> None:
         made(store, f"r{number}" * 50, inputs=f"i{number}" * 100)
     chosen = gone(store, GcRoots(), GcLimits(max_bytes=20_000))
     assert chosen.remaining_bytes <= 20_000
-    assert chosen.remaining_bytes == stored_bytes(store.folder)
+    assert chosen.remaining_bytes == count_files(store.folder)[1]
     assert count_files(store.folder)[0] == len([path for path in store.folder.rglob("*") if path.is_file()])
 
 

@@ -17,6 +17,7 @@ from orch23.model.record import Record, core_of, identity_of, key_of
 from orch23.store.index import StoreIndex
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.records import GENERATION_FILE, RECORDS_TABLE, Records
+from orch23.store.safe_files import sweep_temps
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 ENTRIES = st.builds(
@@ -200,7 +201,7 @@ def test_after_a_fault_at_any_call_no_record_that_was_put_is_lost(tmp_path: Path
         reader = Records(folder)
         assert one in reader.by_key(one.key)
         assert all(found in (one, other, third) for found in reader.owners("a.py"))
-        reader.sweep()
+        sweep_temps(reader.folder)
         reader.put(other)
         reader.put(third)
         assert Records(folder).owners("a.py") == (third, other, one)

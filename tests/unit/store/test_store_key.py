@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from orch23.model.digest import FileEntry, canonical_json, digest_bytes
 from orch23.model.record import Record
 from orch23.snapshot.store_registry import registered_stores, registration, sealing_key
-from orch23.store.access import BuildLock, key_of_store
+from orch23.store.access import hold_build_lock, key_of_store
 from orch23.store.index import IndexFaultError, StoreIndex
 from orch23.store.json_text import add_checksum, checked_line
 from orch23.store.pending_batches import BatchServer, PendingBatch, PendingBatches
@@ -27,7 +27,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("ORCH23_TRUST", "0")
     folder = tmp_path / "p" / ".orch23"
-    with BuildLock(folder / "lock"):
+    with hold_build_lock(folder / "lock"):
         pass
     return folder
 
@@ -88,7 +88,7 @@ def test_a_store_without_a_registration_proves_nothing(store: Path) -> None:
 def test_the_key_is_read_again_once_the_lock_is_taken(tmp_path: Path, store: Path) -> None:
     key = key_of_store(tmp_path / "new" / ".orch23")
     assert key.line(b"{}") == add_checksum(b"{}")
-    with BuildLock(tmp_path / "new" / ".orch23" / "lock", key):
+    with hold_build_lock(tmp_path / "new" / ".orch23" / "lock", key):
         assert key.line(b"{}") != add_checksum(b"{}")
     assert registration(str(store)) != registration(str(tmp_path / "new" / ".orch23"))
 
@@ -212,7 +212,7 @@ def test_all_of_an_early_store_is_authenticated(store: Path, change: Callable[[P
         change(store)
     before = Records(store / "records", None, key_of_store(store))
     assert before.proven(KEY) == (record("one"),)
-    with BuildLock(store / "lock"):
+    with hold_build_lock(store / "lock"):
         pass
     assert len((registration(str(store)) or (b"",))[0]) == 32
     assert Records(store / "records", None, key_of_store(store)).proven(KEY) == (record("one"),)
@@ -227,7 +227,7 @@ def test_an_early_store_at_another_path_gets_an_id_of_its_own(store: Path, tmp_p
     store.parent.rename(tmp_path / "moved")
     moved = tmp_path / "moved" / ".orch23"
     assert Records(moved / "records", None, key_of_store(moved)).proven(KEY) == ()
-    with BuildLock(moved / "lock"):
+    with hold_build_lock(moved / "lock"):
         pass
     assert (moved / "id").read_text() != number
     assert Records(moved / "records", None, key_of_store(moved)).by_key(KEY) == (record("one"),)
