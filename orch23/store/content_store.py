@@ -111,12 +111,7 @@ class DiskContentStore:
         return data
 
     def get_chunks(self, digest: Digest) -> Iterator[bytes]:
-        """Yield the bytes of a digest in chunks. They are verified after the last one.
-
-        Raises:
-            MissingBytesError: as for `get`.
-
-        """
+        """Yield the bytes of a digest in chunks. They are verified after the last one. Raises what `get` raises."""
         with closing(self._open(digest)) as source:
             hasher = hashlib.sha256()
             while chunk := os.read(source, CHUNK_BYTES):

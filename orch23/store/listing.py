@@ -70,9 +70,7 @@ class FileTree(Protocol):
 def find_input(tree: FileTree, path: str) -> FileEntry | None:
     """Return the entry of an input: of the file at its path, or of the file that its links lead to, or None.
 
-    Raises:
-        SafetyError: as for `FileTree.resolved_path`.
-
+    Raises what `FileTree.resolved_path` raises.
     """
     with contextlib.suppress(SafetyError):
         # A directory of the path is a link, which inputs may have.
@@ -92,10 +90,7 @@ def list_files(
 
     `outputs` are listed although a `.gitignore` ignores them. Links below the root are followed, unless they match
     `exclude`. A name that is not UTF-8 matches no pattern, since it cannot be written in a pipeline.
-
-    Raises:
-        SafetyError: as for `FileTree.resolved_path`.
-
+    Raises what `FileTree.resolved_path` raises.
     """
     wanted = normalize_pattern(pattern)
     if not is_glob(wanted):

@@ -387,11 +387,7 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
     """Return the records of a lock file's bytes; errors name the file `origin`.
 
     With `is_known`, a digest has shown that these are the bytes that orch23 wrote. With `only_intact`, records that do
-    not match their checksums are left out.
-
-    Raises:
-        CorruptStateError: as for `read_lock`.
-
+    not match their checksums are left out. Raises what `read_lock` raises.
     """
     try:
         document = data.decode("utf-8")

@@ -404,9 +404,7 @@ def open_regular(name: str | Path, parent: int | None = None) -> int | None:
 def read_file(root: Path, path: str, max_bytes: int = -1) -> bytes | None:
     """Return the bytes of a regular file below the root, or the first `max_bytes`; None if there is none.
 
-    Raises:
-        SafetyError: as for `open_file`.
-
+    Raises what `open_file` raises.
     """
     descriptor = open_file(root, path)
     return None if descriptor is None else read_and_close(descriptor, max_bytes)

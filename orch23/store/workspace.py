@@ -152,9 +152,7 @@ class Workspace:
     def input_entry(self, path: str) -> FileEntry | None:
         """Return the entry of an input: of the file at its path, or of the file that its links lead to, or None.
 
-        Raises:
-            SafetyError: as for `resolved_path`.
-
+        Raises what `resolved_path` raises.
         """
         return find_input(self, path)
 
@@ -188,12 +186,7 @@ class Workspace:
         return text
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes of the regular file at a path, or None.
-
-        Raises:
-            SafetyError: as for `entry`.
-
-        """
+        """Return the bytes of the regular file at a path, or None. Raises what `entry` raises."""
         if (descriptor := self.open(path)) is None:
             return None
         with closing(descriptor):
@@ -203,9 +196,7 @@ class Workspace:
     def open(self, path: str) -> int | None:
         """Return a descriptor of the regular file at a path, which the caller closes, or None.
 
-        Raises:
-            SafetyError: as for `entry`.
-
+        Raises what `entry` raises.
         """
         self._note_read(path)
         descriptor = open_file(self._root, path)
@@ -219,9 +210,7 @@ class Workspace:
     ) -> tuple[str, ...]:
         """Return the sorted paths of the files that match a pattern: see `list_files`.
 
-        Raises:
-            SafetyError: as for `resolved_path`.
-
+        Raises what `resolved_path` raises.
         """
         return list_files(self, pattern, outputs, exclude)
 
@@ -313,11 +302,7 @@ class Workspace:
         """Return whether a file has this SHA-256 in hex. A file that this process wrote is not hashed again.
 
         An edit so soon after the write that the times do not show it is found by the next build: `add_to_snapshot`
-        marks the file as racy.
-
-        Raises:
-            SafetyError: as for `entry`.
-
+        marks the file as racy. Raises what `entry` raises.
         """
         seen = self._seen.get(path) if path in self._wrote else None
         if seen is not None and self._stamp(path) == seen.stamp:
