@@ -18,6 +18,7 @@ from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.features import PROVIDERS
 from orch23.model.llm import Request, Response
 from orch23.model.ports import ContentStore, FileContentStore
+from orch23.store.file_copy import hash_file, no_progress
 from orch23.store.safe_files import write_all
 
 
@@ -121,6 +122,11 @@ class MemoryCache:
 
     def close(self) -> None:
         self.closed += 1
+
+
+def file_digest(_path: str, descriptor: int) -> Digest:
+    """Return the digest of an open file, as a workspace without git does."""
+    return Digest(*hash_file(descriptor, no_progress("hashing", "", 0)))
 
 
 def memory() -> FileContentStore:

@@ -7,6 +7,7 @@ which a build would take a result for a user edit.
 
 import contextlib
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.patterns import lazy_pattern
 from orch23.model.record import Record
 from orch23.model.stage_status import NEW_RESULTS
 from orch23.store.exchanges import ExchangeFile
@@ -25,7 +27,7 @@ from orch23.store.run_logs import finished_stages, journal_paths, journal_pipeli
 from orch23.store.safe_files import try_unlink, walk_tree
 from orch23.store.tree_removal import remove_path
 
-_SHA256_DIGITS = 64
+_SHA256 = lazy_pattern(r"[0-9a-f]{64}", re.ASCII)
 
 
 class GcRoots(Struct, frozen=True, kw_only=True):
@@ -251,8 +253,8 @@ def _inputs_of(record: Record) -> Iterator[str]:
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
-            if is_sha256(value.removesuffix("+x")):
-                yield value.removesuffix("+x")
+            if _SHA256.fullmatch(digest := value.removesuffix("+x")):
+                yield digest
         elif isinstance(value, Mapping):
             waiting += value.values()
         elif isinstance(value, Sequence):
@@ -275,7 +277,7 @@ def stored_blobs(folder: Path) -> Iterator[tuple[Digest, int]]:
     for path in group_folders(folder):
         with os.scandir(path) as entries:
             for entry in entries:
-                if is_sha256(entry.name) and entry.name.startswith(path.name):
+                if _SHA256.fullmatch(entry.name) and entry.name.startswith(path.name):
                     with contextlib.suppress(FileNotFoundError):
                         found = entry.stat(follow_symlinks=False)
                         if stat.S_ISREG(found.st_mode):
@@ -287,11 +289,6 @@ def group_folders(folder: Path) -> list[Path]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     return []
-
-
-def is_sha256(name: str) -> bool:
-    """Return whether a text is a SHA-256 in hex."""
-    return len(name) == _SHA256_DIGITS and not set(name) - set("0123456789abcdef")
 
 
 class StoredKind(Struct, frozen=True):

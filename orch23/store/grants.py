@@ -35,15 +35,6 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True):
     grants: tuple[_Grant, ...]
 
 
-def user_state_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the state directory of orch23: below `$XDG_STATE_HOME`, else `~/.local/state`; None without a home."""
-    base, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
-    # The XDG specification says that a relative path must be ignored.
-    if base.startswith("/"):
-        return Path(base) / "orch23"
-    return Path(home) / ".local" / "state" / "orch23" if home.startswith("/") else None
-
-
 class Grants(Struct, frozen=True):
     """The grants of one project, by its real path. `path` is None if there is no folder outside of the project.
 
@@ -86,11 +77,20 @@ class Grants(Struct, frozen=True):
             try_unlink(self.path)
 
 
+def user_folder(environ: Mapping[str, str], variable: str, usual: str) -> Path | None:
+    """Return the folder that a variable of the XDG specification has, else `usual` below HOME; None without a home."""
+    base, home = environ.get(variable, ""), environ.get("HOME", "")
+    # The specification says that a relative path must be ignored.
+    if base.startswith("/"):
+        return Path(base)
+    return Path(home, usual) if home.startswith("/") else None
+
+
 def grants_of(root: Path, environ: Mapping[str, str]) -> Grants:
     """Return the grants of the project at `root`."""
     # By the real path: consent is that of the user for this directory, not a property of the project (ADR 25).
-    project, state = root.resolve(), user_state_folder(environ)
+    project, state = root.resolve(), user_folder(environ, "XDG_STATE_HOME", ".local/state")
     # With a state directory inside of the project, a clone could bring its own grants.
-    if state is None or state.resolve().is_relative_to(project):
+    if state is None or (state / "orch23").resolve().is_relative_to(project):
         return Grants(None)
-    return Grants(state / "grants" / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.json")
+    return Grants(state / "orch23" / "grants" / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.json")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
+from orch23.store.grants import user_folder
 from orch23.store.safe_files import (
     NEW_FILE_FLAGS,
     PRIVATE_FOLDER_MODE,
@@ -31,9 +32,7 @@ def key_file(name: str, root: Path, environ: Mapping[str, str]) -> Path:
         ConfigurationError: there is no such directory, or it is in the project at `root`.
 
     """
-    base, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
-    # The XDG specification says that a relative path must be ignored.
-    config = Path(base) if base.startswith("/") else Path(home, ".config") if home.startswith("/") else None
+    config = user_folder(environ, "XDG_CONFIG_HOME", ".config")
     hint = "set HOME or XDG_CONFIG_HOME to a directory outside of the project"
     if config is None:
         raise ConfigurationError(Diagnostic("E732", "there is no directory for private keys", hint=hint))

@@ -45,8 +45,12 @@ def find_lock_files(root: Path, mark: bytes = b"") -> tuple[set[Path], set[str]]
     locks: set[Path] = set()
     pipelines: set[str] = set()
     usual = (root, root / "pipelines")
+
+    def is_skipped(path: str) -> bool:
+        return path == LOGS_FOLDER or path.rpartition("/")[2] in IGNORED_NAMES
+
     # A folder that this user cannot read is left out: no build reads a pipeline in it.
-    for name, entry in walk_tree(root, is_skipped=_is_not_entered, ignored=(OSError,)):
+    for name, entry in walk_tree(root, is_skipped=is_skipped, ignored=(OSError,)):
         if not name.endswith((".lock", *_SUFFIXES)) or not entry.is_file(follow_symlinks=False):
             continue
         path = root / name
@@ -83,11 +87,6 @@ def is_lock_of_pipeline(root: Path, path: str) -> bool:
     stem = path[: -len(".lock")]
     beside = (read_file(root, f"{stem}{suffix}", _PIPELINE_BYTES) or b"" for suffix in _SUFFIXES)
     return any(b"version" in text and b"stages" in text for text in beside)
-
-
-def _is_not_entered(path: str) -> bool:
-    """Return whether no build reads a pipeline at a path or below it."""
-    return path == LOGS_FOLDER or path.rpartition("/")[2] in IGNORED_NAMES
 
 
 def _is_pipeline(path: Path) -> bool:

@@ -16,7 +16,6 @@ from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.file_policy import sealed_reason
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import FileContentStore
-from orch23.store.file_copy import hash_file, no_progress
 from orch23.store.lock_file import is_lock_of_pipeline
 from orch23.store.record_format import EntryText, optional_entry_from_json, optional_entry_to_json
 from orch23.store.safe_files import (
@@ -58,10 +57,6 @@ class PromotionResult(Struct, frozen=True):
     edited: tuple[str, ...] = ()
 
 
-def _digest_of(_path: str, descriptor: int) -> Digest:
-    return Digest(*hash_file(descriptor, no_progress("hashing", "", 0)))
-
-
 class Promoter:
     """Promotes files into the workspace; no other code writes there. One promotion runs at a time.
 
@@ -74,7 +69,7 @@ class Promoter:
         root: Path,
         redo: Path,
         contents: FileContentStore,
-        digest_of: Callable[[str, int], Digest] = _digest_of,
+        digest_of: Callable[[str, int], Digest],
         store_key: StoreKey = TRUSTED,
     ) -> None:
         """Use `redo` for the redo record, and `contents` for the bytes. `digest_of` hashes the open file at a path."""

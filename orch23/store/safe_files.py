@@ -370,12 +370,11 @@ class StagedFiles(contextlib.AbstractContextManager["StagedFiles"]):
                 try_unlink(temp, parent)
 
 
-def open_own(
-    name: str | Path, flags: int = os.O_RDONLY, mode: int = PRIVATE_FILE_MODE, parent: int | None = None
-) -> int:
+def open_own(name: str | Path, flags: int = os.O_RDONLY, parent: int | None = None) -> int:
     """Return a descriptor of a regular file of orch23: the only way to open one. A link is not followed (ELOOP)."""
     # Without O_NONBLOCK, opening a pipe waits for its other end.
-    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode, dir_fd=parent)
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    descriptor = os.open(name, flags, PRIVATE_FILE_MODE, dir_fd=parent)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

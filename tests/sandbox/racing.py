@@ -25,6 +25,7 @@ from orch23.store.lock_file import write_lock
 from orch23.store.promotion import Promoter
 from orch23.store.workspace import Workspace
 from tests.crash.weakened import WEAKENED
+from tests.doubles import file_digest
 
 SWAPPED = "swapped"  # a folder of the project, and every now and then a link to the one outside
 PIPELINE = "version: 1\nstages:\n  {name}: {{outputs: [a], shell: echo a > a}}\n"
@@ -53,7 +54,7 @@ class Place:
             (inside / "gone.txt").write_bytes(b"the same in both\n")
         (self.root / "link").symlink_to(self.outside)
         self.contents = DiskContentStore(folder / "cas")
-        self.promoter = Promoter(self.root, folder / "promote.json", self.contents)
+        self.promoter = Promoter(self.root, folder / "promote.json", self.contents, file_digest)
         self.exchanges = Exchanges(folder / "exchanges", self.root)
         self.gone = FileEntry(self.contents.put(b"the same in both\n"))
         self.before = self.seen()

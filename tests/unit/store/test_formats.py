@@ -26,6 +26,7 @@ from orch23.store.run_logs import Journal, parse_journal, read_journal
 from orch23.store.run_state import StateFile
 from orch23.store.store_key import TRUSTED
 from tests.documents import read_state
+from tests.doubles import file_digest
 
 FOLDER = Path(__file__).parent / "formats"
 """Written by the code before values were Structs; `first.*` by the first version that had these formats."""
@@ -151,7 +152,7 @@ def redo_of(folder: Path) -> bytes:
     def apply(*_: object) -> None:
         seen.append(redo.read_bytes())
 
-    promoter = Promoter(root, redo, contents)
+    promoter = Promoter(root, redo, contents, file_digest)
     promoter._apply = apply  # type: ignore[method-assign,assignment] # the moment between the record and the files
     promoter.promote({"a.txt": entry("a"), "ü": entry("b", executable=True)}, {"a.txt": None, "gone": entry("c")})
     return seen[0]
@@ -310,7 +311,7 @@ def test_a_redo_record_of_another_form_is_dropped(change: Callable[[dict[str, An
         body["new"]["a.txt"] = f"{'0' * 64}:-1"
     redo = tmp_path / "redo.json"
     redo.write_bytes(TRUSTED.encode(body))
-    promoter = Promoter(tmp_path, redo, DiskContentStore(tmp_path / "cas"))
+    promoter = Promoter(tmp_path, redo, DiskContentStore(tmp_path / "cas"), file_digest)
     assert promoter.pending() == {}
     assert promoter.recover() is None
     assert "is not valid" in promoter.damaged[0]

@@ -15,6 +15,7 @@ from orch23.store.content_store import DiskContentStore
 from orch23.store.promotion import Promoter, PromotionResult, _to_json
 from orch23.store.store_key import TRUSTED
 from orch23.store.workspace import Workspace
+from tests.doubles import file_digest
 
 Texts = Mapping[str, str | None]
 
@@ -29,7 +30,7 @@ class Place:
         self.redo = folder / "promote.json"
 
     def promoter(self) -> Promoter:
-        return Promoter(self.root, self.redo, self.contents)
+        return Promoter(self.root, self.redo, self.contents, file_digest)
 
     def entries(self, texts: Texts) -> dict[str, FileEntry | None]:
         return {p: None if t is None else FileEntry(self.contents.put(t.encode())) for p, t in texts.items()}
