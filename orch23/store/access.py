@@ -298,11 +298,8 @@ def require_store(folder: Path) -> None:
 
 def _wrong_type(path: Path, what: str) -> Diagnostic:
     name = f"{path.parent.name}/{path.name}" if what == "file" else path.name
-    return Diagnostic(
-        "E692",
-        f"{name} is not a {what}",
-        hint=f"delete it, or move it away: {path}; the next build creates it",
-    )
+    hint = f"delete it, or move it away: {path}; the next build creates it"
+    return Diagnostic("E692", f"{name} is not a {what}", hint=hint)
 
 
 SHOWN_TIER_FILE = "sandbox"

@@ -131,11 +131,7 @@ class Exchanges:
         """Write the changes of `put_later`. A power cut leaves each file as it was or as it is now."""
         if self._later:
             make_folder(self._folder, PRIVATE_FOLDER_MODE)
-        with (
-            self._writing,
-            StagedFiles(self._folder, self._folder) as local,
-            StagedFiles(self._root) as committed,
-        ):
+        with self._writing, StagedFiles(self._folder, self._folder) as local, StagedFiles(self._root) as committed:
             # Other threads may add changes meanwhile: those are written the next time.
             later = list(self._later.values())
             for exchange, transcripts in later:
@@ -335,14 +331,8 @@ class Exchanges:
             self.damaged.append(f"exchanges/{path.name}: {problem}")
             return
         name = path.relative_to(self._root).as_posix()
-        raise CorruptStateError(
-            Diagnostic(
-                "E707",
-                f"the transcript {name} is damaged: {problem}",
-                hint=_ONE_SIDE.format(name=name) if merged else _RESTORE,
-                subject=name,
-            )
-        )
+        message, hint = f"the transcript {name} is damaged: {problem}", _ONE_SIDE.format(name=name)
+        raise CorruptStateError(Diagnostic("E707", message, hint=hint if merged else _RESTORE, subject=name))
 
     def _write(self, path: Path, data: bytes, mode: int) -> None:
         is_local = path.is_relative_to(self._folder)

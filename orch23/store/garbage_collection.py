@@ -336,9 +336,5 @@ def verify_store(store: ProjectStore) -> StoreVerification:
     store.local.records.delete(frozenset())
     responses = len(store.exchanges.exchange_files())
     store.exchanges.set_damaged_aside()
-    return StoreVerification(
-        results=results,
-        stored_files=len(blobs),
-        recorded_answers=responses,
-        damaged=store.repairs(),
-    )
+    damaged = store.repairs()
+    return StoreVerification(results=results, stored_files=len(blobs), recorded_answers=responses, damaged=damaged)

@@ -320,23 +320,30 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
     """Open the file. A reader does not write, so it cannot do the recovery that a journal asks for."""
     import sqlite3  # noqa: PLC0415 - some Pythons lack it: then there is no index
 
-    if not writing:
-        if os.path.lexists(f"{path}-journal"):
+    if os.path.lexists(f"{path}-journal"):
+        if not writing:
             message = "a write was interrupted"
             raise IndexFaultError(message)
-        _check_regular(path)
-        url = f"file:{_escaped(path)}?mode=ro"
-        return sqlite3.connect(url, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
-    # After an interrupted write the index is built again, which is simpler than a recovery.
-    if os.path.lexists(f"{path}-journal"):
+        # The index is built again, which is simpler than a recovery.
         try_unlink(path)
         try_unlink(f"{path}-journal")
-    make_folder(path.parent, PRIVATE_FOLDER_MODE)
-    if not os.path.lexists(path):
-        os.close(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-    _check_regular(path)
-    url = f"file:{_escaped(path)}?mode=rw"
-    connection = sqlite3.connect(url, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    if writing:
+        make_folder(path.parent, PRIVATE_FOLDER_MODE)
+        if not os.path.lexists(path):
+            os.close(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    # It is not opened for this: closing it would release SQLite's locks.
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        message = f"{path.name} is not a regular file"
+        raise IndexFaultError(message)
+    place = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    url, wait_s = (f"file:{place}?mode=rw", _BUSY_S) if writing else (f"file:{place}?mode=ro", 0)
+    connection = sqlite3.connect(url, uri=True, timeout=wait_s, isolation_level=None, check_same_thread=False)
+    if writing:
+        _set_up(connection)
+    return connection
+
+
+def _set_up(connection: "sqlite3.Connection") -> None:
     try:
         # Not WAL mode, which needs shared memory and fails on network file systems (ADR 31).
         connection.execute("PRAGMA journal_mode = DELETE")
@@ -347,19 +354,6 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
     except BaseException:
         connection.close()
         raise
-    return connection
-
-
-def _check_regular(path: Path) -> None:
-    """Refuse anything but a regular file. It is not opened for this: closing it would release SQLite's locks."""
-    if not stat.S_ISREG(os.lstat(path).st_mode):
-        message = f"{path.name} is not a regular file"
-        raise IndexFaultError(message)
-
-
-def _escaped(path: Path) -> str:
-    """Return a path as the path of a URI."""
-    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def _number(key: bytes, count: int) -> int:

@@ -517,10 +517,5 @@ def _error(code: str, message: str, location: Location, hint: str) -> CorruptSta
 def _bad_record(origin: str, document: str, name: str, error: ValueError) -> Diagnostic:
     at = document.find(f"\n  {_quoted(name)}:")
     line = document.count("\n", 0, at + 1) + 1 if at >= 0 else 1
-    return Diagnostic(
-        "E703",
-        f"the record of stage `{name}` {error}",
-        Location(origin, line, 3),
-        _RESTORE,
-        subject=name,
-    )
+    message = f"the record of stage `{name}` {error}"
+    return Diagnostic("E703", message, Location(origin, line, 3), _RESTORE, subject=name)

@@ -297,11 +297,6 @@ def _check_version(path: Path) -> None:
     found = read_regular(path) or STORE_VERSION
     if found != STORE_VERSION and _VERSION.fullmatch(found):
         version = found.decode("ascii").strip()
-        raise CorruptStateError(
-            Diagnostic(
-                "E705",
-                f"the store {STORE_NAME} has version {version!r}, but this orch23 supports version 1",
-                Location(f"{STORE_NAME}/{path.name}", 1, 1),
-                "`orch23 reset` creates a new store; recorded responses are kept",
-            )
-        )
+        message = f"the store {STORE_NAME} has version {version!r}, but this orch23 supports version 1"
+        hint = "`orch23 reset` creates a new store; recorded responses are kept"
+        raise CorruptStateError(Diagnostic("E705", message, Location(f"{STORE_NAME}/{path.name}", 1, 1), hint))

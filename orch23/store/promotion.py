@@ -131,11 +131,8 @@ class Promoter:
             new, old = self._read_redo(read_regular(self._redo) or b"")
         except ValueError:
             return {}
-        return {
-            path: entry
-            for path, entry in new.items()
-            if sealed_reason(path) is None and self._current(path) in (entry, old.get(path))
-        }
+        free = {path: entry for path, entry in new.items() if sealed_reason(path) is None}
+        return {path: entry for path, entry in free.items() if self._current(path) in (entry, old.get(path))}
 
     def recover(self, refusal: RefusePath = NO_DECLARED_PATTERNS.write_error) -> PromotionResult | None:
         """Finish an interrupted promotion; return None if there is none. The caller holds the build lock.
@@ -158,9 +155,8 @@ class Promoter:
             return None
         # A redo record of a clone must not write what the pipeline does not declare (ADR 26).
         refused = self._refused(new, refusal)
-        self.damaged += [
-            f"{path}: an interrupted promotion would change it, but {why}" for path, why in refused.items()
-        ]
+        text = "an interrupted promotion would change it, but"
+        self.damaged += [f"{path}: {text} {why}" for path, why in refused.items()]
         new = {path: entry for path, entry in new.items() if path not in refused}
         self._check_parents(new)
         with self._lock:
@@ -193,11 +189,8 @@ class Promoter:
         # Before the redo record is deleted: a power cut could leave a torn file, which looks like a user edit (ADR 16).
         sync_filesystem(self._root)
         self._redo.unlink()
-        return PromotionResult(
-            tuple(path for path, _ in written if path not in foreign),
-            tuple(path for path in removed if path not in foreign),
-            tuple(sorted(foreign)),
-        )
+        done = tuple(path for path, _ in written if path not in foreign)
+        return PromotionResult(done, tuple(path for path in removed if path not in foreign), tuple(sorted(foreign)))
 
     def _write(self, written: Sequence[tuple[str, FileEntry]], old: FileEntries) -> set[str]:
         """Write files, and return the paths that could not be written or that the user edited.

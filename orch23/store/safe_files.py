@@ -441,13 +441,8 @@ def read_and_close(descriptor: int, max_bytes: int = -1) -> bytes:
 
 def unsafe_path_error(path: str) -> SafetyError:
     """Return the error for a path that leads through a link or out of the root."""
-    return SafetyError(
-        Diagnostic(
-            "E691",
-            f"the path {path!r} leads through a link or out of the project",
-            hint="replace the link by a real directory, or name another path",
-        )
-    )
+    message = f"the path {path!r} leads through a link or out of the project"
+    return SafetyError(Diagnostic("E691", message, hint="replace the link by a real directory, or name another path"))
 
 
 def _open_subfolder(descriptor: int, name: str, path: str) -> int:
