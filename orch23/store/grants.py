@@ -29,8 +29,6 @@ class _Grant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of a project's grants."""
-
     project: str
     grants: tuple[_Grant, ...]
 

@@ -23,9 +23,7 @@ class InputFiles:
 
     def __init__(self, contents: FileContentStore, workspace: Workspace, meter: FileProgress = no_progress) -> None:
         """Use both sources of bytes; `meter` receives the progress of copying."""
-        self._contents = contents
-        self._workspace = workspace
-        self._meter = meter
+        self._contents, self._workspace, self._meter = contents, workspace, meter
 
     def with_workspace(self, workspace: Workspace) -> "InputFiles":
         """Return the same input files with another view of the workspace."""

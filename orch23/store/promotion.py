@@ -73,11 +73,8 @@ class Promoter:
         store_key: StoreKey = TRUSTED,
     ) -> None:
         """Use `redo` for the redo record, and `contents` for the bytes. `digest_of` hashes the open file at a path."""
-        self._store_key = store_key
-        self._root = root
-        self._redo = redo
-        self._contents = contents
-        self._digest_of = digest_of
+        self._root, self._redo, self._contents = root, redo, contents
+        self._digest_of, self._store_key = digest_of, store_key
         self._lock = threading.Lock()
         self.damaged: list[str] = []
 
@@ -287,7 +284,6 @@ class Promoter:
         return None
 
     def _entry_at(self, parent: int, path: str) -> FileEntry | None:
-        """Return the regular file at a path, or None."""
         descriptor = open_regular(path.rpartition("/")[2], parent)
         if descriptor is None:
             return None

@@ -286,7 +286,6 @@ class Records:
         return self._load_all() if self._read_files is None else self._read_files
 
     def _load_all(self) -> dict[str, RecordFile]:
-        """Return all files."""
         if self._found is not None:
             self._forget_index()
         if self._read_files is None:

@@ -75,11 +75,8 @@ def remove_path(path: Path) -> None:
 
 
 class _Removal:
-    """The removal of one tree from its parent directory."""
-
     def __init__(self, parent: int, name: str) -> None:
-        self._parent = parent
-        self._name = name
+        self._parent, self._name = parent, name
         self._pending = [name]
         self._moved = 0
 

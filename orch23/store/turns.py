@@ -29,7 +29,6 @@ class _Lock:
         return taken
 
     def give_back(self) -> None:
-        """Give the turn back."""
         self.is_kept = False
         self.lock.release()
 
