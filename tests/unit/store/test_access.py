@@ -121,6 +121,16 @@ def test_a_lock_can_be_taken_again_after_an_error(tmp_path: Path) -> None:
         pass
 
 
+def test_an_error_in_a_store_that_was_removed_names_the_store(tmp_path: Path) -> None:
+    def remove_and_fail() -> None:
+        (tmp_path / ".orch23").rename(tmp_path / "gone")
+        raise RuntimeError
+
+    with pytest.raises(FileNotFoundError) as caught, hold_build_lock(tmp_path / ".orch23" / "lock"):
+        remove_and_fail()
+    assert caught.value.filename == str(tmp_path / ".orch23")
+
+
 @pytest.mark.parametrize("kind", ["folder", "link", "dangling link", "pipe"])
 def test_anything_but_a_lock_is_reported_and_left(tmp_path: Path, kind: str) -> None:
     lock, outside = tmp_path / ".orch23" / "lock", tmp_path / "outside"
