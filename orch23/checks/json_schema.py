@@ -27,7 +27,6 @@ _DEFAULT_FILES = ("**/*.json",)
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
-    """Judge every output that `files` matches, by default every `.json` file."""
     found = list(unknown_options(_NAME, given.options, tuple(_OPTIONS)))
     files = _files(given.options)
     if isinstance(files, Diagnostic):
@@ -61,7 +60,6 @@ JSON_SCHEMA = Check(
 
 
 def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
-    """Read `files`, a pattern or a list of them."""
     files = options.get("files", _DEFAULT_FILES)
     listed = text_items((files,) if isinstance(files, str) else files)
     if not listed:
@@ -70,7 +68,6 @@ def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
 
 
 def _validator(given: CheckInput) -> "SchemaValidator | Diagnostic":
-    """Return the validator of the schema that the options name, or why it cannot be used."""
     path = given.options.get("schema")
     if not isinstance(path, str):
         what = "is missing" if path is None else "is not a path"
@@ -91,7 +88,6 @@ def _validator(given: CheckInput) -> "SchemaValidator | Diagnostic":
 
 
 def _judge(path: str, data: bytes, validator: "SchemaValidator") -> Iterator[Diagnostic]:
-    """Yield every error of one file."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - the validator has imported it
 
     from orch23.checks.schema_validator import PATTERN_HINT, PatternError  # noqa: PLC0415 - as above

@@ -17,7 +17,6 @@ _SHOWN = 80
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
-    """Judge one file: every key that differs, then the order of all keys."""
     options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
     values = options.mapping("values", "write `values: {passed: true}`")

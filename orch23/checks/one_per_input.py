@@ -18,7 +18,6 @@ _SHOWN_ENTRIES = 20
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
-    """Compare the paths in a list with those of the inputs: by the patterns of `inputs`, then by name."""
     options = OptionReader(_NAME, given, _OPTIONS)
     file = options.json_path()
     key = options.text("list", "history")
@@ -63,7 +62,6 @@ def _matching_inputs(inputs: Mapping[str, bytes], patterns: Sequence[str]) -> tu
 
 
 def _entry_paths(document: Json, key: str, field: str) -> tuple[str, ...] | None:
-    """Return the paths in the entries of the list; None if it is not a list."""
     entries = document.get(key) if isinstance(document, Mapping) else None
     if not isinstance(entries, Sequence) or isinstance(entries, str):
         return None

@@ -14,7 +14,6 @@ _OPTIONS = {"defines": "Mapping of a path to the names that the file must define
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
-    """Check every `.py` output, and the names that the option `defines` requires."""
     found = list(unknown_options(_NAME, given.options, tuple(_OPTIONS)))
     wanted, wrong = _wanted(given.options)
     found.extend(wrong)
@@ -56,7 +55,6 @@ PYTHON_SYNTAX = Check(
 
 
 def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tuple[Diagnostic, ...]]:
-    """Read `defines: {path: [name, ...]}`."""
     defines = options.get("defines", {})
     hint = "write `defines: {src/app.py: [main, Config]}`"
     if not isinstance(defines, Mapping):
@@ -73,7 +71,6 @@ def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tu
 
 
 def _parse(path: str, data: bytes) -> ast.Module | Diagnostic:
-    """Return the tree of one file, or the error with its place."""
     null = data.find(b"\0")
     # Versions of Python differ in the message, and none has the place.
     if null >= 0:
@@ -97,7 +94,6 @@ def _syntax_error(path: str, message: str, location: Location) -> Diagnostic:
 
 
 def _place(path: str, error: SyntaxError) -> Location:
-    """Return the location of a syntax error. Python omits a part that it does not know, or sets it to 0."""
     line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
     same_line = error.end_lineno == error.lineno
     length = (error.end_offset or 0) - column if same_line else 1
@@ -105,7 +101,6 @@ def _place(path: str, error: SyntaxError) -> Location:
 
 
 def _missing(path: str, module: ast.Module, wanted: Sequence[str]) -> Iterator[Diagnostic]:
-    """Yield an error for each wanted name that the module does not bind at its top level."""
     bound = frozenset(_bound(module.body))
     suggestions = Suggestions(bound)
     for name in wanted:
@@ -128,7 +123,6 @@ def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def _bound_within(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that an assignment, or a block with its statements, binds."""
     for child in ast.iter_child_nodes(statement):
         match child:
             case ast.stmt():

@@ -23,7 +23,6 @@ _PLACES: Final = {
 
 
 def _load(name: str) -> Check:
-    """Return the check: a constant in the module of its name, whose name is the same in upper case."""
     check: Check = load_object(f"{_PLACES[name]}:{name.upper()}")
     return check
 

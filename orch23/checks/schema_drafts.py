@@ -146,7 +146,6 @@ def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str, _Library]]
 
 
 def _resolver(root: Json, draft: Draft) -> _Library:
-    """Return what resolves references within a schema, and nothing beyond it."""
     registry: _Library = Registry().with_resource("", draft.specification.create_resource(root))
     # An invalid schema is reported elsewhere. In draft 3, the library takes a schema in `extends` for a list.
     with contextlib.suppress(AttributeError, TypeError):
@@ -156,13 +155,11 @@ def _resolver(root: Json, draft: Draft) -> _Library:
 
 @cache
 def _applied(draft: Draft) -> frozenset[str]:
-    """Return the words that decide whether a value is valid, by the library."""
     return frozenset(draft.validator.VALIDATORS) | _PARTS.get(draft.name, frozenset())
 
 
 @cache
 def _known_words() -> frozenset[str]:
-    """Return all words of all drafts, by their schemas of schemas."""
     schemas = (REGISTRY.contents(uri) for uri in REGISTRY)
     found = (one.get("properties", {}) for one in schemas if isinstance(one, Mapping))
     return frozenset[str]().union(*found).union(*map(_applied, DRAFTS))

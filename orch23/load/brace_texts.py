@@ -39,7 +39,6 @@ def _warnings(parsed: ParsedText) -> Iterator[Diagnostic]:
 
 
 def _item_names(stages: Mapping[str, Json], path: Sequence[str | int]) -> Iterator[str]:
-    """Yield the name of the item, if a value is in a foreach."""
     if len(path) > 1 and path[0] == "stages":
         foreach = as_mapping(stages.get(str(path[1]))).get("foreach")
         if foreach is not None:

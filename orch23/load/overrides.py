@@ -156,7 +156,6 @@ def _at(place: Location | None, value: Json) -> _Given:
 
 
 def _read_vars_file(parsed: ParsedText, known: tuple[str, ...]) -> tuple[dict[str, _Given], list[Diagnostic]]:
-    """Return the vars that a file sets, and its errors."""
     found: dict[str, _Given] = {}
     diagnostics = list(parsed.diagnostics)
     tree = {} if parsed.tree is None else parsed.tree

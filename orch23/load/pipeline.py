@@ -137,7 +137,6 @@ def _read(path: Path, root: Path) -> _SourceFile:
 
 
 def _missing_file(path: Path, name: str, root: Path) -> Diagnostic:
-    """Return the error about a file that does not exist, with the similar file that is probably meant."""
     message = f"the file `{name}` does not exist"
     place = Path(os.path.normpath(path))
     near = _near(place) or _near(_in_similar_folder(place)) or _above(place, root)
@@ -150,14 +149,12 @@ def _missing_file(path: Path, name: str, root: Path) -> Diagnostic:
 
 
 def _near(place: Path) -> Path | None:
-    """Return the YAML file in the directory of a path that has this name, or the most similar one."""
     names = {one.name for one in place.parent.glob("*.y*ml") if one.is_file()}
     near = [place.name] if place.name in names else nearest_names(place.name, sorted(names))
     return place.with_name(near[0]) if near else None
 
 
 def _in_similar_folder(place: Path) -> Path:
-    """Return a path with the most similar directory in place of the first one that does not exist."""
     for folder in reversed(place.parents):
         if not folder.is_dir():
             others = sorted(one.name for one in folder.parent.glob("*/"))
@@ -324,8 +321,6 @@ def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
 
 
 def _in_order(*diagnostics: Diagnostic) -> tuple[Diagnostic, ...]:
-    """Return diagnostics by location, each once."""
-
     def order(one: Diagnostic) -> tuple[str, int, int, str]:
         place = one.location or Location("", 0, 0)
         return place.file, place.line, place.column, one.code

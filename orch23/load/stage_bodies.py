@@ -132,7 +132,6 @@ class LoadContext(Struct):
         return "", self.parsed.location_of("")
 
     def _item(self, path: str) -> Iterator[Related]:
-        """Yield the place of an item, else of the list that has it, and the vars there that are set elsewhere."""
         written, place = self._written(path)
         yield Related("this item" if written == path else "an item of this list", place)
         yield from self._set_outside(written)
@@ -242,7 +241,6 @@ class _Header(Struct, frozen=True):
 
 
 def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> _Header:
-    """Read the keys of a foreach beside the body of its items, and report their errors."""
     rendered = context.render(body["foreach"], f"{at}/foreach")
     failed = context.report_expression_errors(rendered)
     document, wrong = read_document(rendered.tree, ForeachDocument, f"{at}/foreach", rendered.failed)
@@ -258,7 +256,6 @@ def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> _He
 
 
 def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) -> None:
-    """Report keys that use the item although they must be the same for all items."""
     # `needs` makes edges of the graph, which is built before the items of a list in a file are known.
     hints = {"needs": "use `foreach.needs`", "pools": "write names of pools out"}
     for key, hint in hints.items():
@@ -306,7 +303,6 @@ def _group_of_stage(
 
 
 def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | None]:
-    """Read a foreach. Return it, and the promotion group that it names."""
     source, pointer = None, ""
     if document.source is not UNSET:
         path, _, pointer = document.source.partition("#")
@@ -375,7 +371,6 @@ def _list(value: Json) -> Sequence[Json]:
 
 
 def _verified(verify: Json) -> list[Json]:
-    """Return the files that verification reads: its inputs, and files with lists of commands."""
     whole = verify if isinstance(verify, Mapping) else {"steps": verify}
     bodies = [step.get("commands") for step in _list(whole.get("steps")) if isinstance(step, Mapping)]
     sources = [body.get("from") for body in bodies if isinstance(body, Mapping)]

@@ -36,7 +36,6 @@ def tab_errors(text: str, file: str, refused_line: Callable[[str], int | None]) 
 
 
 def _width(indent: str, above: str, below: str, written: dict[str, int]) -> tuple[int, str]:
-    """Return how many spaces a line needs in place of its indentation, and the words that say why."""
     if indent in written:
         return written[indent], ", as in the lines above with the same tabs"
     over, under = _indent(above), _indent(below)

@@ -37,7 +37,6 @@ def with_fix(found: Diagnostic, parsed: ParsedText, write: str, path: str) -> Di
 
 
 def _in_place_of_mapping(found: Diagnostic, parsed: ParsedText, write: str, key: Location) -> Diagnostic:
-    """Return a diagnostic at a mapping in braces with what to write; one at its key if it has lines of its own."""
     line = parsed.text.split("\n")[key.line - 1]
     braces = _BRACES.match(line, key.column - 1 + key.length)
     if braces is None:

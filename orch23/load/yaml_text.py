@@ -225,7 +225,6 @@ class _OutOfRange(Struct, frozen=True):
 
 
 def _plain(text: str) -> "Json | _OutOfRange":
-    """Return the value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if not text[-1].isascii() or text[0] not in "-0123456789":
@@ -270,7 +269,6 @@ class _Building:
         self._documents = 0
 
     def take(self, event: _Event) -> bool:
-        """Process one event; return False if parsing must stop."""
         act = _TAKING.get(type(event).__name__)
         return act is None or act(self, event)
 
@@ -295,7 +293,6 @@ class _Building:
         return self._within_limits(event)
 
     def _awaiting_key(self) -> _Frame | None:
-        """Return the innermost mapping if its next event is a key, or None."""
         frame = self._frames[-1] if self._frames else None
         return frame if frame is not None and frame.key is None and isinstance(frame.value, dict) else None
 
@@ -357,7 +354,6 @@ class _Building:
         return True
 
     def _add(self, value: Json, event: _Event) -> str:
-        """Add a value to the innermost list or mapping, store its location, and return its path."""
         scalar = not isinstance(value, dict | list)
         span = self._span(event.start_mark, event.end_mark if scalar else None)
         if not self._frames:
@@ -399,7 +395,6 @@ class _Building:
         return True
 
     def _stop(self, code: str, message: str, event: _Event, hint: str) -> bool:
-        """Report an error after which nothing more is read, and drop what was read."""
         self._report(code, message, event, hint)
         self.tree = None
         return False

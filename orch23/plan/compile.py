@@ -90,7 +90,6 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
 
 
 def _list_edges(facts: PlanNodes, writers: WriterIndex) -> Iterator[Edge]:
-    """Order items after the stages that make the list that they were expanded from."""
     for foreach in facts.pipeline.stages:
         source = foreach.foreach.source if isinstance(foreach, ForeachStage) else None
         if source is not None and foreach.name in facts.expansions:
@@ -125,7 +124,6 @@ def _need_edges(facts: PlanNodes) -> tuple[list[Edge], list[Diagnostic]]:
 
 
 def _needed(facts: PlanNodes, node: Node, need: str, foreach: Mapping[str, ForeachStage]) -> tuple[str, ...] | None:
-    """Return the nodes that one entry of `needs` means, or None if it is not the name of a stage."""
     wanted = need.removesuffix("[*]")
     if wanted in facts.nodes:
         return (wanted,)
@@ -168,7 +166,6 @@ def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Ca
 
 
 def _may_reach(producer: Node, pattern: str, exclusions: tuple[tuple[str, ...], ...] | None) -> bool:
-    """Return whether the exclusions of a pattern leave something that the producer may write."""
     return exclusions is None or any(
         may_overlap_unexcluded(pattern, exclude, written) for exclude in exclusions for written in writes_of(producer)
     )
@@ -202,7 +199,6 @@ def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tup
 
 
 def _conflicting(graph: StageGraph, edges: list[Edge]) -> frozenset[Edge]:
-    """Return the edges whose reader is upstream of their producer in the graph."""
     if not edges:
         return frozenset()
     goals = {name: 1 << number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
@@ -213,7 +209,6 @@ def _conflicting(graph: StageGraph, edges: list[Edge]) -> frozenset[Edge]:
 def _order_after_groups(
     graph: StageGraph, groups: Mapping[str, tuple[str, ...]], named: Collection[str | None]
 ) -> None:
-    """Order a stage that comes after one member of a promotion group after all of them."""
     for group, items in groups.items():
         why = f"promote: {group}" if group in named else f"promote: together of {group.removesuffix('[*]')}"
         readers = {after for item in items for after in graph.successors(item)}
@@ -223,7 +218,6 @@ def _order_after_groups(
 
 
 def _order_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]]) -> None:
-    """Order everything that a chain's items wait for before its first item."""
     # Whether a user edited a chain, and which old versions of its files are needed, is decided once, before its first
     # item. Items may start later than necessary (ADR 5).
     for chain, items in chains.items():
@@ -266,7 +260,6 @@ def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Wri
 
 
 def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
-    """Return what to do about two stages that write one path."""
     items = "make both items of one `foreach` with `order: sequential`"
     chain = f", or {items}" if "@" in one.name or "@" in other.name else ""
     if any(path not in getattr(node, "outputs", ()) for node in (one, other)):

@@ -65,7 +65,6 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 
     @cached_property
     def makers(self) -> Mapping[str, tuple[str, ...]]:
-        """The stages that have a path as an output, without patterns."""
         found: dict[str, tuple[str, ...]] = {}
         for name, node in self.plan.nodes.items():
             if isinstance(node, Stage):
@@ -84,7 +83,6 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 
     @cached_property
     def known_paths(self) -> Suggestions:
-        """Suggest the patterns that stages write and the files that exist."""
         written = {pattern for node in self.plan.nodes.values() for pattern in writes_of(node)}
         return Suggestions(written.union(filter(self.exists, _literal_reads(self.plan))))
 
@@ -124,7 +122,6 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         return found or bool(self.writers.writers_of(path))
 
     def _is_made(self, stage: Stage, path: str, makers: tuple[str, ...]) -> bool:
-        """Return whether a stage that runs before this one may make a path, or may have made it in an earlier run."""
         yields_to = self.plan.upstream_of_chains.get(stage.name, frozenset())
         return (
             not set(makers).isdisjoint(self.plan.upstream[stage.name])
@@ -203,7 +200,6 @@ def unmade_inputs_errors(
 def _missing_text(
     pipeline: Pipeline, stage: Stage, path: str, known: Suggestions, neighbours: Neighbours, is_there: IsFolder
 ) -> tuple[str, str, Fix | None]:
-    """Return message, hint and change about an input that no stage makes."""
     message = f"input `{path}` of stage `{stage.name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
     if skipped is not None:
@@ -260,12 +256,10 @@ def _folder_error(pipeline: Pipeline, stage: Stage, where: Where, one: Input) ->
 
 
 def _path(one: Input) -> str:
-    """Return the path of a file, or of a folder with `/` at its end. Patterns stay patterns."""
     return one.path if isinstance(one, SliceInput) else one.text
 
 
 def _is_literal(path: str) -> bool:
-    """Return whether a path is that of one file or one folder."""
     return path.endswith("/") or not is_glob(path)
 
 

@@ -93,7 +93,6 @@ def _output(pipeline: Pipeline, producer: Node, pattern: str) -> _Written | None
 
 
 def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
-    """Yield what a node reads: its inputs first, then the list of its foreach, or all other texts of a foreach."""
     if isinstance(node, ForeachStage):
         yield from _texts(pipeline, node, ("inputs",), node.body.get("inputs"))
         yield from _texts(pipeline, node, (), node.body)
@@ -180,7 +179,6 @@ def _way(plan: Plan, first: str, goals: Collection[str]) -> list[Edge]:
 
 
 def _removals(pipeline: Pipeline, steps: Sequence[tuple[Node, Node, str]]) -> str:
-    """Return which lines to remove one of, so that a cycle of these edges is none."""
     found = [removal for step in steps if (removal := removal_of_edge(pipeline, *step))]
     if len(found) < len(steps) or len(found) > _MOST_REMOVALS:
         return "remove one of these inputs, outputs or needs"

@@ -184,7 +184,6 @@ class WriterIndex:
                     yield from ((one, other, pattern) for one in names for other in self._outside_chain(one, later))
 
     def _outside_chain(self, name: str, pattern: str) -> list[str]:
-        """Return the nodes with a pattern that are not in the chain of a node."""
         chain = self._chains.get(name)
         if chain is None:
             return self._patterns[pattern]
@@ -194,7 +193,6 @@ class WriterIndex:
         return self._others[pattern, chain]
 
     def _patterns_above(self, path: str) -> Iterator[str]:
-        """Yield the patterns whose fixed folder holds the path."""
         for folder in ("", *_folders_above(path)) if self._by_prefix else ():
             yield from self._by_prefix.get(folder, ())
 

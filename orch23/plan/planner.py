@@ -44,7 +44,6 @@ def build_plan(
 
 
 def _cached_graph(facts: PlanNodes, cache: CompileCache | None) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
-    """Return the graph from the cache, or compile and store it."""
     made_of = _made_of(facts) if cache is not None else b""
     if cache is None or not made_of:
         return _compile(facts)
@@ -80,7 +79,6 @@ def _made_of(facts: PlanNodes) -> bytes:
 
 
 def _stored_graph(data: bytes) -> CompiledGraph | None:
-    """Return a stored graph, or None if another version of orch23 stored it in another format."""
     try:
         return msgspec.msgpack.decode(data, type=CompiledGraph)
     except (msgspec.MsgspecError, UnicodeError):
@@ -177,7 +175,6 @@ class Selection(Struct, frozen=True, kw_only=True):
         return frozenset(plan.nodes if self.selects_all else self._found(plan) & plan.nodes.keys())
 
     def _found(self, plan: Plan) -> set[str]:
-        """Return the selected nodes, and the selected foreach stages whose lists stages made."""
         after: dict[str, list[str]] = {}
         for name, ups in plan.lists.items() if self.downstream else ():
             for up in ups:

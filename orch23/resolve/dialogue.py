@@ -108,7 +108,6 @@ def _changed_files(step: "LLMStep", this: AttemptContext) -> Iterator[PromptInpu
 
 
 def _state(stage: Stage, step: "LLMStep", this: AttemptContext, *, has_files: bool) -> str:
-    """Return which files the next response starts from."""
     if step.returns not in _WITH_FILES:
         return ""
     if stage.retry.start_from == "baseline":

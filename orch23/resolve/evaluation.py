@@ -50,7 +50,6 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
 
 
 def _undefined_name(name: str, members: frozenset[str], names: Mapping[str, ExpressionValue]) -> EvaluationError:
-    """Return the error of a name that is not defined, with the one that is probably meant."""
     message = f"`{name}` is not defined"
     owner = next((one for one, value in names.items() if isinstance(value, Mapping) and name in value), None)
     near = [f"{owner}.{name}"] if owner else nearest_names(name, sorted(names))
@@ -91,7 +90,6 @@ def _undefined_error(
 
 
 def _known_members(name: str, member: str, owner: Mapping[str, Json]) -> str:
-    """Return the members of a mapping in words."""
     if not owner and name == "vars":
         return f"declare it at the top of the file: `vars: {{{member}: VALUE}}`"
     shown = sorted(owner)[:_MOST_NAMED]
@@ -162,7 +160,6 @@ def _note_members(node: nodes.Node, used: dict[str, set[str]]) -> None:
 
 
 def _member_of(node: nodes.Node) -> str | None:
-    """Return the name of the member that a node such as `a.b` or `a["b"]` accesses, or None."""
     match node:
         case nodes.Getattr():
             return node.attr

@@ -75,7 +75,6 @@ def expand(
 
 
 def _with_own_inputs(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the items with the positions of the inputs that not all of them have."""
     if not any(stage.step.asks_model for stage in stages):
         return tuple(stages)
     shared = set(stages[0].inputs).intersection(*(stage.inputs for stage in stages))
@@ -135,7 +134,6 @@ def _key(item: Json, field: str | None) -> str:
 
 
 def _key_hint(item: Json, field: str | None) -> str:
-    """Return how to give an item a usable key."""
     if field is not None and not isinstance(item, Mapping):
         return f"remove `key: {field}`, since the items have no fields, or make every item a mapping that has `{field}`"
     if field is not None:
@@ -158,5 +156,4 @@ def _needs(foreach: ForeachStage, item: Json) -> tuple[str, ...]:
 
 
 def _problem(code: str, foreach: ForeachStage, message: str, locate: _Locate, hint: str) -> Diagnostic:
-    """Return an error about the list itself."""
     return Diagnostic(code, message, locate(f"stages/{foreach.name}/foreach"), hint, subject=foreach.name)

@@ -124,8 +124,6 @@ def possible_patterns(values: Iterable[Json]) -> tuple[str, ...]:
 
 
 class _Walk:
-    """One rendering of a tree, with what it collects."""
-
     def __init__(
         self,
         names: Mapping[str, ExpressionValue],
@@ -252,7 +250,6 @@ def _uses_of(source: str) -> Mapping[str, frozenset[str]]:
 
 
 def _as_text(value: Json, source: str) -> str:
-    """Return a value as a part of a longer text."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):

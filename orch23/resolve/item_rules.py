@@ -117,7 +117,6 @@ def _has_no_script(before: Sequence[str]) -> bool:
 
 
 def _awaits_program(before: Sequence[str]) -> str | None:
-    """Return the wrapper, such as `timeout`, whose next argument is the program to run, or None."""
     wrapper, is_value = None, False
     for one in before:
         if is_value:
@@ -134,7 +133,6 @@ def _awaits_program(before: Sequence[str]) -> str | None:
 
 
 def _is_plain_path(value: str) -> bool:
-    """Return whether a text is a path without characters that have a meaning in code."""
     odd = any(char.isspace() or char in _SHELL_SIGNS for char in value)
     return bool(value) and not odd and not is_glob(value) and unsafe_reason(value.removeprefix("./")) is None
 
@@ -237,7 +235,6 @@ class _Typed(Struct, frozen=True):
 
 
 def _fault(place: str, value: Json, source: str, body: Mapping[str, Json], typed: _Typed) -> _Error | None:
-    """Return what is wrong with one value that an item decided, or None."""
     kind = _kind_of(place)
     if kind is None or (kind == _ARGUMENT and place.endswith("shell/0")):
         return "E857", f"an item may not decide `{_shown(place)}`", "write it out in the pipeline"
@@ -299,7 +296,6 @@ def _name_fault(kind: str, path: str, typed: _Typed) -> _Error | None:
 
 
 def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json]) -> _Error | None:
-    """Return an error if an argument is an option, or a program or code to run."""
     if value.startswith("-") and not source.startswith("-"):
         message = f"the argument `{value}`, which an item gives, is an option"
         return "E857", message, "write the option out in the pipeline"
@@ -309,7 +305,6 @@ def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json
 
 
 def _before(place: str, body: Json) -> tuple[str, ...]:
-    """Return the arguments of a command before the one at a place."""
     head, _, last = place.rpartition("/")
     arguments = node_at(body, head)
     if isinstance(arguments, str) or not isinstance(arguments, Sequence) or not last.isdigit():

@@ -90,7 +90,6 @@ def _base(name: str) -> str:
 
 
 def _is_runner(base: str) -> bool:
-    """Return whether a program always runs others; also with a version, a target or as the loader of programs."""
     plain = _VERSION.sub("", base)
     is_compiler = plain.endswith(("-gcc", "-g++", "-cc", "-c++", "-clang", "-gfortran"))
     is_loader = base.startswith("ld") and ".so" in base

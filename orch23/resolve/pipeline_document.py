@@ -340,7 +340,6 @@ def kinds_in_stage(body: Mapping[str, Json], plugins: tuple[str, ...]) -> KindsI
 
 
 def _keys_of_verify(body: Mapping[str, Json]) -> Iterator[frozenset[str]]:
-    """Yield the keys of each step of the `verify` of a stage, or of the defaults."""
     verify = body.get("verify")
     steps = verify.get("steps") if isinstance(verify, Mapping) else verify
     if isinstance(steps, Sequence) and not isinstance(steps, str):
@@ -360,7 +359,6 @@ def _kinds_of_verify(plugins: tuple[str, ...], steps: frozenset[frozenset[str]])
 
 
 def _verifying(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the kinds that can be steps of `verify`."""
     return tuple(name for name in names if issubclass(kinds_of(plugins)[name], VerifyStep))
 
 
@@ -420,7 +418,6 @@ def _defaults_form(kinds: KindsInUse) -> type[DefaultsDocument]:
 
 @cache
 def _verify_form(plugins: tuple[str, ...], names: tuple[str, ...]) -> Any:
-    """Return the type of `verify` with steps of these kinds."""
     languages = _languages(plugins, names)
     types = {name: one.form | UnsetType for name, one in languages.items()}
     keys = {name: Key(one.example_of_verify).doc(one.verifies or one.description) for name, one in languages.items()}
@@ -438,7 +435,6 @@ def _languages(plugins: tuple[str, ...], names: tuple[str, ...]) -> dict[str, La
 def _derived(
     base: type[_Form], types: Mapping[str, Any], keys: Mapping[str, Key] = _NO_KEYS, **namespace: Any
 ) -> type[_Form]:
-    """Return a class of the language with other types of its keys, and with more keys."""
     own = {name: keys.get(name) or base.declared[name] for name in types}
     space = {"__module__": __name__, "__doc__": base.__doc__, "__annotations__": {**types}, **own, **namespace}
     form: type[_Form] = DocumentType(base.__name__, (base,), space)

@@ -199,7 +199,6 @@ def _label(block: DataBlock) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a JSON string on one line, with characters that are not printable escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)
 

@@ -111,7 +111,6 @@ def _texts_digest(
 
 
 def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:
-    """Return an error for each limit that the inputs of a prompt exceed, with the largest inputs."""
     labels = ((one, f"{one.path}#{one.slice}" if one.slice else one.path) for one in given)
     sizes = sorted(((_size_bytes(one), label) for one, label in labels), key=lambda pair: (-pair[0], pair[1]))
     size = sum(size for size, _ in sizes)

@@ -145,7 +145,6 @@ NO_NODES_BROKEN: Final = NodeSet.at(())
 
 
 def _mapping_of(path: str) -> str:
-    """Return the path of the nearest mapping above a node."""
     above, _, name = path.rpartition("/")
     while name.isdigit():
         above, _, name = above.rpartition("/")
@@ -153,7 +152,6 @@ def _mapping_of(path: str) -> str:
 
 
 def _and_above(path: str) -> Iterator[str]:
-    """Yield a path and the paths of all nodes above it."""
     while path:
         yield path
         path = path.rpartition("/")[0]

@@ -118,7 +118,6 @@ class _Shown(Struct, frozen=True):
 
     # Its content would be sent to a provider. A literal path shows that the author means this file.
     def _is_private(self, path: str) -> bool:
-        """Return whether a file may have secrets by its name, or is a link to such a file."""
         if secret_file_reason(path) is not None:
             return True
         entry = self.tree.entry(path)
@@ -223,7 +222,6 @@ def _key_texts(
 
 
 def _program(stage: Stage, tree: VisibleFiles) -> dict[str, Json]:
-    """Return the aspects of the files that the program of an llm stage consists of."""
     if not is_llm(stage.step) or not stage.step.command:
         return {}
     from orch23.resolve.command_program import program_aspects  # noqa: PLC0415 - few stages call a program
@@ -232,7 +230,6 @@ def _program(stage: Stage, tree: VisibleFiles) -> dict[str, Json]:
 
 
 def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
-    """Return the aspects that follow from the pipeline and the machine alone."""
     scope = stage.fence
     # Timeouts, limits and prices are not aspects: they do not change a result (ADR 8).
     aspects: dict[str, Json] = {
@@ -258,7 +255,6 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
 
 
 def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
-    """Return the aspects of the steps of a verification."""
     processes = _processes_of(stage)
     return {
         "verify": [_verify_aspect(step, facts) for step in stage.verify.steps],
@@ -270,7 +266,6 @@ def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
 
 
 def _processes_of(stage: Stage) -> tuple[ProcessStep, ...]:
-    """Return the process steps of a stage's verification, `commands` steps replaced by the steps that they run."""
     found: list[ProcessStep] = []
     for step in stage.verify.steps:
         if isinstance(step, ProcessStep):
@@ -361,7 +356,6 @@ class _Inputs(Struct):
             self.given.append(PromptInput(path, "", digest, read, own=self.is_own, read_bytes=read_bytes))
 
     def _add_glob(self, one: GlobInput) -> bool:
-        """Add the files that a pattern matches; return whether there are any."""
         has_matched = False
         for path in self.tree.matching(one.pattern, one.exclude):
             entry = None if match_any(one.exclude, path) else self.tree.entry(path)

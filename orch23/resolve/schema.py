@@ -83,7 +83,6 @@ def _definitions(root: type[Document]) -> Mapping[str, JsonSchema]:
 
 
 def _classes(hint: Any) -> Iterator[type[Document]]:
-    """Yield the classes that a type is, or has as parts."""
     if isinstance(hint, type) and issubclass(hint, Document):
         yield hint
         for below in get_type_hints(hint, include_extras=True).values():
@@ -120,7 +119,6 @@ def _of_class(kind: type[Document], node: JsonSchema) -> JsonSchema:
 
 
 def _documented(node: JsonSchema, key: Key | None) -> JsonSchema:
-    """Return a node with the meaning of its key. In draft 7, keys beside `$ref` are ignored."""
     if key is None:
         return node
     return {**({"allOf": [node]} if "$ref" in node else node), "description": key.description}
@@ -198,14 +196,12 @@ def _relaxed(node: JsonSchema, whole: JsonSchema, wrap: _Wrap) -> JsonSchema:
 
 
 def _branch(branch: JsonSchema, whole: JsonSchema, wrap: _Wrap) -> JsonSchema:
-    """Return an alternative relaxed below itself: the node with the alternatives allows an expression already."""
     if branch.get("type") == "array":
         return {**branch, "items": _relaxed(branch["items"], whole, wrap)}
     return _relaxed(branch, whole, wrap) if branch.get("type") == "object" else branch
 
 
 def _map_below(node: JsonSchema, change: _Wrap, change_branch: _Wrap) -> JsonSchema:
-    """Return a node with all subschemas directly below it changed, and without definitions."""
     out = {key: value for key, value in node.items() if key != "definitions"}
     if "properties" in out:
         out["properties"] = {name: change(below) for name, below in out["properties"].items()}
@@ -245,8 +241,6 @@ def dereference(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
 
 
 def _inlined(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
-    """Return a node with all references replaced. The language is not recursive, so this ends."""
-
     def inline(below: JsonSchema) -> JsonSchema:
         return _inlined(below, whole)
 

@@ -134,7 +134,6 @@ def _meant(error: _Error) -> Iterator[_Error]:
 
 
 def _fitting(error: _Error) -> list[list[_Error]]:
-    """Return the errors of each branch that fits the value's type."""
     branches: dict[int, list[_Error]] = {}
     if error.validator in ("oneOf", "anyOf"):
         for below in error.context or ():
@@ -170,7 +169,6 @@ def _described(error: _Error, extra_keys: ExtraKeys, whole: Json) -> Iterator[Sc
 
 
 def _words(error: _Error) -> _Words:
-    """Return code, message and hint of a rule that is not about keys."""
     rule: Any = error.validator_value
     match error.validator:
         case "type":
@@ -231,7 +229,6 @@ def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
 
 
 def _conversion(value: Json, kinds: Sequence[str], form: str | None, name: str) -> _Way:
-    """Return how to write the value of a key so that it has one of these types."""
     if isinstance(value, str):
         if "boolean" in kinds and value.lower() in BOOLEANS:
             return f"write `{BOOLEANS[value.lower()]}`, without quotes", BOOLEANS[value.lower()]
@@ -247,7 +244,6 @@ def _conversion(value: Json, kinds: Sequence[str], form: str | None, name: str) 
 
 
 def _as_list(text: str, name: str) -> _Way:
-    """Return how to write a text as the list that the key of this name has."""
     # As in make, where spaces separate the files of a rule.
     words = [word.removesuffix(",") for word in text.split()]
     is_list = len(words) > 1 and all(map(_PLAIN.fullmatch, words))
@@ -284,7 +280,6 @@ def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
 
 
 def _no_alternative(error: _Error) -> _Words:
-    """Return the words for a value that fits no alternative, or more than one."""
     value, branches = error.instance, [branch for branch in error.validator_value if isinstance(branch, Mapping)]
     keys = [branch["required"][0] for branch in branches if _is_one_key(branch)]
     if isinstance(value, Mapping) and len(keys) == len(branches):
@@ -309,7 +304,6 @@ def _is_misspelled(error: _Error) -> bool:
 
 
 def _is_one_key(branch: Mapping[str, Any]) -> bool:
-    """Return whether an alternative only requires one key."""
     return branch.keys() == {"required"} and len(branch["required"]) == 1
 
 
@@ -334,7 +328,6 @@ def _bound(rule: str, limit: Json, value: Json) -> str:
 
 
 def _name(error: _Error) -> str:
-    """Return what a message calls the node."""
     parts = list(error.absolute_path)
     if not parts:
         return "the file"
@@ -345,7 +338,6 @@ def _name(error: _Error) -> str:
 
 
 def _in(error: _Error) -> str:
-    """Return where a key belongs, such as ` in stage `code``."""
     parts = list(error.absolute_path)
     if not parts:
         return ""
@@ -356,7 +348,6 @@ def _in(error: _Error) -> str:
 
 
 def _meaning(error: _Error) -> str | None:
-    """Return the description of the node, as a hint."""
     text = error.schema.get("description") if isinstance(error.schema, Mapping) else None
     return str(text) if text else None
 

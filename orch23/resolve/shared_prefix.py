@@ -68,7 +68,6 @@ class _Search(Struct):
                     self._define(node)
 
     def _define(self, node: nodes.Node) -> None:
-        """Note what the variables stand for that a node sets."""
         match node:
             case nodes.Assign():
                 self._set(node.target, node.node)

@@ -74,7 +74,6 @@ def _shared_lines(*texts: str) -> int:
 
 
 def _shared_length(one: str, other: str) -> int:
-    """Count the leading characters that two texts share."""
     # By halves and not by characters, which would take longer than rendering a long prompt.
     low, high = 0, min(len(one), len(other))
     while low < high:

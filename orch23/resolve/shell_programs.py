@@ -81,7 +81,6 @@ class _Token(Struct, frozen=True):
     is_open: bool = False
 
     def is_keyword(self, known: Container[str]) -> bool:
-        """Return whether it is one of these words, without quotes."""
         return self.kind == "word" and self.plain < 0 and self.text in known
 
 

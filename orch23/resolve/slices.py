@@ -151,7 +151,6 @@ def resolve_pointer(value: Json, pointer: str) -> Json:
 
 
 def _values(value: Json, pointer: str) -> list[Json]:
-    """Return a value, and what each step of a pointer leads to."""
     found = [value]
     seen = ""
     for raw, step in zip(pointer.split("/")[1:], pointer_parts(pointer), strict=True):
@@ -175,7 +174,6 @@ def has_field(item: Json, selected: tuple[str, str]) -> bool:
 
 
 def _step(value: Json, step: str, seen: str) -> Json:
-    """Return the member of a value that a step of a pointer leads to; `seen` is the pointer up to the step."""
     if isinstance(value, Mapping):
         if step in value:
             return value[step]
@@ -270,20 +268,16 @@ def _merge(same: "list[_Item]", items: "list[_Item]") -> None:
 
 
 class _Item(Struct, eq=False):
-    """An item of a list, selected by its position or by fields that it has."""
-
     position: int | None
     fields: dict[str, str]
     parts: list[_Part]
 
     def add(self, other: "_Item") -> None:
-        """Add the parts of another selection of the same item."""
         self.position = other.position if self.position is None else self.position
         self.fields |= other.fields
         self.parts += other.parts
 
     def value(self) -> Json:
-        """Return the selected parts of the item."""
         value = _value(self.parts)
         return {**self.fields, **value} if isinstance(value, Mapping) else value
 

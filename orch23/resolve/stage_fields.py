@@ -97,14 +97,12 @@ def _without(at: Problems, key: str, entry: str, found: list[Input], *, unknown:
 
 
 def _limited(one: Input, exclude: tuple[str, ...]) -> Input:
-    """Return an input with an exclusion, if it is a pattern that the exclusion concerns."""
     if isinstance(one, GlobInput | ListInput) and any(may_overlap(one.pattern, other) for other in exclude):
         return replace(one, exclude=(*one.exclude, *exclude))
     return one
 
 
 def _excluded(at: Problems, key: str, entry: str) -> tuple[str, ...]:
-    """Return the patterns of an entry `!PATTERN`; empty with a problem if it is not the path of files."""
     text = entry.removeprefix("!")
     file, _ = split_slice(text)
     if file != text:
@@ -250,7 +248,6 @@ def _given_kind(document: StageDocument | VerifyStepDocument) -> str | None:
 def _read_kind(
     name: str, document: StageDocument | VerifyStepDocument, plugins: tuple[str, ...], at: Problems
 ) -> Step | None:
-    """Return the step of a document: its key is the name of the kind."""
     step = language_of(kinds_of(plugins)[name]).read(getattr(document, name), at)
     return None if step is None else step.of_plugins(plugins)
 
@@ -323,7 +320,6 @@ def _sources(steps: Sequence[VerifyStep]) -> tuple[Input, ...]:
 def _verify_steps(
     documents: Sequence[VerifyStepDocument], plugins: tuple[str, ...], at: Problems
 ) -> tuple[VerifyStep, ...]:
-    """Return the steps that `if` does not switch off."""
     found: list[VerifyStep] = []
     for number, document in enumerate(documents):
         below = at.below(number)

@@ -216,7 +216,6 @@ def _render_item(
 
 
 def _refused_values(stage: ForeachStage, body: Mapping[str, Json], rendered: RenderedTree) -> list[Problem]:
-    """Return an error for each value that an item of a list in a file may not decide."""
     if stage.foreach.source is None:
         return []
     from orch23.resolve.item_rules import item_errors  # noqa: PLC0415 - for lists in files only
@@ -243,7 +242,6 @@ def placed_stage(stage: Stage, *moved: Mapping[str, str]) -> Stage:
 
 
 def _outputs(texts: Sequence[str], step: Step, at: Problems) -> tuple[str, ...]:
-    """Return the outputs: those that are listed, and those that the step itself names."""
     found: dict[str, None] = {}
     for number, text in enumerate(texts):
         path = at.path_at(f"outputs/{number}", text, "place")
@@ -256,7 +254,6 @@ def _outputs(texts: Sequence[str], step: Step, at: Problems) -> tuple[str, ...]:
 
 
 def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
-    """Report metrics files that are neither JSON nor YAML, or no output of the stage."""
     are_outputs_known = not open_nodes.touches(f"{at.path}/outputs")
     for number, path in enumerate(map(normalize_path, document.metrics)):
         key = f"metrics/{number}"
@@ -286,7 +283,6 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:
-    """Report an output outside of the write scope, or under `protect`."""
     # A pattern covers a directory if it matches any file in it, at any depth: try a file and a nested file, with a
     # private-use character as their names, which no project has.
     probes = (f"{path}\ue000", f"{path}\ue000/\ue000") if path.endswith("/") else (path,)

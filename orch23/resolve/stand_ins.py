@@ -63,8 +63,6 @@ class _Shape(Struct, frozen=True):
 
 
 class _Filling:
-    """One walk over a tree together with the types of its nodes."""
-
     def __init__(self, is_open: _IsOpen, *, drops_null: bool, repairs: bool = False) -> None:
         self._is_open = is_open
         self._drops_null = drops_null
@@ -72,7 +70,6 @@ class _Filling:
         self._shapes: dict[int, _Shape] = {}  # by identity: hashing a type hashes everything below it
 
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
-        """Return a node with its open texts replaced."""
         if self._is_open(at, node):
             # A broken mapping is kept, without its broken keys: the errors of its other keys are reported too.
             if self._repairs and self._shape(kind).is_mapping:
@@ -106,7 +103,6 @@ class _Filling:
         yield from self._missing(kept, shape)
 
     def _missing(self, kept: Container[str], shape: _Shape) -> Iterator[tuple[str, Json, _Kind]]:
-        """Yield a value for each key that the mapping needs and lacks."""
         missing = [key for key in shape.required if key not in kept]
         if shape.choices and not any(key in kept for key in shape.choices):
             missing.append(min(shape.choices, key=lambda key: self._shape(shape.fields[key]).is_mapping))
@@ -115,7 +111,6 @@ class _Filling:
             yield key, {} if self._shape(below).is_mapping else _stand_in(None, below), below
 
     def _can_be_kept(self, key: str, value: Json, shape: _Shape, above: str) -> bool:
-        """Return whether a declared key has a valid value, or one that can be replaced."""
         if key not in shape.fields or (value is None and key != _DECISION):
             return False
         if not self._is_open(above + key, value):
@@ -151,7 +146,6 @@ def _shape_of(kind: _Kind) -> _Shape:
 
 
 def _kinds(kind: _Kind) -> Sequence[_Kind]:
-    """Return the alternatives of a type, without their metadata."""
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     return [one for part in kind.types for one in _kinds(part)] if isinstance(kind, inspect.UnionType) else [kind]
@@ -175,7 +169,6 @@ def _stand_in(value: Json, kind: _Kind) -> Json:
 
 
 def _placeholder(kind: _Kind) -> Json:
-    """Return a value of a type that is not a mapping, or None."""
     match kind:
         case inspect.IntType() | inspect.FloatType():
             return int(kind.ge) if kind.ge is not None else int(kind.gt or 0) + 1

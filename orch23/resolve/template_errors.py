@@ -45,7 +45,6 @@ def _text_at(place: Location, lines: list[str]) -> str:
 
 
 def _first_column(line: str) -> int:
-    """Return the column of the first expression or tag of a line, from 0."""
     found = re.search(r"\{[{%#]", line)
     return found.start() if found else 0
 
@@ -110,7 +109,6 @@ def _hint_of_tag(name: str) -> str:
 
 
 def _lacking(name: str, message: str, number: int, line: str) -> tuple[str, str | None, int, int, int]:
-    """Return the error of a member that a value does not have."""
     owner = r"\w+(?:\.\w+|\[\s*(?:'[^']*'|\"[^\"]*\"|\d+)\s*\])*"
     member = rf"(?:\.\s*({re.escape(name)})\b|\[\s*['\"]({re.escape(name)})['\"]\s*\])"
     found = re.search(rf"\b({owner})\s*{member}", line)
@@ -126,7 +124,6 @@ def _lacking(name: str, message: str, number: int, line: str) -> tuple[str, str 
 
 
 def _unclosed(number: int, lines: list[str]) -> tuple[int, int, int] | None:
-    """Return line, column and length of the last expression up to a line that does not end in its line."""
     for at in range(number, 0, -1):
         opened = [found for found in _OPEN.finditer(lines[at - 1]) if "}}" not in found[0]]
         if opened:

@@ -36,8 +36,6 @@ class TemplateLimitError(ValueError):
 
 
 class _Budget(Struct):
-    """The steps that one rendering may still take."""
-
     left: int = MAX_TEMPLATE_STEPS
 
 

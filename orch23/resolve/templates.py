@@ -42,12 +42,9 @@ _WIDE_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "
 
 
 class _Missing(jinja2.StrictUndefined):
-    """An undefined value whose error suggests a similar name."""
-
     __slots__ = ()
 
     def _near(self) -> str | None:
-        """Return a hint with the nearest member of the mapping that lacks this one."""
         owner = self._undefined_obj
         name = self._undefined_name
         return did_you_mean(name, owner) if isinstance(owner, Mapping) and isinstance(name, str) else None
@@ -70,7 +67,6 @@ class _Environment(ImmutableSandboxedEnvironment):
     concat = staticmethod(template_limits.join_limited)
 
     def compile(self, source: str | nodes.Template, *args: Any, **kwargs: Any) -> Any:
-        """Compile a template with the filters that count its steps and check the size of its values."""
         name, filename = (*args, None, None)[:2]
         read = self.parse(source, name, filename) if isinstance(source, str) else source
         guarded = template_limits.LimitInserter().visit(read)
@@ -78,7 +74,6 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().compile(guarded, *args, **kwargs)
 
     def call(self, context: Any, called: Any, *args: object, **kwargs: object) -> object:
-        """Call a function or a method of a template."""
         template_limits.check_call(called, (*args, *kwargs.values()))
         return super().call(context, called, *args, **kwargs)
 
@@ -93,7 +88,6 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: object, argument: object) -> object:
-        """Return a member; members of the unknown value are unknown."""
         if obj is UNKNOWN or argument is UNKNOWN or (isinstance(obj, str) and UNKNOWN_MARK in obj):
             return UNKNOWN
         if argument in _WIDE_METHODS and not isinstance(obj, Mapping):
@@ -257,7 +251,6 @@ def render_prompt(source: str, names: Mapping[str, object], name: str) -> Render
 
 
 def _placed(media: Collection[Media], text: str, name: str) -> tuple[Media, ...]:
-    """Return the pictures and PDFs that a rendered text shows."""
     placed = tuple(one for one in media if one.marker in text)
     for one in media:
         if one not in placed and one.sha256 in text.lower():
@@ -318,7 +311,6 @@ def _file_environment() -> ImmutableSandboxedEnvironment:
 
 
 def _joined(parts: Iterable[str], name: str) -> str:
-    """Join the pieces of a rendered template, up to the limit."""
     out: list[str] = []
     size = 0
     for part in parts:

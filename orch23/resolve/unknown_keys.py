@@ -63,7 +63,6 @@ def hint_of_secret(path: Sequence[object], value: Mapping[str, Json], whole: Jso
 
 
 def _providers(value: Mapping[str, Json], whole: Json) -> Iterator[str]:
-    """Yield the provider that a mapping names, or else the defaults."""
     for one in (value, value.get("llm"), _below(_below(whole, "defaults"), "llm")):
         name = _below(one, "provider")
         if isinstance(name, str):
@@ -117,7 +116,6 @@ def _asked(key: str, meant: str) -> str:
 
 
 def _keys(node: Mapping[str, Any]) -> Collection[str]:
-    """Return the keys of a node that may be a mapping."""
     inner = node.get("else", node)
     branches = (inner, *inner.get("oneOf", ()))
     return [name for one in branches if isinstance(one, Mapping) for name in one.get("properties", ())]

@@ -49,7 +49,6 @@ def _scratch(stage: Stage, step: ProcessStep, inputs: Collection[str]) -> Iterat
 
 
 def _glob_folder(pattern: str, inputs: Collection[str]) -> str:
-    """Return the fixed folder of a glob; empty if it has none, or the folder has inputs."""
     # Mounts and Landlock rules need paths, so the folder before the wildcard becomes writable (ADR 24).
     folder = static_prefix(pattern)
     return "" if _holds(folder, inputs) else folder

@@ -56,7 +56,6 @@ def decode_step(form: Any, value: Any) -> Any:
 
 
 def _fault(found: object, name: str) -> str:
-    """Return why a plugin's class cannot be a step kind; an empty text if it can."""
     if not (isinstance(found, type) and issubclass(found, Step) and issubclass(found, Struct)):
         return "it must be a subclass of `Step` and of `msgspec.Struct`"
     config = found.__struct_config__

@@ -42,7 +42,6 @@ def is_address(host: str) -> bool:
 
 
 def _addresses_of(host: str) -> Iterator[Address]:
-    """Yield the addresses that a host can mean: none for a name."""
     plain = host.rstrip(".").partition("%")[0]
     try:
         yield ip_address(plain)

@@ -78,7 +78,6 @@ def _read_readable(at: Problems, key: str, texts: Sequence[str]) -> tuple[str, .
 
 
 def _is_of_kernel(path: str) -> bool:
-    """Return whether an absolute path is the root or a folder that a sandbox mounts itself."""
     top = path.strip("/").partition("/")[0]
     return path.startswith("/") and top in ("", "proc", "sys", "dev", "run")
 
