@@ -101,38 +101,6 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     unmatched: tuple[tuple[tuple[str | int, ...], GlobInput], ...] = ()
 
 
-class _Shown(Struct, frozen=True):
-    """The files that a model may see. A glob matches no file that may have secrets; a literal path may name one."""
-
-    tree: VisibleFiles
-
-    def entry(self, path: str) -> FileEntry | None:
-        return self.tree.entry(path)
-
-    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        found = (path for path in self.tree.matching(pattern, exclude) if not match_any(exclude, path))
-        return tuple(path for path in found if not self._is_private(path))
-
-    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        return tuple(path for path in self.tree.listed(pattern, exclude) if secret_file_reason(path) is None)
-
-    # Its content would be sent to a provider. A literal path shows that the author means this file.
-    def _is_private(self, path: str) -> bool:
-        if secret_file_reason(path) is not None:
-            return True
-        entry = self.tree.entry(path)
-        return entry is not None and bool(entry.link) and secret_file_reason(entry.link) is not None
-
-    def links(self, pattern: str) -> tuple[str, ...]:
-        return self.tree.links(pattern)
-
-    def versions(self) -> dict[str, FileEntry]:
-        return self.tree.versions()
-
-    def read(self, path: str, entry: FileEntry) -> bytes:
-        return self.tree.read(path, entry)
-
-
 def resolve_stage(
     stage: Stage,
     tree: VisibleFiles,
@@ -145,9 +113,9 @@ def resolve_stage(
     """Return the stage with its manifest. Errors in its inputs are in `broken`; with any, it must not run."""
     step = stage.step
     asks = step.asks_model
-    inputs = _Inputs(_Shown(tree) if asks else tree, read_yaml, prefix="", shows_files=asks or bool(step.renders))
+    inputs = _Inputs(tree, read_yaml, prefix="", shows_files=asks or bool(step.renders), is_sent=asks)
     inputs.add_all(stage.inputs, stage.own_inputs)
-    verify = _Inputs(tree, read_yaml, prefix="verify.", shows_files=False)
+    verify = _Inputs(tree, read_yaml, prefix="verify.")
     verify.add_all(stage.verify.inputs)
     base = _base_of(stage, tree)
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
@@ -298,14 +266,16 @@ def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
 class _Inputs(Struct):
     """The files, aspects and errors of a list of inputs, while they are collected.
 
-    `prefix` is put before the names of the aspects. With `shows_files`, a prompt or template sees whole files.
+    `prefix` is put before the names of the aspects. With `shows_files`, a prompt or template sees whole files. With
+    `is_sent`, a model sees them: then a pattern matches no file that may have secrets; a literal path may name one.
     `is_own`: not all items of the foreach have the input that is being added.
     """
 
     tree: VisibleFiles
     read_yaml: YamlReader
     prefix: str
-    shows_files: bool
+    shows_files: bool = False
+    is_sent: bool = False
     aspects: dict[str, Json] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     unkeyed: dict[str, FileEntry] = field(default_factory=dict)
@@ -358,15 +328,23 @@ class _Inputs(Struct):
     def _add_glob(self, one: GlobInput) -> bool:
         has_matched = False
         for path in self.tree.matching(one.pattern, one.exclude):
-            entry = None if match_any(one.exclude, path) else self.tree.entry(path)
-            if entry is not None:
+            is_out = match_any(one.exclude, path) or (self.is_sent and self._may_be_secret(path))
+            if not is_out and (entry := self.tree.entry(path)) is not None:
                 has_matched = True
                 self._add_file(path, entry)
         return has_matched
 
+    def _may_be_secret(self, path: str) -> bool:
+        """Return whether a file may have secrets by its name, or is a link to such a file."""
+        if secret_file_reason(path) is not None:
+            return True
+        entry = self.tree.entry(path)
+        return entry is not None and bool(entry.link) and secret_file_reason(entry.link) is not None
+
     def _add_list(self, one: ListInput) -> None:
         listed = self.tree.listed(one.pattern, one.exclude)
-        paths = tuple(path for path in listed if not match_any(one.exclude, path))
+        shown = (path for path in listed if not (self.is_sent and secret_file_reason(path)))
+        paths = tuple(path for path in shown if not match_any(one.exclude, path))
         self.aspects[f"{self.prefix}list:{one.pattern}"] = list(paths)
         self.listings[one.pattern] = paths
         self.lists.append(paths)
