@@ -9,7 +9,7 @@ from orch23.load.yaml_text import ParsedText, parse_yaml, parse_yaml_scalar
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, did_you_mean, quoted_names
 from orch23.model.digest import Json
 from orch23.model.parsing import as_mapping, json_at
-from orch23.resolve.expressions import RenderedTree, members_used, render_tree
+from orch23.resolve.expressions import RenderedTree, members_used, render_watched
 
 # Fields of `llm` that are meant for one provider: its address, and parameters whose scale is its own.
 _PROVIDER_FIELDS = frozenset({"base_url", "endpoint_alias", "api", "effort", "thinking", "seed", "temperature"})
@@ -186,22 +186,17 @@ def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagn
     for name in order:
         # Without a value of its own, a var that uses one without a value is not reported again.
         if uses[name] <= values.keys():
-            value, errors = _evaluated_one(given[name], values)
-            diagnostics += errors
-            if not errors:
-                values[name] = value
+            one = given[name]
+            # Values of the command line are never expressions.
+            rendered = RenderedTree(one.value) if one.is_text else render_watched(one.value, {"vars": values}, "")
+            diagnostics += [Diagnostic(error.code, error.message, one.place, error.hint) for error in rendered.errors]
+            if not rendered.errors:
+                values[name] = rendered.tree
     return (
         {name: values[name] for name in given if name in values},
         diagnostics,
         frozenset(given.keys() - values.keys()),
     )
-
-
-def _evaluated_one(one: _Given, values: Mapping[str, Json]) -> tuple[Json, list[Diagnostic]]:
-    if one.is_text:
-        return one.value, []
-    value, problems = render_tree(one.value, {"vars": values}, "")
-    return value, [Diagnostic(problem.code, problem.message, one.place, problem.hint) for problem in problems]
 
 
 def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:

@@ -22,6 +22,7 @@ MAX_EXPRESSION_VALUES = 100_000
 MAX_EXPRESSION_LENGTH = 4096
 MAX_EXPRESSION_DEPTH = 64
 _MOST_NAMED = 20
+_VISIBLE = (nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Const, nodes.Concat, nodes.List, nodes.Slice)
 
 
 def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
@@ -170,18 +171,8 @@ def _member_of(node: nodes.Node) -> str | None:
 
 def _is_transparent(source: str) -> bool:
     """Return whether an unknown value shows in the result of an expression: no condition, comparison or call."""
-    visible = (
-        nodes.Name,
-        nodes.Getattr,
-        nodes.Getitem,
-        nodes.Filter,
-        nodes.Const,
-        nodes.Concat,
-        nodes.List,
-        nodes.Slice,
-    )
     tree = _parsed(source)
-    return isinstance(tree, visible) and all(isinstance(n, visible) for n in tree.find_all(nodes.Expr))
+    return isinstance(tree, _VISIBLE) and all(isinstance(n, _VISIBLE) for n in tree.find_all(nodes.Expr))
 
 
 class _Size(Struct):

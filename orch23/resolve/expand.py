@@ -18,8 +18,6 @@ from orch23.resolve.stages import NO_STAGES, render_foreach
 
 # A key is part of the name of a stage, which is also the name of a folder in `logs/`.
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
 # Returns the location of a node of the pipeline by its path.
 _Locate: TypeAlias = Callable[[str], Location | None]
 
@@ -68,7 +66,8 @@ def expand(
         ]
         if built.stage is not None and have_keys:
             wanted = _needs(foreach, item)
-            problems += _unknown_needs(foreach, key, [name for name in wanted if name not in keys], locate)
+            unknown = (f"item `{key}` needs `{name}`, which is not an item" for name in wanted if name not in keys)
+            problems += [_problem("E827", foreach, text, locate, "name a key of the list") for text in unknown]
             needed = tuple(f"{foreach.name}@{name}" for name in wanted if name in present)
             stages.append(replace(built.stage, needs=(*built.stage.needs, *needed)) if needed else built.stage)
     return Expansion(() if problems else _with_own_inputs(stages), tuple(problems), skipped)
@@ -80,11 +79,6 @@ def _with_own_inputs(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     shared = set(stages[0].inputs).intersection(*(stage.inputs for stage in stages))
     owned = [tuple(at for at, one in enumerate(stage.inputs) if one not in shared) for stage in stages]
     return tuple(replace(stage, own_inputs=own) for stage, own in zip(stages, owned, strict=True))
-
-
-def _unknown_needs(foreach: ForeachStage, key: str, names: list[str], locate: _Locate) -> list[Diagnostic]:
-    texts = (f"item `{key}` needs `{name}`, which is not an item" for name in names)
-    return [_problem("E827", foreach, text, locate, "name a key of the list") for text in texts]
 
 
 def _items(foreach: Foreach, text: str | None, read_yaml: YamlReader) -> Sequence[Json]:

@@ -43,15 +43,6 @@ class RenderedTree(Struct, frozen=True):
         return self.failed.union(self.watched)
 
 
-# ---- trees ------------------------------------------------------------------------------------
-
-
-def render_tree(tree: Json, names: Mapping[str, ExpressionValue], at: str) -> tuple[Json, tuple[Problem, ...]]:
-    """Evaluate every expression of a tree at path `at`; a node that fails becomes UNKNOWN_MARK and an error."""
-    rendered = render_watched(tree, names, at)
-    return rendered.tree, rendered.errors
-
-
 def render_watched(
     tree: Json,
     names: Mapping[str, ExpressionValue],
@@ -68,7 +59,7 @@ def render_watched(
     others is escaped again, so that the second pass does not evaluate it. Nodes that use a var that is `lacking` fail
     without an error, as do those at the paths `failed`, which failed in the first pass: both are reported already.
     """
-    walk = _Walk(names, watch, defer, lacking, failed)
+    walk = _Walk(names=names, watch=watch, defer=defer, lacking=lacking, failed_before=failed)
     result = walk.value(tree, at, at)
     return RenderedTree(result, tuple(walk.errors), walk.watched, walk.moved, frozenset(walk.failed))
 
@@ -120,27 +111,16 @@ def possible_patterns(values: Iterable[Json]) -> tuple[str, ...]:
     return tuple(found)
 
 
-# ---- the walk ---------------------------------------------------------------------------------
-
-
-class _Walk:
-    def __init__(
-        self,
-        names: Mapping[str, ExpressionValue],
-        watch: str | None,
-        defer: str | None,
-        lacking: frozenset[str],
-        failed_before: Container[str],
-    ) -> None:
-        self.errors: list[Problem] = []
-        self.watched: dict[str, str] = {}
-        self.moved: dict[str, str] = {}
-        self.failed: set[str] = set()
-        self._names = names
-        self._watch = watch
-        self._defer = defer
-        self._lacking = lacking
-        self._failed_before = failed_before
+class _Walk(Struct, kw_only=True):
+    names: Mapping[str, ExpressionValue]
+    watch: str | None
+    defer: str | None
+    lacking: frozenset[str]
+    failed_before: Container[str]
+    errors: list[Problem] = field(default_factory=list)
+    watched: dict[str, str] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
 
     def value(self, tree: Json, at: str, written: str) -> Json:
         """Return a node rendered; `at` is its path in the result, `written` its path in the source."""
@@ -189,7 +169,7 @@ class _Walk:
         return out
 
     def _text(self, text: str, at: str, written: str) -> Json:
-        if written in self._failed_before:
+        if written in self.failed_before:
             return self._fail(at, None)
         if "${{" not in text:
             return text
@@ -204,26 +184,26 @@ class _Walk:
 
     def _evaluated(self, text: str, pieces: "tuple[str | ExpressionSource, ...]", at: str) -> Json:
         uses = [_uses_of(piece.text) for piece in pieces if isinstance(piece, ExpressionSource)]
-        lacking = self._lacking and {"*", *self._lacking}
+        lacking = self.lacking and {"*", *self.lacking}
         if lacking and any(not lacking.isdisjoint(one.get("vars", ())) for one in uses):
             return self._fail(at, None)
         used = frozenset().union(*uses)
-        if self._defer in used:
+        if self.defer in used:
             return text
-        if self._watch in used:
+        if self.watch in used:
             self.watched[at] = text
         result = self._joined(pieces, at)
         # In the first of two passes, a literal `${{` in the value of a var must not become an expression of the second.
-        return _escape(result) if self._defer is not None else result
+        return _escape(result) if self.defer is not None else result
 
     def _joined(self, pieces: "tuple[str | ExpressionSource, ...]", at: str) -> Json:
         """Return the value of a single expression, or the text of several pieces."""
         if len(pieces) == 1 and isinstance(pieces[0], ExpressionSource):
-            return _evaluate(pieces[0].text, self._names)
-        parts = [p if isinstance(p, str) else _as_text(_evaluate(p.text, self._names), p.text) for p in pieces]
+            return _evaluate(pieces[0].text, self.names)
+        parts = [p if isinstance(p, str) else _as_text(_evaluate(p.text, self.names), p.text) for p in pieces]
         if at in self.watched:  # what a var gives is the author's text, like a literal
             self.watched[at] = "".join(
-                part if isinstance(p, str) or self._watch not in _uses_of(p.text) else f"${{{{{p.text}}}}}"
+                part if isinstance(p, str) or self.watch not in _uses_of(p.text) else f"${{{{{p.text}}}}}"
                 for p, part in zip(pieces, parts, strict=True)
             )
         return "".join(parts)

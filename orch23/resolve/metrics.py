@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
 from typing import Literal, TypeAlias
@@ -57,7 +57,7 @@ def read_metrics(data: bytes, path: str, read_yaml: YamlReader) -> MetricValues:
         raise MetricsError(message) from None
     is_yaml = not path.endswith(".json")
     # Not `parse_json`: programs write NaN and Infinity into metrics, and no stage reads these values.
-    read_json = partial(json.loads, parse_int=_integer)
+    read_json = partial(json.loads, parse_int=lambda digits: (int if len(digits) <= _MAX_DIGITS else float)(digits))
     tree = _parsed(read_yaml, text, "YAML") if is_yaml else _parsed(read_json, text, "JSON")
     if not isinstance(tree, Mapping):
         message = "has no names: it must be a mapping of names to numbers"
@@ -83,10 +83,6 @@ def _parsed(parse: Callable[[str], Json], text: str, form: str) -> Json:
     raise MetricsError(message)
 
 
-def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
-
-
 def flatten(tree: Mapping[str, Json]) -> Iterator[tuple[MetricName, MetricValue]]:
     """Yield the numbers, booleans and strings of nested mappings with their names, in order."""
     # Not recursive: a file may be nested as deeply as its parser allows.
@@ -97,9 +93,6 @@ def flatten(tree: Mapping[str, Json]) -> Iterator[tuple[MetricName, MetricValue]
             waiting += [((*name, str(key)), below) for key, below in reversed([*value.items()])]
         elif isinstance(value, bool | int | float | str):
             yield name, value
-
-
-# ---- comparison -------------------------------------------------------------------------------
 
 
 class MetricChange(Struct, frozen=True):
@@ -155,5 +148,4 @@ def finite_number(value: MetricValue | None) -> int | float | None:
 def _is_equal(before: MetricValue, now: MetricValue) -> bool:
     if isinstance(before, float) and isinstance(now, float) and math.isnan(before) and math.isnan(now):
         return True
-    kinds: Sequence[type] = (bool, str)
-    return before == now and all(isinstance(before, kind) == isinstance(now, kind) for kind in kinds)
+    return before == now and isinstance(before, bool) == isinstance(now, bool)

@@ -274,9 +274,6 @@ class PipelineDocument(SettingsDocument):
     ).doc("The stages, by name.")
 
 
-# ---- step kinds ---------------------------------------------------------------------------
-
-
 _Form = TypeVar("_Form", bound=Document)
 _annotated: Any = Annotated
 _mapping: Any = Mapping

@@ -49,12 +49,7 @@ class PromptInput(Struct, frozen=True):
         return f"<input {self.path}>"
 
     def __str__(self) -> str:
-        """Refuse to be written by a template.
-
-        Raises:
-            ValueError: always.
-
-        """
+        """Raise a ValueError: a template may not write it."""
         message = f"`{self.path}` is a file, not a text: write `.text` after it, or use the filter `block`"
         raise ValueError(message)
 
@@ -86,12 +81,7 @@ class PromptInputs:
         return iter(self._items)
 
     def __str__(self) -> str:
-        """Refuse to be written by a template.
-
-        Raises:
-            ValueError: always.
-
-        """
+        """Raise a ValueError: a template may not write it."""
         message = "`inputs` is a list of files, not a text: write `{{ inputs | blocks }}` for all of them"
         raise ValueError(message)
 

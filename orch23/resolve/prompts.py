@@ -9,6 +9,7 @@ delimiters of all versions of orch23, which change only with the data: so record
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -57,36 +58,30 @@ def make_request(
     # The files of a response are not shown a second time, as the response.
     shown = this.shows_previous and any(one.base and one.path in read for one in this.given)
     previous = None if shown else names["previous"]
-    ends = [
-        _appended(rendered, feedback, previous, template, step, sources, is_sent=is_sent)
-        for rendered, feedback, is_sent in (
-            (text.text, this.feedback, True),
-            (identity, reduced_feedback(this.feedback), False),
-        )
-    ]
-    return (
-        Request(
-            provider=step.provider,
-            model=this.model,
-            endpoint=endpoint,
-            system=system.text,
-            system_identity=without_media(render_file, step.system, sent, sources)[0] if system.has_blocks else None,
-            messages=(Message("user", text.text + ends[0], text.media),),
-            identity=(Message("user", identity + ends[1]),),
-            params=params,
-            returns=step.returns,
-            schema=wire_schema,
-            sample=this.sample,
-            stable=len(text.text + ends[0])
-            if stage.retry.is_conversation
-            else shared_by_attempts(stage, step, this, sources, sent, text),
-            family=family,
-            system_users=users,
-            added=(ends[0], ends[1]),
-            is_final=this.attempt > stage.retry.max,
-        ),
-        (),
+    appended = partial(_appended, previous=previous, template=template, step=step, sources=sources)
+    end = appended(text.text, this.feedback, is_sent=True)
+    same_end = appended(identity, reduced_feedback(this.feedback), is_sent=False)
+    is_conversation = stage.retry.is_conversation
+    whole = Message("user", text.text + end, text.media)
+    request = Request(
+        provider=step.provider,
+        model=this.model,
+        endpoint=endpoint,
+        system=system.text,
+        system_identity=without_media(render_file, step.system, sent, sources)[0] if system.has_blocks else None,
+        messages=(whole,),
+        identity=(Message("user", identity + same_end),),
+        params=params,
+        returns=step.returns,
+        schema=wire_schema,
+        sample=this.sample,
+        stable=len(whole.content) if is_conversation else shared_by_attempts(stage, step, this, sources, sent, text),
+        family=family,
+        system_users=users,
+        added=(end, same_end),
+        is_final=this.attempt > stage.retry.max,
     )
+    return request, ()
 
 
 def _appended(
@@ -107,7 +102,7 @@ def _appended(
     if standard.uses_feedback(*(sources.text(path)[0] or "" for path in (template, step.system) if path)):
         return ""
     last = previous if isinstance(previous, str) else None
-    text = standard.sent_feedback(feedback, last, rendered) if is_sent else standard.standard_feedback(feedback, last)
+    text = standard.as_sent(partial(standard.standard_feedback, feedback, last), rendered if is_sent else None)
     return f"\n{text}" if rendered.endswith("\n") else f"\n\n{text}"
 
 

@@ -1,7 +1,6 @@
 """The feedback that is appended to a prompt whose template does not use any."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 
 from orch23.model.llm import RetryFeedback
 from orch23.resolve.prompt_blocks import BlockDelimiters, DataBlock, assigning, render_blocks
@@ -35,11 +34,6 @@ def standard_feedback(
     )
     texts = (head, render_blocks((*_blocks(feedback, previous), *files)), "\n".join(feedback.constraints), state)
     return "\n\n".join(text for text in texts if text) + "\n"
-
-
-def sent_feedback(feedback: RetryFeedback, previous: str | None, prompt: str) -> str:
-    """Return the text as it is sent after a prompt."""
-    return as_sent(partial(standard_feedback, feedback, previous), prompt)
 
 
 def as_sent(render: Callable[[], str], before: str | None) -> str:

@@ -13,11 +13,11 @@ from orch23.resolve.expressions import (
     has_expression,
     members_used,
     possible_patterns,
-    render_tree,
     render_watched,
     uses_name,
 )
 from orch23.resolve.templates import TemplateFileError, render_text
+from tests.rendered_tree import render_tree
 
 NAMES: dict[str, Any] = {
     "vars": {"package": "todo", "n": 3, "yes": True, "l": ["a", "b"], "items": [1], "none": None, "m": {"k": 1}}

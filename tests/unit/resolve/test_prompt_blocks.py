@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.llm import RetryFeedback
-from orch23.resolve.expressions import render_tree
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
 from orch23.resolve.prompt_inputs import PromptInput, PromptInputs
 from orch23.resolve.templates import TemplateFileError, render_prompt, render_text
+from tests.rendered_tree import render_tree
 
 QUOTED = r'"(?:[^"\\]|\\.)*"'
 OPENING = re.compile(

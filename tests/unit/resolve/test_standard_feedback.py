@@ -1,6 +1,7 @@
 """The feedback that a prompt gets whose template does not use it: once, at the end, and part of the request."""
 
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,9 +11,14 @@ from orch23.model.llm import Request, RetryFeedback
 from orch23.model.pipeline import Retry, Stage
 from orch23.resolve.prompt_inputs import AttemptContext, PromptInput
 from orch23.resolve.prompts import make_request
-from orch23.resolve.standard_feedback import sent_feedback, standard_feedback
+from orch23.resolve.standard_feedback import as_sent, standard_feedback
 from orch23.steps.llm.spec import LLMStep
 from tests.unit.resolve.test_stable_prefix import Files
+
+
+def sent_feedback(feedback, previous, prompt):
+    return as_sent(partial(standard_feedback, feedback, previous), prompt)
+
 
 PLAIN = "Do it.\n{{ inputs | blocks }}\n"
 RED = RetryFeedback(

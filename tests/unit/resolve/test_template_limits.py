@@ -2,9 +2,9 @@
 
 import pytest
 
-from orch23.resolve.expressions import render_tree
 from orch23.resolve.template_limits import MAX_TEMPLATE_STEPS, MAX_TEMPLATE_VALUES, TemplateLimitError, check_size
 from orch23.resolve.templates import TemplateFileError, render_text
+from tests.rendered_tree import render_tree
 
 HONEST = {
     "{% for a in l %}{{ loop.index }}/{{ loop.length }}{{ ',' if not loop.last }}{% endfor %}": "1/2,2/2",
