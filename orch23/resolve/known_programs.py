@@ -104,7 +104,9 @@ def _may_be_option(word: Argument) -> bool:
     return word.is_open and ("$" in word.text or word.text.startswith(("-", "[", "?", "{")))
 
 
-def _without(options: str) -> Callable[[Sequence[Argument]], str | None]:
+def _without(
+    options: str, may_be_option: Callable[[Argument], bool] = _may_be_option
+) -> Callable[[Sequence[Argument]], str | None]:
     """Return a condition: no word begins like one of these options, which may be shortened."""
     pattern = lazy_pattern(options)
 
@@ -112,23 +114,11 @@ def _without(options: str) -> Callable[[Sequence[Argument]], str | None]:
         for word in arguments:
             if pattern.match(word.text):
                 return f"it has `{word.text}`"
-            if _may_be_option(word):
+            if may_be_option(word):
                 return f"`{word.text}` may be an option"
         return None
 
     return condition
-
-
-_FIND_ACTIONS: Final = word_set("-exec -execdir -ok -okdir")
-
-
-def _of_find(arguments: Sequence[Argument]) -> str | None:
-    for word in arguments:
-        if word.text in _FIND_ACTIONS:
-            return f"it has `{word.text}`"
-        if word.is_open:
-            return f"`{word.text}` may be an option"
-    return None
 
 
 _AWK_SIGNS: Final = ("system", "|", "@")
@@ -182,7 +172,7 @@ def _of_sed(arguments: Sequence[Argument]) -> str | None:
 _CONDITIONS: Final[Mapping[str, Callable[[Sequence[Argument]], str | None]]] = {
     "awk": _of_awk,
     "diff": _without(r"-[^-]*l|--pag"),
-    "find": _of_find,
+    "find": _without(r"-(?:exec|ok)(?:dir)?\Z", lambda word: word.is_open),
     "gawk": _of_awk,
     "mawk": _of_awk,
     "original-awk": _of_awk,

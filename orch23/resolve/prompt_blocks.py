@@ -183,9 +183,6 @@ def _kind(kind: object) -> str:
     raise TypeError(message)
 
 
-# ---- lines and delimiter ------------------------------------------------------------------------
-
-
 def _head(block: DataBlock) -> str:
     digest = _sha256(block.text) if block.media is None else block.media.sha256
     return f"{_label(block)} sha256={digest}"

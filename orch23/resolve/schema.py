@@ -222,9 +222,6 @@ def _takes_text(node: JsonSchema) -> bool:
     return takes and node.get("pattern", _NOT_BLANK) == _NOT_BLANK and "format" not in node
 
 
-# ---- references -------------------------------------------------------------------------------
-
-
 def reference_of(node: JsonSchema) -> str | None:
     """Return the name of the definition that a node refers to; None if it does not."""
     reference = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", ()) if "$ref" in part), None)

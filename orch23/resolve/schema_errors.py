@@ -80,35 +80,30 @@ ExtraKeys: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Any]], Sequenc
 """Returns the keys of a value that a schema does not declare."""
 
 
-# jsonschema accepts `1.0` as an integer, msgspec does not. The stricter one decides (ADR 29).
-def _is_whole(_checker: object, value: Json) -> bool:
-    """Return whether msgspec reads a value as an int: not `1.0`, and not `true`."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _const(_validator: object, rule: Json, value: Json, _schema: object) -> Iterator[_Error]:
     if value != rule or type(value) is not type(rule):
         yield ValidationError(f"{rule!r} was expected")
 
 
+# jsonschema accepts `1.0` as an integer, msgspec does not. The stricter one decides (ADR 29).
+_INTEGERS: Final = Draft7Validator.TYPE_CHECKER.redefine(
+    "integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)
+)
 _OwnValidator: Final = extend(  # type: ignore[no-untyped-call]  # not in the stubs
-    Draft7Validator,
-    validators={"const": _const},
-    type_checker=Draft7Validator.TYPE_CHECKER.redefine("integer", _is_whole),
+    Draft7Validator, validators={"const": _const}, type_checker=_INTEGERS
 )
 
 
 def language_errors(value: Json, schema: Mapping[str, Any]) -> tuple[SchemaError, ...]:
     """Return what in a value breaks a schema of the language. Like msgspec, it does not take `1.0` for an integer."""
-    return _errors_of(_OwnValidator(schema), value, _undeclared, value)
+    return schema_errors_of(_OwnValidator(schema), value, _undeclared, value)
 
 
-def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys) -> tuple[SchemaError, ...]:
-    """Return everything in a value that breaks a schema; for alternatives, what breaks the one of the value's type."""
-    return _errors_of(validator, value, extra_keys, None)
+def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys, whole: Json = None) -> tuple[SchemaError, ...]:
+    """Return everything in a value that breaks a schema; for alternatives, what breaks the one of the value's type.
 
-
-def _errors_of(validator: Any, value: Json, extra_keys: ExtraKeys, whole: Json) -> tuple[SchemaError, ...]:
+    `whole` is the pipeline; None if the value is not one.
+    """
     found: dict[SchemaError, None] = {}
     errors = [meant for error in validator.iter_errors(value) for meant in _meant(error) if not _is_misspelled(meant)]
     # A value of the wrong type breaks other rules too, such as `minimum`. Only its type is reported.
@@ -199,7 +194,6 @@ def _malformed(error: _Error) -> _Words:
 
 
 def _unknown(error: _Error, key: str, whole: Json) -> _Words:
-    """Return the words for a key that is not declared. `whole` is the pipeline; None if the value is not one."""
     where = _in(error)
     if key in error.schema.get("x-later", ()):
         message = f"this version does not have `{key}`{where} yet"
@@ -230,8 +224,8 @@ def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
 
 def _conversion(value: Json, kinds: Sequence[str], form: str | None, name: str) -> _Way:
     if isinstance(value, str):
-        if "boolean" in kinds and value.lower() in BOOLEANS:
-            return f"write `{BOOLEANS[value.lower()]}`, without quotes", BOOLEANS[value.lower()]
+        if "boolean" in kinds and (word := BOOLEANS.get(value.lower())):
+            return f"write `{word}`, without quotes", word
         if "integer" in kinds:
             return None, _number(value)
         return _as_list(value, name) if "array" in kinds else (None, "")
@@ -308,12 +302,10 @@ def _is_one_key(branch: Mapping[str, Any]) -> bool:
 
 
 def _not_exactly_one(error: _Error, keys: Sequence[str]) -> _Words:
-    given = [f"`{key}`" for key in keys if key in error.instance]
+    given = " and ".join(f"`{key}`" for key in keys if key in error.instance)
     listed = quoted_names(keys)
-    found, hint = "none is given", f"add one of {listed}"
-    if given:
-        found, hint = f"{' and '.join(given)} are given", "keep one of them"
-    return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", hint, ""
+    message = f"exactly one of {listed} is needed{_in(error)}; {f'{given} are' if given else 'none is'} given"
+    return "E814", message, "keep one of them" if given else f"add one of {listed}", ""
 
 
 def _bound(rule: str, limit: Json, value: Json) -> str:

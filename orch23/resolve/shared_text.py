@@ -82,9 +82,6 @@ def _shared_length(one: str, other: str) -> int:
     return low
 
 
-# ---- what items of a foreach share ---------------------------------------------------------------
-
-
 def _of_other_item(stage: Stage, this: AttemptContext, sent: Mapping[str, object]) -> dict[str, object]:
     """Return the names of a first attempt of another item: no real one, so that all items get the same prefix."""
     own = PromptInput("?", "", "?", lambda: "?")

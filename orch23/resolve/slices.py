@@ -163,7 +163,7 @@ def _of_list(step: str) -> PointerStep:
     """Return what a step means in a list; itself if it means nothing there."""
     by_field = _BY_FIELD.match(step)
     if by_field:
-        return by_field.group(1), by_field.group(2)
+        return by_field[1], by_field[2]
     return int(step) if _INDEX.fullmatch(step) else step
 
 
@@ -216,16 +216,12 @@ def compose_slices(slices: Iterable[Slice]) -> bytes:
     """
     # The step must not see the rest of the file: an edit there does not change its key.
     found = sorted(set(slices), key=lambda one: one.selector)
-    texts = _composed_sections([one for one in found if not one.selector.startswith("/")])
+    sections = [one for one in found if not one.selector.startswith("/")]
+    outermost = [one.text for one in sections if not any(_has(other, one) for other in sections if other is not one)]
+    texts = sorted(outermost, key=lambda text: (len(text.lstrip("#")) - len(text), text))
     # `json` and not `parse_json`: the text of a pointer is canonical JSON of a value that was read strictly.
     parts: list[_Part] = [(one.steps, json.loads(one.text)) for one in found if one.selector.startswith("/")]
     return "\n".join([*texts, *([_json(_value(parts))] if parts else [])]).encode("utf-8")
-
-
-def _composed_sections(slices: Sequence[Slice]) -> list[str]:
-    """Return the sorted texts of sections, without those that are part of another one."""
-    outermost = [one.text for one in slices if not any(_has(other, one) for other in slices if other is not one)]
-    return sorted(outermost, key=lambda text: (len(text.lstrip("#")) - len(text), text))
 
 
 def _has(outer: Slice, inner: Slice) -> bool:
@@ -255,16 +251,13 @@ def _list(below: Mapping[PointerStep, list[_Part]]) -> list[Json]:
     ]
     for step in below:
         if isinstance(step, tuple):  # only one item of the source has that field, so these are the same item
-            _merge([one for one in items if has_field(one.value(), step)], items)
+            same = [one for one in items if has_field(one.value(), step)]
+            for other in same[1:]:
+                same[0].add(other)
+                items.remove(other)
     placed = {one.position: one.value() for one in items if one.position is not None}
     selected = [one.value() for one in items if one.position is None]
     return [placed.get(number) for number in range(max(placed, default=-1) + 1)] + selected
-
-
-def _merge(same: "list[_Item]", items: "list[_Item]") -> None:
-    for one in same[1:]:
-        same[0].add(one)
-        items.remove(one)
 
 
 class _Item(Struct, eq=False):

@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import quoted_names
 from orch23.model.fields import Problem, Problems, describe_value, given
-from orch23.model.language import ConditionKind, ModelDocument, Paths, language_of, read_choice
+from orch23.model.language import ConditionKind, ModelDocument, language_of, read_choice
 from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
 from orch23.model.pipeline import (
@@ -40,10 +40,7 @@ from orch23.resolve.document import (
 )
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.resolve.expressions import uses_name
-from orch23.resolve.pipeline_document import (
-    PoolDocument,
-    SettingsDocument,
-)
+from orch23.resolve.pipeline_document import PoolDocument, SettingsDocument
 from orch23.resolve.reading import read_document
 from orch23.steps.registry import kinds_of
 
@@ -87,19 +84,18 @@ def _without(at: Problems, key: str, entry: str, found: list[Input], *, unknown:
         message = f"`{entry}` excludes `{path}`, which is listed before it as a single file"
         at.add(key, "E850", message, "remove one of the two")
         return found
-    limited = [_limited(one, exclude) for one in found]
+    limited = [
+        replace(one, exclude=(*one.exclude, *exclude))
+        if isinstance(one, GlobInput | ListInput) and any(may_overlap(one.pattern, other) for other in exclude)
+        else one
+        for one in found
+    ]
     if limited == found and not unknown:
         shown = quoted_names(one.pattern for one in found if isinstance(one, GlobInput | ListInput))
         message = f"`{entry}` excludes nothing: " + (f"{shown} cannot match it" if shown else "no pattern is before it")
         hint = f'write it after the pattern that it limits, or remove it; a file of this name is written "./{entry}"'
         at.add(key, "E850", message, hint)
     return limited
-
-
-def _limited(one: Input, exclude: tuple[str, ...]) -> Input:
-    if isinstance(one, GlobInput | ListInput) and any(may_overlap(one.pattern, other) for other in exclude):
-        return replace(one, exclude=(*one.exclude, *exclude))
-    return one
 
 
 def _excluded(at: Problems, key: str, entry: str) -> tuple[str, ...]:
@@ -235,20 +231,10 @@ def group_label(foreach: Foreach, group: str | None) -> str | None:
     return group or (PROMOTE_TOGETHER if foreach.together else None)
 
 
-def read_step(stage: StageDocument, plugins: tuple[str, ...], at: Problems) -> Step | None:
-    """Return the step of a stage, or None with a problem."""
-    name = _given_kind(stage)
-    return None if name is None else _read_kind(name, stage, plugins, at)
-
-
-def _given_kind(document: StageDocument | VerifyStepDocument) -> str | None:
-    return next((name for name in document.exactly_one if getattr(document, name) is not UNSET), None)
-
-
-def _read_kind(
-    name: str, document: StageDocument | VerifyStepDocument, plugins: tuple[str, ...], at: Problems
-) -> Step | None:
-    step = language_of(kinds_of(plugins)[name]).read(getattr(document, name), at)
+def read_step(document: StageDocument | VerifyStepDocument, plugins: tuple[str, ...], at: Problems) -> Step | None:
+    """Return the step of a stage or of `verify`, or None with a problem."""
+    name = next((name for name in document.exactly_one if getattr(document, name) is not UNSET), None)
+    step = None if name is None else language_of(kinds_of(plugins)[name]).read(getattr(document, name), at)
     return None if step is None else step.of_plugins(plugins)
 
 
@@ -283,21 +269,17 @@ def declared_escalation(node: ForeachStage) -> tuple[str | ModelChoice, ...]:
 
 def read_conditions(value: Conditions, at: Problems) -> tuple[Condition, ...]:
     """Return `requires` or `ensures`: a mapping of kinds to paths, or a list of `{kind, path}`."""
-    if isinstance(value, ConditionsDocument):
-        kinds: dict[ConditionKind, Paths | UnsetType] = {
-            "file_exists": value.file_exists,
-            "file_absent": value.file_absent,
-        }
-        found = [(kind, path) for kind, paths in kinds.items() for path in _condition_paths(kind, paths, at)]
-    else:
-        found = [(one.kind, at.path_at(f"{number}/path", one.path)) for number, one in enumerate(value)]
-    return tuple(Condition(kind, path) for kind, path in found if path is not None)
-
-
-def _condition_paths(kind: ConditionKind, paths: Paths | UnsetType, at: Problems) -> list[str | None]:
-    if isinstance(paths, str):
-        return [at.path_at(kind, paths, "place")]
-    return [at.path_at(f"{kind}/{number}", path, "place") for number, path in enumerate(given(paths, ()))]
+    if not isinstance(value, ConditionsDocument):
+        listed = [(one.kind, at.path_at(f"{number}/path", one.path)) for number, one in enumerate(value)]
+        return tuple(Condition(kind, path) for kind, path in listed if path is not None)
+    found: list[Condition] = []
+    kinds: tuple[ConditionKind, ...] = ("file_exists", "file_absent")
+    for kind in kinds:
+        paths = given(getattr(value, kind), ())
+        places = {kind: paths} if isinstance(paths, str) else {f"{kind}/{n}": path for n, path in enumerate(paths)}
+        read = (at.path_at(place, path, "place") for place, path in places.items())
+        found += [Condition(kind, path) for path in read if path is not None]
+    return tuple(found)
 
 
 def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], at: Problems) -> Verify:
@@ -339,16 +321,11 @@ def _verify_step(document: VerifyStepDocument, plugins: tuple[str, ...], at: Pro
         return EnsuresStep(read_conditions(document.ensures, at.below("ensures")))
     if document.commands is not UNSET:
         return read_commands(document.commands, at.below("commands"))
-    name = _given_kind(document)
-    step = None if name is None else _read_kind(name, document, plugins, at)
-    if name is None or not isinstance(step, VerifyStep):
+    step = read_step(document, plugins, at)
+    if not isinstance(step, VerifyStep):
         return None
-    _refuse_outputs(name, step, at)
-    return step
-
-
-def _refuse_outputs(name: str, step: Step, at: Problems) -> None:
     for key in step.output_keys:
         if getattr(step, key) is not None:
             hint = f"a {key} is an output: make it a stage of its own"
-            at.add(f"{name}/{key}", "E856", f"`{key}` cannot be used in verify, whose files are deleted", hint)
+            at.add(f"{step.kind}/{key}", "E856", f"`{key}` cannot be used in verify, whose files are deleted", hint)
+    return step

@@ -91,7 +91,8 @@ def make_stage(
     named = map(OrderInput, usable.named_inputs)
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
     outputs = _outputs(document.outputs, usable, at)
-    scope = _write_scope(document, outputs, at)
+    allowed = given(document.allowed_paths, AllowedPathsDocument())
+    scope = WriteScope(**{"write": outputs, **read_fields(allowed, at.below("allowed_paths"))})
     group = read_group(document.promote, at)
     stage = Stage(
         name=name,
@@ -238,9 +239,6 @@ def placed_stage(stage: Stage, *moved: Mapping[str, str]) -> Stage:
     return stage
 
 
-# ---- outputs and the write scope --------------------------------------------------------------
-
-
 def _outputs(texts: Sequence[str], step: Step, at: Problems) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for number, text in enumerate(texts):
@@ -265,11 +263,6 @@ def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nod
         elif are_outputs_known and not match_any(stage.outputs, path):
             message = f"the metrics file `{path}` is not an output of this stage"
             at.add(key, "E863", message, "add it to `outputs`, or remove it from `metrics`")
-
-
-def _write_scope(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> WriteScope:
-    allowed, below = given(document.allowed_paths, AllowedPathsDocument()), at.below("allowed_paths")
-    return WriteScope(**{"write": outputs, **read_fields(allowed, below)})
 
 
 def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet) -> None:
@@ -341,9 +334,6 @@ def _check_programs(document: StageDocument, stage: Stage, at: Problems) -> None
         key = "shell/0" if number >= 0 or stage.step.kind == "shell" else "llm/command/0"
         place = source_path(f"{at.path}/verify{inside}/{number}", at.moved) if number >= 0 else at.path
         at.found.append(Problem(f"{place}/{key}", "E812", message, hint))
-
-
-# ---- the rest ---------------------------------------------------------------------------------
 
 
 def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry:

@@ -183,9 +183,6 @@ def multiply_limited(left: float, right: float) -> int | float:
     return left * right
 
 
-# ---- filters ----------------------------------------------------------------------------------
-
-
 def limit_filter(name: str, function: _Filter) -> _Filter:
     """Return a filter that checks the size of its arguments and of its result."""
     check = _CHECKS.get(name)
@@ -241,9 +238,6 @@ _CHECKS: Mapping[str, Callable[..., None]] = {
     "replace": _replaced,
     "round": _rounded,
 }
-
-
-# ---- templates --------------------------------------------------------------------------------
 
 
 class LimitInserter(NodeTransformer):

@@ -44,20 +44,17 @@ _WIDE_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "
 class _Missing(jinja2.StrictUndefined):
     __slots__ = ()
 
-    def _near(self) -> str | None:
-        owner = self._undefined_obj
-        name = self._undefined_name
-        return did_you_mean(name, owner) if isinstance(owner, Mapping) and isinstance(name, str) else None
-
     @property
     def _undefined_message(self) -> str:
+        owner, name = self._undefined_obj, self._undefined_name
         if self._undefined_hint:
             return str(self._undefined_hint)
-        if self._undefined_obj is missing:
-            return f"`{self._undefined_name}` is not defined"
-        near = self._near()
-        owner = "the mapping" if isinstance(self._undefined_obj, Mapping) else "the value"
-        return f"{owner} has no `{self._undefined_name}`" + (f"; {near}" if near else "")
+        if owner is missing:
+            return f"`{name}` is not defined"
+        if not isinstance(owner, Mapping):
+            return f"the value has no `{name}`"
+        near = did_you_mean(name, owner) if isinstance(name, str) else None
+        return f"the mapping has no `{name}`" + (f"; {near}" if near else "")
 
 
 class _Environment(ImmutableSandboxedEnvironment):

@@ -42,31 +42,26 @@ def _scratch(stage: Stage, step: ProcessStep, inputs: Collection[str]) -> Iterat
         name = bare.rpartition("/")[2]
         if name in _ELSEWHERE or name in step.caches:
             continue
-        path = _glob_folder(bare, inputs) if is_glob(bare) else _literal(stage, pattern, bare, inputs)
+        if is_glob(bare):
+            # Mounts and Landlock rules need paths, so the folder before the wildcard becomes writable (ADR 24).
+            folder = static_prefix(bare)
+            path = "" if _holds(folder, inputs) else folder
+        else:
+            path = _literal(stage, pattern, bare, inputs)
         is_plain = not {"", ".", ".."} & set(path.removesuffix("/").split("/"))
         if is_plain and not any(path.startswith(f"{one}/") for one in inputs):
             yield path
 
 
-def _glob_folder(pattern: str, inputs: Collection[str]) -> str:
-    # Mounts and Landlock rules need paths, so the folder before the wildcard becomes writable (ADR 24).
-    folder = static_prefix(pattern)
-    return "" if _holds(folder, inputs) else folder
-
-
 def _literal(stage: Stage, pattern: str, bare: str, inputs: Collection[str]) -> str:
     """Return the path of a literal pattern, with `/` at the end of a folder; empty if it has a Python file."""
     path = bare if "/" in bare or stage.cwd == "." else f"{stage.cwd}/{bare}"
-    path = path if _is_file(path, inputs, folder=bare != pattern.removeprefix("./")) else f"{path}/"
+    is_folder = bare != pattern.removeprefix("./") or _holds(f"{path}/", inputs)
+    # A file is one that is staged, or a name with a suffix.
+    is_file = path in inputs or (not is_folder and "." in path.rpartition("/")[2].lstrip("."))
+    path = path if is_file else f"{path}/"
     code = (one for one in inputs if one.endswith(_CODE))
     return "" if any(one == path or one.startswith(path) for one in code) else path
-
-
-def _is_file(path: str, inputs: Collection[str], *, folder: bool) -> bool:
-    """Return whether a literal pattern means a file: one that is staged, or a name with a suffix."""
-    if path in inputs:
-        return True
-    return not folder and not _holds(f"{path}/", inputs) and "." in path.rpartition("/")[2].lstrip(".")
 
 
 def _output(pattern: str, inputs: Collection[str]) -> str:
