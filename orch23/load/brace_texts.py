@@ -3,7 +3,6 @@
 Prompts and templates, where such texts are right, are files of their own.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from orch23.load.yaml_text import ParsedText
@@ -29,7 +28,8 @@ def _warnings(parsed: ParsedText) -> Iterator[Diagnostic]:
     for path, value in texts:
         names = {"vars", *_item_names(stages, path)}
         for found in _BRACES.finditer(value):
-            if found[1] in names and not _is_in_expression(value, found):
+            is_in_expression = value.count("${{", 0, found.start()) > value.count("}}", 0, found.start())
+            if found[1] in names and not is_in_expression:
                 message = f"`{found[0]}` is not an expression, so it is used as it is written"
                 place = parsed.location_of("/".join(map(str, path)))
                 yield Diagnostic(
@@ -44,7 +44,3 @@ def _item_names(stages: Mapping[str, Json], path: Sequence[str | int]) -> Iterat
         if foreach is not None:
             name = as_mapping(foreach).get("as", _ITEM)
             yield name if isinstance(name, str) else _ITEM
-
-
-def _is_in_expression(value: str, found: re.Match[str]) -> bool:
-    return value.count("${{", 0, found.start()) > value.count("}}", 0, found.start())

@@ -40,16 +40,8 @@ def validate_data(
         return _unusable(file, f"the pattern {error}", PATTERN_HINT)
     except Exception as error:  # noqa: BLE001 - an author wrote the schema, and the library raises errors of many types
         return _unusable(file, f"the schema cannot be used: {_first_line(error)}", _INSIDE)
-    return tuple(
-        Diagnostic(
-            "E860",
-            one.message,
-            parsed.location_of(one.path, one.key) if parsed is not None else None,
-            one.hint,
-            subject=_dotted(one.path),
-        )
-        for one in found
-    )
+    places = ((one, None if parsed is None else parsed.location_of(one.path, one.key)) for one in found)
+    return tuple(Diagnostic("E860", one.message, place, one.hint, subject=_dotted(one.path)) for one, place in places)
 
 
 def invalid_schema_errors(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:

@@ -67,13 +67,11 @@ class ModelOverrides(Struct):
         if self.override.provider is not None:
             former = llm.get("provider")
             # The other provider would refuse these fields, or their scale means something else there.
-            dropped = set(self.override.unfit) | (
-                _PROVIDER_FIELDS if former not in (None, self.override.provider) else set()
-            )
-            for name in list(out):
-                if out[name] is not None and name in dropped:
-                    del out[name]
-                    self.fields.setdefault(name, {})[stage] = None
+            is_other = former not in (None, self.override.provider)
+            dropped = {*self.override.unfit, *(_PROVIDER_FIELDS if is_other else ())}
+            for name in [one for one in out if out[one] is not None and one in dropped]:
+                del out[name]
+                self.fields.setdefault(name, {})[stage] = None
             out["provider"] = self.override.provider
         if self.override.model is not None:
             out["model"] = self.override.model

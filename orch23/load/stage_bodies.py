@@ -177,14 +177,13 @@ def _with_defaults(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, 
         return raw
     kinds = kinds_of(plugins)
     usable = {key: value for key, value in defaults.items() if key in raw or key not in kinds}
-    steps = {key: raw[key] for key in raw if key in kinds and isinstance(usable.get(key), Mapping)}
-    return _merge(usable, {**raw, **{key: _long_form(kinds[key], step) for key, step in steps.items()}})
-
-
-def _long_form(kind: type[Step], step: Json) -> Json:
-    """Return a step that is written as a list as the mapping that it abbreviates, into which defaults merge."""
-    short = language_of(kind).short if isinstance(step, Sequence) and not isinstance(step, str) else ""
-    return {short: step} if short else step
+    written = dict(raw)
+    for key, step in raw.items():
+        if key in kinds and isinstance(usable.get(key), Mapping) and isinstance(step, list | tuple):
+            # A list abbreviates a mapping, into which the defaults merge.
+            short = language_of(kinds[key]).short
+            written[key] = {short: step} if short else step
+    return _merge(usable, written)
 
 
 def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
@@ -196,20 +195,16 @@ def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Js
     return out
 
 
-# ---- foreach ----------------------------------------------------------------------------------
-
-
 def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> ForeachStage | SkippedStage | None:
     """Return a foreach, or None and report all of its errors. What all items share is checked without items."""
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
-    header = _read_header(at, body, context)
-    foreach, group = header.foreach, header.group
+    foreach, group, is_sound = _read_header(at, body, context)
     unknown = context.render(rest, at, item=foreach.name)
     on_failure = cast("Mapping[str, Json]", unknown.tree).get("on_failure")
     conflict = on_failure_conflict(group_label(foreach, group), on_failure, at)
     failed = [
-        not header.is_sound,
+        not is_sound,
         context.report_expression_errors(unknown),
         _report_item_uses(foreach, unknown, at, context),
         context.report_all(filter(None, (conflict,))),
@@ -232,15 +227,8 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
     return stage
 
 
-class _Header(Struct, frozen=True):
-    """The part of a foreach that is the same for all items, and their promotion group; a stand-in if it has errors."""
-
-    foreach: Foreach
-    group: str | None = None
-    is_sound: bool = True
-
-
-def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> _Header:
+def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> tuple[Foreach, str | None, bool]:
+    """Return what is the same for all items, their promotion group, and whether there is no error: else a stand-in."""
     rendered = context.render(body["foreach"], f"{at}/foreach")
     failed = context.report_expression_errors(rendered)
     document, wrong = read_document(rendered.tree, ForeachDocument, f"{at}/foreach", rendered.failed)
@@ -252,7 +240,7 @@ def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> _He
     _check_item(body, foreach, found)
     problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, found.found)))
     is_broken = context.report_all(problems, rendered.moved)
-    return _Header(foreach, group, is_sound=not (failed or is_broken))
+    return foreach, group, not (failed or is_broken)
 
 
 def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) -> None:
@@ -394,17 +382,16 @@ def _report_item_errors(stage: ForeachStage, failed: frozenset[str], context: Lo
     """
     if is_off:
         stage = replace(stage, body={key: value for key, value in stage.body.items() if key != "if"})
-    # The list is known, so its errors are reported when the pipeline is loaded, not when the foreach is expanded.
-    items = [(_trial_key(stage.foreach, value, number), value) for number, value in enumerate(stage.foreach.values)]
+    # The list is known, so its errors are reported when the pipeline is loaded, not when the foreach is expanded. Keys
+    # are checked then: here they are names for messages.
+    items: list[tuple[str, Json]] = []
+    field = stage.foreach.key
+    for number, value in enumerate(stage.foreach.values):
+        key = value.get(field) if isinstance(value, Mapping) and field is not None else value
+        items.append((str(key if isinstance(key, str | int | float) else number), value))
     built = render_foreach(stage, items, context.variables, failed)
     found = [
         context.report_all(one.problems, subject=f"{stage.name}@{key}", item=f"stages/{stage.name}/foreach/in/{number}")
         for number, ((key, _), one) in enumerate(zip(items, built, strict=True))
     ]
     return any(found)
-
-
-def _trial_key(foreach: Foreach, value: Json, number: int) -> str:
-    """Return a name for an item in an error; whether keys are valid is checked when the foreach is expanded."""
-    key = value.get(foreach.key) if isinstance(value, Mapping) and foreach.key is not None else value
-    return str(key) if isinstance(key, str | int | float) else str(number)

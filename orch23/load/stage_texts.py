@@ -46,18 +46,14 @@ def split_stages(text: str) -> StageTexts | None:
         return None
     first = starts[0] + 1
     end = next((n for n in range(first, len(lines)) if lines[n] and lines[n][0] not in " #"), len(lines))
-    block = lines[first:end]
-    stages = _stages_of(block, _first_indent(block))
+    stages = _stages_of(lines[first:end])
     return StageTexts(tuple(lines[:first]), stages, tuple(lines[end:])) if stages else None
 
 
-def _first_indent(block: list[str]) -> int:
+def _stages_of(block: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return the lines of each stage in the lines below `stages:`; {} if a line at their indent is not a key."""
     plain = ((line, line.lstrip(" ")) for line in block)
-    return next((len(line) - len(text) for line, text in plain if text and text[0] != "#"), 0)
-
-
-def _stages_of(block: list[str], indent: int) -> dict[str, tuple[str, ...]]:
-    """Return the lines of each stage in the lines below `stages:`; {} if a line at this indent is not a key."""
+    indent = next((len(line) - len(text) for line, text in plain if text and text[0] != "#"), 0)
     at_indent = [
         number
         for number, line in enumerate(block)

@@ -41,10 +41,8 @@ class StoredPipelines(Struct, frozen=True):
         """
         data = self.cache.get(self.file, self.made_of)
         stored = _decoded(data) if data is not None else None
-        if stored is not None and stored.text != text:
-            stored = _edited(stored, text, parse)
-            if stored is not None:
-                self._put(stored)
+        if stored is not None and stored.text != text and (stored := _edited(stored, text, parse)) is not None:
+            self._put(stored)
         if stored is None:
             return None
         pipeline = replace(stored.pipeline, locations=LazyLocations(text, self.file, stored.upper))

@@ -116,7 +116,8 @@ _SYNTAX: tuple[tuple[str, str, str | None], ...] = (
 def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnostic:
     """Return what a syntax error of PyYAML means, where it is, and how to fix it."""
     problem, context = error.problem or "", error.context or ""
-    message, hint = _message_and_hint(problem)
+    known = ((message, hint) for words, message, hint in _SYNTAX if words in problem)
+    message, hint = next(known, (f"this is not YAML: {problem}", None))
     mark: Mark = error.problem_mark or error.context_mark
     if mark is None:
         return Diagnostic("E801", message, Location(file, 1, 1), hint)
@@ -171,11 +172,6 @@ def _key_without_colon(lines: Sequence[str], number: int) -> tuple[int, str] | N
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
-
-
-def _message_and_hint(problem: str) -> tuple[str, str | None]:
-    found = ((message, hint) for words, message, hint in _SYNTAX if words in problem)
-    return next(found, (f"this is not YAML: {problem}", None))
 
 
 def _location(file: str, mark: Mark) -> Location:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -28,10 +28,6 @@ from orch23.load.yaml_errors import (
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
 from orch23.model.fields import path_below
-
-if TYPE_CHECKING:
-    pass
-
 
 MAX_YAML_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
@@ -55,38 +51,33 @@ _UPPER = 2
 
 
 class NodeLocations(Mapping[str, Location]):
-    """The locations of the nodes of a text, by path. Few are used, so a Location is made when it is looked up."""
+    """The locations of the nodes of a text, by path. Few are used, so a Location is made when it is looked up.
 
-    __slots__ = ("_file", "_spans")
+    `spans` has line, column and length of each.
+    """
+
+    __slots__ = ("_file", "spans")
 
     def __init__(self, file: str) -> None:
         """Create an empty mapping for a file."""
         self._file = file
-        self._spans: dict[str, tuple[int, int, int]] = {}
-
-    def put(self, path: str, span: tuple[int, int, int]) -> None:
-        """Store line, column and length of a node."""
-        self._spans[path] = span
-
-    def span(self, path: str) -> tuple[int, int, int] | None:
-        """Return line, column and length of a node."""
-        return self._spans.get(path)
+        self.spans: dict[str, tuple[int, int, int]] = {}
 
     def __getitem__(self, path: str) -> Location:
         """Return the location of a node."""
-        return Location(self._file, *self._spans[path])
+        return Location(self._file, *self.spans[path])
 
     def __contains__(self, path: object) -> bool:
         """Return whether a node has a location of its own."""
-        return path in self._spans
+        return path in self.spans
 
     def __iter__(self) -> Iterator[str]:
         """Yield the paths."""
-        return iter(self._spans)
+        return iter(self.spans)
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self._spans)
+        return len(self.spans)
 
 
 class LazyLocations(Mapping[str, Location]):
@@ -193,8 +184,7 @@ def _tabs(text: str, file: str, refused: Diagnostic) -> tuple[Diagnostic, ...]:
 def _line_of_tab(file: str, text: str) -> int | None:
     """Return the line, from 0, where a text is refused because of a tab, else None."""
     try:
-        for _ in _events(text):
-            pass
+        list(_events(text))
     except _yaml().MarkedYAMLError as error:
         refused = syntax_error(error, text, file)
         return refused.location.line - 1 if refused.message == TAB_REFUSED and refused.location else None
@@ -302,7 +292,7 @@ class _Building:
         path = path_below(frame.path, name)
         frame.key, frame.skip = name, self._is_refused(frame, event, value, path)
         if path not in self.key_positions and not frame.skip:
-            self.key_positions.put(path, self._span(event.start_mark, event.end_mark))
+            self.key_positions.spans[path] = self._span(event.start_mark, event.end_mark)
 
     def _is_refused(self, frame: _Frame, event: _Event, value: Json, path: str) -> bool:
         """Report what is wrong with a key; return whether its value is left out."""
@@ -337,8 +327,8 @@ class _Building:
 
     def _end(self, event: _Event) -> bool:
         frame = self._frames.pop()
-        if frame.flow and self.positions.span(frame.path) == self._span(frame.start, frame.start):
-            self.positions.put(frame.path, self._span(frame.start, event.end_mark))
+        if frame.flow and self.positions.spans.get(frame.path) == self._span(frame.start, frame.start):
+            self.positions.spans[frame.path] = self._span(frame.start, event.end_mark)
         return True
 
     # With an alias, a file means something else than it shows, and a nested one can expand to gigabytes.
@@ -358,14 +348,14 @@ class _Building:
         span = self._span(event.start_mark, event.end_mark if scalar else None)
         if not self._frames:
             self.tree = value
-            self.positions.put("", span)
+            self.positions.spans[""] = span
             return ""
         frame = self._frames[-1]
         if isinstance(frame.value, list):
             path = path_below(frame.path, str(len(frame.value)))
             frame.value.append(value)
             self._paths += len(path)
-            self.positions.put(path, span)
+            self.positions.spans[path] = span
             return path
         name, skip = frame.key or "", frame.skip
         path = path_below(frame.path, name)
@@ -374,8 +364,8 @@ class _Building:
         if skip:
             return f"{path}/~"  # a refused value is not in the tree
         frame.value[name] = value
-        key = self.key_positions.span(path) if value is None or isinstance(value, dict) else None
-        self.positions.put(path, key or span)
+        key = self.key_positions.spans.get(path) if value is None or isinstance(value, dict) else None
+        self.positions.spans[path] = key or span
         return path
 
     def _refuse_properties(self, event: _Event) -> None:
