@@ -488,8 +488,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-22": (
         M(
             "orch23/plan/compile.py",
-            "name, pattern), _firmness(node, nodes[producer], pattern))",
-            "name, pattern), EdgeFirmness.CHAIN_PATTERN)",
+            "yield _firmness(node, nodes[producer], pattern), Edge(",
+            "yield EdgeFirmness.CHAIN_PATTERN, Edge(",
         ),
     ),
     "S2-23": (
@@ -1119,8 +1119,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C25": (
         M(
             "orch23/plan/compile.py",
-            "name, pattern), _firmness(node, nodes[producer], pattern))",
-            "name, pattern), EdgeFirmness.CHAIN_PATTERN)",
+            "yield _firmness(node, nodes[producer], pattern), Edge(",
+            "yield EdgeFirmness.CHAIN_PATTERN, Edge(",
         ),
     ),
     "C26": (

@@ -7,10 +7,9 @@ before the chain (version 0).
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
-
-from msgspec import Struct
+from typing import TypeAlias
 
 from orch23.model.diagnostic import Diagnostic, Related, Suggestions
 from orch23.model.paths import is_glob
@@ -52,9 +51,7 @@ class EdgeFirmness(IntEnum):
     CHAIN_PATTERN = 2
 
 
-class _Candidate(Struct, frozen=True):
-    edge: Edge
-    firmness: EdgeFirmness
+_Candidate: TypeAlias = tuple[EdgeFirmness, Edge]
 
 
 def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
@@ -66,7 +63,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     problems += _write_conflicts(pipeline, nodes, writers)
     orders = (Edge(*pair, f"order of {one}") for one, names in chains.items() for pair in itertools.pairwise(names))
     firm = (*need_edges, *orders, *_list_edges(facts, writers))
-    candidates = [*(_Candidate(edge, EdgeFirmness.FIRM) for edge in firm), *_file_edges(nodes, writers)]
+    candidates = [*((EdgeFirmness.FIRM, edge) for edge in firm), *_file_edges(nodes, writers)]
     graph, dropped = _build_graph(nodes, candidates)
     named = {stage.promote for stage in pipeline.stages}
     group_cycles = promotion_cycle_errors(
@@ -80,13 +77,20 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
         _order_before_chains(graph, chains)
     order = topological_order(graph)
     if len(order) < len(nodes):
-        problems += _cycle_errors(pipeline, nodes, graph)
+        # Of the cycles of items, the first alone.
+        cycles = sorted(find_cycles(graph), reverse=True, key=str)
+        found = {tuple(family_of(edge.producer) for edge in edges): edges for edges in cycles}
+        problems += sorted((cycle_error(pipeline, nodes, one) for one in found.values()), key=lambda d: d.message)
     if problems:
         return None, tuple(dict.fromkeys(problems))
     edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in sorted(graph.edges))
     # Its cached views refer to it: without this, its nodes and edges would stay in memory for the whole build.
     graph.clear()
-    return CompiledGraph(order, edges, _upstream_of_chains(nodes, dropped)), ()
+    # The chains, or unexpanded foreach, that a node is upstream of by a dropped edge.
+    above: dict[str, set[str]] = {}
+    for edge in dropped:
+        above.setdefault(edge.reader, set()).add(chain_of(nodes[edge.producer]) or edge.producer)
+    return CompiledGraph(order, edges, {name: tuple(sorted(found)) for name, found in above.items()}), ()
 
 
 def _list_edges(facts: PlanNodes, writers: WriterIndex) -> Iterator[Edge]:
@@ -95,9 +99,6 @@ def _list_edges(facts: PlanNodes, writers: WriterIndex) -> Iterator[Edge]:
         if source is not None and foreach.name in facts.expansions:
             producers = writers.writers_of(source)
             yield from (Edge(p, item.name, source) for p in producers for item in facts.expansions[foreach.name])
-
-
-# ---- needs ------------------------------------------------------------------------------------
 
 
 def _need_edges(facts: PlanNodes) -> tuple[list[Edge], list[Diagnostic]]:
@@ -162,7 +163,7 @@ def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Ca
                 )
             for producer in found[pattern, chain]:
                 if producer != name and _may_reach(nodes[producer], pattern, exclusions.get(pattern)):
-                    yield _Candidate(Edge(producer, name, pattern), _firmness(node, nodes[producer], pattern))
+                    yield _firmness(node, nodes[producer], pattern), Edge(producer, name, pattern)
 
 
 def _may_reach(producer: Node, pattern: str, exclusions: tuple[tuple[str, ...], ...] | None) -> bool:
@@ -188,7 +189,7 @@ def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tup
     graph = new_graph(nodes)
     dropped: list[Edge] = []
     for rank in EdgeFirmness:
-        edges = [one.edge for one in candidates if one.firmness is rank]
+        edges = [edge for firmness, edge in candidates if firmness is rank]
         conflicting = frozenset() if rank is EdgeFirmness.FIRM else _conflicting(graph, edges)
         for edge in edges:
             if edge in conflicting:
@@ -221,29 +222,13 @@ def _order_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]
     # Whether a user edited a chain, and which old versions of its files are needed, is decided once, before its first
     # item. Items may start later than necessary (ADR 5).
     for chain, items in chains.items():
-        if len(items) == 1:
-            continue
-        after = with_descendants(graph, items)
-        outside = {up for item in items[1:] for up in graph.predecessors(item)} - after
-        for up in sorted(outside):
+        above = {up for item in items[1:] for up in graph.predecessors(item)}
+        for up in sorted(above - with_descendants(graph, items)) if above else ():
             add_edge(graph, up, items[0], f"order of {chain}")
-
-
-def _upstream_of_chains(nodes: Mapping[str, Node], dropped: Iterable[Edge]) -> dict[str, tuple[str, ...]]:
-    """Return the chains, or unexpanded foreach, that each node is upstream of by a dropped edge, sorted."""
-    found: dict[str, set[str]] = {}
-    for edge in dropped:
-        found.setdefault(edge.reader, set()).add(chain_of(nodes[edge.producer]) or edge.producer)
-    return {name: tuple(sorted(chains)) for name, chains in found.items()}
-
-
-# ---- errors -----------------------------------------------------------------------------------
 
 
 def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: WriterIndex) -> list[Diagnostic]:
     found = [pair for pair in writers.overlaps() if not _may_share(nodes[pair[0]], nodes[pair[1]])]
-    if not found:
-        return []
     # The later one is reported: the stages above it were there before.
     number = {stage.name: number for number, stage in enumerate(pipeline.stages)}
     pairs = [(*sorted((a, b), key=lambda name: number.get(family_of(name), 0)), path) for a, b, path in found]
@@ -284,10 +269,3 @@ def _may_share(one: Node, other: Node) -> bool:
     if isinstance(one, ForeachStage) or isinstance(other, ForeachStage):
         return True
     return chain_of(one) is not None and chain_of(one) == chain_of(other)
-
-
-def _cycle_errors(pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph) -> list[Diagnostic]:
-    """Return an error for one cycle of each strongly connected component, with its edges; of items, the first alone."""
-    cycles = sorted((tuple(Edge(*edge) for edge in edges) for edges in find_cycles(graph)), reverse=True, key=str)
-    found = {tuple(family_of(edge.producer) for edge in edges): edges for edges in cycles}
-    return sorted((cycle_error(pipeline, nodes, edges) for edges in found.values()), key=lambda d: d.message)

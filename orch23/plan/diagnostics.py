@@ -17,8 +17,6 @@ from orch23.plan.nodes import Where, WriterIndex, placed_inputs, writes_of
 _LIKE_A_PATH = re.compile(r"[./*]")
 
 
-# ---- missing inputs ---------------------------------------------------------------------------
-
 IsFolder: TypeAlias = Callable[[str], bool]
 Neighbours: TypeAlias = Callable[[str], Iterable[str]]
 """Return the paths that may be meant by one that does not exist, for suggestions."""

@@ -130,9 +130,6 @@ def _texts(pipeline: Pipeline, stage: ForeachStage, at: tuple[str | int, ...], v
                 yield _Written(str(text), normalize_pattern(pattern), pipeline.place_in(stage, *path))
 
 
-# ---- cycles -----------------------------------------------------------------------------------
-
-
 def cycle_error(pipeline: Pipeline, nodes: Mapping[str, Node], edges: Sequence[Edge]) -> Diagnostic:
     """Return the error about a cycle, of which each edge begins where the one before it ends."""
     start = min(range(len(edges)), key=lambda n: edges[n].producer)

@@ -46,9 +46,6 @@ class CompiledGraph(Struct, frozen=True, array_like=True):
     upstream_of_chains: dict[str, tuple[str, ...]]
 
 
-# ---- reads ------------------------------------------------------------------------------------
-
-
 def reads_of(node: Node) -> tuple[str, ...]:
     """Return the patterns of files that a node waits for, without listings: these have no files that stages make."""
     return _patterns(node, order_only=True)
@@ -110,9 +107,6 @@ def exclusions_of(node: Node) -> dict[str, tuple[tuple[str, ...], ...]]:
 def may_overlap_unexcluded(pattern: str, exclude: tuple[str, ...], written: str) -> bool:
     """Return whether a written path may match the pattern and no exclusion surely covers it."""
     return may_overlap(pattern, written) and not any(covers(one, written) for one in exclude)
-
-
-# ---- writes -----------------------------------------------------------------------------------
 
 
 def writes_of(node: Node) -> tuple[str, ...]:
@@ -239,9 +233,6 @@ def _folders_above(path: str) -> Iterator[str]:
         at = path.find("/", at + 1)
 
 
-# ---- nodes, chains, groups --------------------------------------------------------------------
-
-
 def nodes_of(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> Iterator[Node]:
     """Yield the nodes: the stages, and for each expanded foreach its items."""
     for stage in pipeline.stages:
@@ -287,8 +278,6 @@ def graph_facts_of(node: Node) -> object:
     reads = (node.inputs, node.verify.inputs, node.requires, node.needs)
     return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote, program_files_of(node))
 
-
-# ---- the index of a plan ------------------------------------------------------------------------
 
 _MAX_CACHED = 100
 

@@ -1,6 +1,7 @@
 """Build, extend and restore plans; select the stages that a command line names."""
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -49,10 +50,9 @@ def _cached_graph(facts: PlanNodes, cache: CompileCache | None) -> tuple[Compile
         return _compile(facts)
     # A cache keeps one plan for each name: the newest of this file with these foreach stages expanded.
     name = "\0".join((facts.pipeline.file, *sorted(facts.expansions)))
-    stored = cache.get(name, made_of)
-    graph = _stored_graph(stored) if stored is not None else None
-    if graph is not None:
-        return graph, ()
+    if (stored := cache.get(name, made_of)) is not None:
+        with suppress(msgspec.MsgspecError, UnicodeError):  # stored by another version of orch23, in another format
+            return msgspec.msgpack.decode(stored, type=CompiledGraph), ()
     graph, problems = _compile(facts)
     if graph is not None:
         cache.put(name, made_of, msgspec.msgpack.encode(graph))
@@ -76,13 +76,6 @@ def _made_of(facts: PlanNodes) -> bytes:
         return msgspec.msgpack.encode((stages, items, list(facts.skipped.values())))
     except (TypeError, UnicodeError):  # an item holds a value that msgpack or UTF-8 cannot express
         return b""
-
-
-def _stored_graph(data: bytes) -> CompiledGraph | None:
-    try:
-        return msgspec.msgpack.decode(data, type=CompiledGraph)
-    except (msgspec.MsgspecError, UnicodeError):
-        return None
 
 
 def _plan(facts: PlanNodes, graph: CompiledGraph, cache: CompileCache | None) -> Plan:

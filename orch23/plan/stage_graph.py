@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.pipeline import Pipeline, family_of
+from orch23.model.plan import Edge
 from orch23.model.text import join_first
 from orch23.plan.edge_reasons import explain_edge
 from orch23.plan.nodes import Node
@@ -72,8 +73,8 @@ def reachable_goals(graph: StageGraph, goals: Collection[str]) -> Mapping[str, i
     return {name: below[one] for one, names in members.items() for name in names}
 
 
-def find_cycles(graph: StageGraph) -> Iterator[tuple[tuple[str, str, str], ...]]:
-    """Yield one cycle of each strongly connected component, as its edges with their reasons."""
+def find_cycles(graph: StageGraph) -> Iterator[tuple[Edge, ...]]:
+    """Yield one cycle of each strongly connected component, as its edges."""
     for component in nx.strongly_connected_components(graph):
         if len(component) == 1:
             continue
@@ -82,7 +83,7 @@ def find_cycles(graph: StageGraph) -> Iterator[tuple[tuple[str, str, str], ...]]
         path = [before for before, _ in nx.find_cycle(subgraph, source=min(component))]
         start = path.index(min(path))
         path = path[start:] + path[:start]
-        yield tuple((a, b, edge_reason(graph, a, b)) for a, b in itertools.pairwise([*path, path[0]]))
+        yield tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in itertools.pairwise([*path, path[0]]))
 
 
 _MAX_NAMES = 4
@@ -154,13 +155,9 @@ def _group_error(
     group_of: Mapping[str, str],
 ) -> Diagnostic:
     first, *inner, last = path
-    other_groups = sorted({group_of[name] for name in inner if name in group_of})
-    families = list(dict.fromkeys(family_of(name) for name in inner))
-    hint = f"write `promote: {group}` at {_quoted(families)} too"
-    also = ""
-    if other_groups:
-        hint = "give the stages of these groups one name"
-        also = f" of group {_quoted(other_groups)}"
+    hint, also = f"write `promote: {group}` at {quoted_names(dict.fromkeys(map(family_of, inner)))} too", ""
+    if others := sorted({group_of[name] for name in inner if name in group_of}):
+        hint, also = "give the stages of these groups one name", f" of group {quoted_names(others)}"
     names = join_first([f"`{name}`" for name in inner], _MAX_NAMES, " and ")
     verb = "comes" if len(inner) == 1 else "come"
     return Diagnostic(
@@ -174,7 +171,3 @@ def _group_error(
             if graph.has_edge(a, b)
         ),
     )
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

@@ -55,8 +55,9 @@ def test_each_part_with_a_cycle_has_one_named_by_its_edges(pairs: list[tuple[str
     found = list(find_cycles(graph))
     assert len(found) == len(parts)
     for edges in found:
-        assert all(graph.has_edge(a, b) and why == f"{a}{b}" for a, b, why in edges)
-        assert [b for _, b, _ in edges] == [a for a, _, _ in (*edges[1:], edges[0])]
+        assert all(graph.has_edge(one.producer, one.reader) for one in edges)
+        assert all(one.why == f"{one.producer}{one.reader}" for one in edges)
+        assert [one.reader for one in edges] == [one.producer for one in (*edges[1:], edges[0])]
 
 
 def test_the_first_reason_of_an_edge_stays() -> None:
