@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, field
 
-from orch23.model.diagnostic import Diagnostic, did_you_mean
+from orch23.model.diagnostic import Diagnostic, did_you_mean, quoted_names
 from orch23.model.digest import Json
 
 
@@ -45,21 +45,14 @@ class Check(Struct, frozen=True):
 
 def unknown_options(check: str, options: Mapping[str, Json], known: tuple[str, ...]) -> tuple[Diagnostic, ...]:
     """Return an error for each option that the check does not have."""
-    return tuple(
-        wrong_option(
-            check,
-            name,
-            "is not an option of this check",
-            did_you_mean(name, known) or f"it has {', '.join(f'`{option}`' for option in known)}",
-        )
-        for name in sorted(options)
-        if name not in known
-    )
+    unknown = ((name, did_you_mean(name, known)) for name in sorted(options) if name not in known)
+    has = f"it has {quoted_names(known)}"
+    return tuple(wrong_option(check, name, "is not an option of this check", near or has) for name, near in unknown)
 
 
 def wrong_option(check: str, name: str, what: str, hint: str) -> Diagnostic:
     """Return the error that an option of a check cannot be used."""
-    return Diagnostic(code="E315", message=f"option `{name}` {what}", hint=hint, subject=f"check `{check}`")
+    return Diagnostic("E315", f"option `{name}` {what}", hint=hint, subject=f"check `{check}`")
 
 
 def exclusion(check: str, name: str, values: Iterable[Json]) -> Diagnostic | None:

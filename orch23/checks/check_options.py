@@ -60,13 +60,11 @@ class OptionReader:
 
     def document(self, path: str, code: str) -> Json:
         """Return the value of an output that must be strict JSON; its error has this code."""
-        if self.failed:
+        value = None if self.failed else parse_json_output(path, self._given.outputs[path], code)
+        if isinstance(value, Diagnostic):
+            self.fail(value)
             return None
-        value = parse_json_output(path, self._given.outputs[path], code)
-        if not isinstance(value, Diagnostic):
-            return value
-        self.fail(value)
-        return None
+        return value
 
     def project_paths(self) -> tuple[str, ...]:
         """Return the paths that the project has, relative to `under`: those of `listing`, or of every listing."""

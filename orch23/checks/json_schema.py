@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from orch23.checks.check import Check, CheckInput, exclusion, unknown_options, wrong_option
 from orch23.checks.check_options import parse_json_output, text_items
 from orch23.checks.schema_errors import schema_errors
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
 from orch23.model.fields import normalize_path
 from orch23.model.paths import match_any
@@ -36,12 +36,9 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
         return (*found, validator)
     paths = sorted(path for path in given.outputs if match_any(files, path))
     if not paths:
-        patterns = ", ".join(f"`{pattern}`" for pattern in files)
         hint = "correct `files`, or add the output"
-        found.append(Diagnostic("E310", f"no output matches {patterns}", hint=hint, subject=_SUBJECT))
-    for path in paths:
-        found.extend(_judge(path, given.outputs[path], validator))
-    return tuple(found)
+        found.append(Diagnostic("E310", f"no output matches {quoted_names(files)}", hint=hint, subject=_SUBJECT))
+    return (*found, *(error for path in paths for error in _judge(path, given.outputs[path], validator)))
 
 
 # Revision 2: patterns are searched for by RE2, whose classes are ASCII as in ECMA 262 (ADR 33).

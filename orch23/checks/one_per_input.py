@@ -6,7 +6,7 @@ from orch23.checks.check import Check, CheckInput
 from orch23.checks.check_options import FILE_OPTION, OptionReader
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.paths import match_any
+from orch23.model.paths import match
 
 _NAME = "one_per_input"
 _OPTIONS = FILE_OPTION | {
@@ -26,7 +26,9 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
     document = options.document(file, "E313")
     if options.failed:
         return tuple(options.errors)
-    wanted = _matching_inputs(given.inputs, patterns)
+    # In the order of the first pattern that matches each, and sorted within one pattern.
+    inputs = sorted(given.inputs)
+    wanted = tuple(dict.fromkeys(path for one in patterns for path in inputs if match(one, path)))
     found = _entry_paths(document, key, field)
     if found == wanted:
         return tuple(options.errors)
@@ -51,14 +53,6 @@ ONE_PER_INPUT = Check(
   with: {list: history, field: source, inputs: [specs/request.md, specs/feedback/]}
 """,
 )
-
-
-def _matching_inputs(inputs: Mapping[str, bytes], patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return the inputs in the order of the first pattern that matches each, and sorted within one pattern."""
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        found |= dict.fromkeys(sorted(path for path in inputs if match_any((pattern,), path)))
-    return tuple(found)
 
 
 def _entry_paths(document: Json, key: str, field: str) -> tuple[str, ...] | None:

@@ -29,15 +29,8 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
         for path in sorted(set(wanted) - set(paths))
     )
     if not paths and not wanted:
-        found.append(
-            Diagnostic(
-                code="W310",
-                message="there is no `.py` file among the outputs",
-                hint="remove the check, or add the output",
-                severity=Severity.WARNING,
-                subject=f"check `{_NAME}`",
-            )
-        )
+        message, hint = "there is no `.py` file among the outputs", "remove the check, or add the output"
+        found.append(Diagnostic("W310", message, None, hint, Severity.WARNING, subject=f"check `{_NAME}`"))
     return tuple(found)
 
 
@@ -59,15 +52,10 @@ def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tu
     hint = "write `defines: {src/app.py: [main, Config]}`"
     if not isinstance(defines, Mapping):
         return {}, (wrong_option(_NAME, "defines", "is not a mapping from path to names", hint),)
-    wanted: dict[str, tuple[str, ...]] = {}
-    wrong: list[Diagnostic] = []
-    for path, names in defines.items():
-        listed = text_items(names)
-        if listed is not None:
-            wanted[path] = listed
-        else:
-            wrong.append(wrong_option(_NAME, "defines", f"has no list of names for `{path}`", hint))
-    return wanted, tuple(wrong)
+    listed = {path: text_items(names) for path, names in defines.items()}
+    wanted = {path: names for path, names in listed.items() if names is not None}
+    missing = (f"has no list of names for `{path}`" for path in listed if path not in wanted)
+    return wanted, tuple(wrong_option(_NAME, "defines", what, hint) for what in missing)
 
 
 def _parse(path: str, data: bytes) -> ast.Module | Diagnostic:
@@ -84,13 +72,8 @@ def _parse(path: str, data: bytes) -> ast.Module | Diagnostic:
 
 
 def _syntax_error(path: str, message: str, location: Location) -> Diagnostic:
-    return Diagnostic(
-        code="E311",
-        message=f"not valid Python: {message}",
-        location=location,
-        hint="write the whole file again, as Python that parses",
-        subject=path,
-    )
+    hint = "write the whole file again, as Python that parses"
+    return Diagnostic("E311", f"not valid Python: {message}", location, hint, subject=path)
 
 
 def _place(path: str, error: SyntaxError) -> Location:
@@ -107,7 +90,7 @@ def _missing(path: str, module: ast.Module, wanted: Sequence[str]) -> Iterator[D
         if name not in bound:
             near = suggestions.nearest(name)
             hint = f"rename `{near[0]}`?" if near else f"define `{name}` at the top level of the file"
-            yield Diagnostic(code="E312", message=f"does not define `{name}`", hint=hint, subject=path)
+            yield Diagnostic("E312", f"does not define `{name}`", hint=hint, subject=path)
 
 
 def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:

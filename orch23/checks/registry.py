@@ -22,12 +22,7 @@ _PLACES: Final = {
 }
 
 
-def _load(name: str) -> Check:
-    check: Check = load_object(f"{_PLACES[name]}:{name.upper()}")
-    return check
-
-
-CHECKS = LazyMapping(_PLACES, _load)
+CHECKS = LazyMapping[Check](_PLACES, lambda name: load_object(f"{_PLACES[name]}:{name.upper()}"))
 
 
 @cache

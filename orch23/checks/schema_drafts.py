@@ -65,7 +65,7 @@ _OF_DATA = frozenset({"const", "enum", "default", "examples", "dependentRequired
 
 def draft_of(schema: Json) -> Draft | None:
     """Return the draft that `$schema` names, draft 7 without one; None for an unknown URI."""
-    named = schema.get("$schema") if isinstance(schema, Mapping) else None
+    named = as_mapping(schema).get("$schema")
     if not isinstance(named, str):
         return DEFAULT_DRAFT
     # Both schemes are in use for each draft. The library knows one of them, and would apply its newest draft instead.
@@ -78,8 +78,8 @@ def draft_fault(schema: Json) -> tuple[str, str] | None:
     draft = draft_of(schema)
     if draft is None:
         known = ", ".join(one.uri for one in DRAFTS[1:])
-        named = schema.get("$schema") if isinstance(schema, Mapping) else None
-        return f"`$schema` is `{str(named)[:80]}`, which is not the URI of a draft; write one of {known}", "/$schema"
+        named = str(as_mapping(schema).get("$schema"))
+        return f"`$schema` is `{named[:80]}`, which is not the URI of a draft; write one of {known}", "/$schema"
     found = list(_foreign_words(schema, draft))
     if not found:
         return None
@@ -90,7 +90,7 @@ def draft_fault(schema: Json) -> tuple[str, str] | None:
     fitting = next((one for one in reversed(DRAFTS) if not any(_foreign_words(schema, one))), None)
     verb, them = ("is a word", "it") if len(words) == 1 else ("are words", "them")
     change = f'; write `"$schema": "{fitting.uri}"`' if fitting else f"; replace {them}"
-    reason = "" if isinstance(schema, Mapping) and "$schema" in schema else ", which applies without `$schema`"
+    reason = "" if "$schema" in as_mapping(schema) else ", which applies without `$schema`"
     return f"{quoted_names(words)} {verb} of other drafts, and not of {draft.name}{reason}{change}", where
 
 

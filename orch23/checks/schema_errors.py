@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orch23.model.diagnostic import Diagnostic, did_you_mean
+from orch23.model.diagnostic import Diagnostic, did_you_mean, quoted_names
 from orch23.model.digest import Json
 from orch23.model.text import json_pointer
 
@@ -39,13 +39,9 @@ def schema_violations(
     from jsonschema import Draft7Validator  # noqa: PLC0415 - 80 ms, and only a stage with such a check needs it
 
     validator = Draft7Validator(schema) if isinstance(schema, Mapping) else schema
-    for error in sorted(validator.iter_errors(value), key=_order):
-        for message in _messages(error):
-            yield tuple(error.absolute_path), message
-
-
-def _order(error: "ValidationError") -> tuple[list[str], str]:
-    return [str(part) for part in error.absolute_path], str(error.validator)
+    found = validator.iter_errors(value)
+    for error in sorted(found, key=lambda one: ([*map(str, one.absolute_path)], str(one.validator))):
+        yield from ((tuple(error.absolute_path), message) for message in _messages(error))
 
 
 def _messages(error: "ValidationError") -> Iterator[str]:
@@ -64,11 +60,8 @@ def _messages(error: "ValidationError") -> Iterator[str]:
         case _:
             describe = _SENTENCES.get(keyword)
             sentence = describe(wanted, value) if describe else f"breaks the rule `{keyword}` of the schema"
-            yield (
-                f"has a key that {sentence}"
-                if list(error.absolute_schema_path)[-2:-1] == ["propertyNames"]
-                else sentence
-            )
+            of_key = list(error.absolute_schema_path)[-2:-1] == ["propertyNames"]
+            yield f"has a key that {sentence}" if of_key else sentence
 
 
 _SENTENCES: Mapping[str, Callable[[_Value, _Value], str]] = {
@@ -105,7 +98,7 @@ def _unknown_keys(error: "ValidationError") -> str:
     schema: _Value = error.schema
     instance: _Value = error.instance
     extra = undeclared_keys(instance, schema)
-    named = ", ".join(f"`{key}`" for key in extra[:_MAX_NAMED])
+    named = quoted_names(extra[:_MAX_NAMED])
     more = f" and {len(extra) - _MAX_NAMED} more" if len(extra) > _MAX_NAMED else ""
     return f"has unknown keys: {named}{more}{_guess(extra[0], schema.get('properties', {}))}"
 

@@ -48,17 +48,9 @@ def _read_folder(at: Problems, key: str, value: str) -> str | None:
     return None if path is None else path.rstrip("/")
 
 
-def _read_policy(_at: Problems, _key: str, cache: "CacheDocument | Literal['off']") -> CachePolicy | None:
-    return None if isinstance(cache, str) else CachePolicy(cache.ttl, cache.share)
-
-
 def _read_fallback(at: Problems, key: str, entries: Sequence[str | ModelDocument]) -> tuple[ModelChoice, ...]:
     choices = read_choices(at, key, entries)
     return tuple((("model", one),) if isinstance(one, str) else one for one in choices)
-
-
-def _read_float(_at: Problems, _key: str, value: float) -> float:
-    return float(value)
 
 
 def _read_readable(at: Problems, key: str, texts: Sequence[str]) -> tuple[str, ...]:
@@ -173,7 +165,10 @@ class LLMDocument(Document):
         it off for a model or a gateway that refuses requests with a schema; the response is validated in both
         cases.""")
     cache: CacheDocument | Literal["off"] = Key(
-        "{ttl: 1h}", default=CacheDocument(), in_key=False, read=_read_policy
+        "{ttl: 1h}",
+        default=CacheDocument(),
+        in_key=False,
+        read=lambda _at, _key, one: None if one == "off" else CachePolicy(one.ttl, one.share),
     ).doc("""
         How the prompt cache of the vendor is used; `off` does not use it. Never part of the key.""")
     secrets: Literal["refuse", "redact"] = Key("redact", default="refuse").doc("""
@@ -217,7 +212,7 @@ class LLMDocument(Document):
     seed: int | UnsetType = Key("7").doc("The seed of sampling, if the provider has one.")
     # No default: thinking models refuse a temperature (docs/seeds.md, S4-30).
     temperature: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType = Key(
-        "0.2", read=_read_float
+        "0.2", read=lambda _at, _key, value: float(value)
     ).doc("""
         The temperature of sampling, if the provider has one.""")
 
