@@ -176,23 +176,18 @@ def unmade_inputs_errors(
         there = is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
         return there or bool(writers.writers_of(path))
 
-    def error(stage: Stage, where: Where, one: Input) -> Diagnostic | None:
+    found: list[Diagnostic] = []
+    stages = [node for node in pipeline.stages if isinstance(node, Stage)]
+    for stage, where, one in [(node, *placed) for node in stages for placed in placed_inputs(node)]:
         path = _path(one)
+        if not _is_literal(path) or exists_or_is_made(path):
+            continue
         if is_folder(path):
-            return _folder_error(pipeline, stage, where, one)
-        if not _is_required(one):
-            return None
-        message, hint, fix = _missing_text(pipeline, stage, path, known, neighbours, exists_or_is_made)
-        return Diagnostic("E822", message, pipeline.place_in(stage, *where), hint, fix=fix)
-
-    stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
-    unmade = (
-        error(stage, where, one)
-        for stage in stages
-        for where, one in placed_inputs(stage)
-        if _is_literal(path := _path(one)) and not exists_or_is_made(path)
-    )
-    return tuple(filter(None, unmade))
+            found.append(_folder_error(pipeline, stage, where, one))
+        elif _is_required(one):
+            message, hint, fix = _missing_text(pipeline, stage, path, known, neighbours, exists_or_is_made)
+            found.append(Diagnostic("E822", message, pipeline.place_in(stage, *where), hint, fix=fix))
+    return tuple(found)
 
 
 def _missing_text(

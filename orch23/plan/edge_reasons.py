@@ -113,11 +113,9 @@ def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
         yield from _texts(pipeline, node, ("outputs",), node.body.get("outputs"))
         yield from _texts(pipeline, node, ("allowed_paths",), node.body.get("allowed_paths"))
         return
-    for position, path in enumerate(node.outputs):
-        yield _Written(path, normalize_pattern(path), pipeline.place_in(node, "outputs", position))
-    for position, path in enumerate(node.fence.write):
-        place = pipeline.place_in(node, "allowed_paths", "write", position)
-        yield _Written(path, normalize_pattern(path), place)
+    for where, paths in ((("outputs",), node.outputs), (("allowed_paths", "write"), node.fence.write)):
+        for position, path in enumerate(paths):
+            yield _Written(path, normalize_pattern(path), pipeline.place_in(node, *where, position))
 
 
 def _texts(pipeline: Pipeline, stage: ForeachStage, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:

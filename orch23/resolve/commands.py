@@ -106,9 +106,6 @@ _PYTEST_FLAGS = lazy_pattern(r"-[qvxsl]+|-r[A-Za-z]+|--(?:quiet|verbose|exitfirs
 _PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
 
 
-# ---- one command ------------------------------------------------------------------------------
-
-
 def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep | str":
     """Return the step that runs a command, or why it is refused.
 
@@ -219,9 +216,6 @@ def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:
     return found
 
 
-# ---- once it is resolved ----------------------------------------------------------------------
-
-
 def command_steps(step: CommandsStep) -> "tuple[ShellStep | PytestStep, ...]":
     """Return the steps that run the commands of a step. Refused commands are left out: they are reported already."""
     found = (command_step(command, step.allow) for command in step.commands)
@@ -236,21 +230,13 @@ def resolve_commands(stage: Stage, slices: Mapping[tuple[str, str], str]) -> tup
     problems: list[Diagnostic] = []
     steps = list(stage.verify.steps)
     for number, step in enumerate(steps):
-        if isinstance(step, CommandsStep) and step.source is not None:
-            steps[number], found = _resolved(step, step.source, slices)
-            problems += found
+        if isinstance(step, CommandsStep) and (source := step.source) is not None:
+            text = slices.get((source.path, source.selector))
+            given = [] if text is None else parse_json(text)
+            faults, hint = _faults(given, step.allow), f"correct `{source.path}`"
+            problems += [Diagnostic(E_REFUSED_COMMAND, f"{source.text}{at}: {why}", hint=hint) for at, why in faults]
+            if not faults and isinstance(given, Sequence):
+                steps[number] = replace(step, commands=tuple(map(str, given)))
     if steps == list(stage.verify.steps):
         return stage, problems
     return replace(stage, verify=replace(stage.verify, steps=tuple(steps))), problems
-
-
-def _resolved(
-    step: CommandsStep, source: SliceInput, slices: Mapping[tuple[str, str], str]
-) -> tuple[CommandsStep, list[Diagnostic]]:
-    text = slices.get((source.path, source.selector))
-    given = [] if text is None else parse_json(text)
-    faults = _faults(given, step.allow)
-    if not faults and isinstance(given, Sequence):
-        step = replace(step, commands=tuple(map(str, given)))
-    hint = f"correct `{source.path}`"
-    return step, [Diagnostic(E_REFUSED_COMMAND, f"{source.text}{at}: {why}", hint=hint) for at, why in faults]

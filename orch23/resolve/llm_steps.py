@@ -1,9 +1,13 @@
 """The llm steps that the attempts of a stage, or of the items of a foreach, can have."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from orch23.model.fields import Problems
+from orch23.model.language import ModelDocument, read_choice
+from orch23.model.parsing import json_at
 from orch23.model.pipeline import MAX_RETRIES, ForeachStage, ModelChoice, Retry, Stage
+from orch23.resolve.expressions import uses_name
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
@@ -35,13 +39,26 @@ def _declared(node: Stage | ForeachStage) -> "tuple[LLMStep | None, Retry]":
 
 def declared_llm_step(node: ForeachStage) -> "LLMStep | None":
     """Return the llm step of a foreach if all of its items have the same one, else None."""
-    from orch23.resolve.stage_fields import declared_llm  # noqa: PLC0415 - it loads the language of pipelines
+    body = node.body.get("llm")
+    if not isinstance(body, Mapping) or uses_name(body, node.foreach.name):
+        return None
+    from orch23.resolve.reading import read_document  # noqa: PLC0415 - it loads the language of pipelines
+    from orch23.steps.llm.language import LLMDocument, read_llm  # noqa: PLC0415 - likewise
 
-    return declared_llm(node)
+    document, _ = read_document(body, LLMDocument, "llm")
+    return None if document is None else read_llm(document, Problems("")).of_plugins(node.plugins)
 
 
 def declared_escalation(node: ForeachStage) -> tuple[str | ModelChoice, ...]:
     """Return the models by attempt that a foreach names for all of its items."""
-    from orch23.resolve import stage_fields  # noqa: PLC0415 - as above
+    listed = json_at(node.body, "retry", "escalate")
+    found: list[str | ModelChoice] = []
+    for one in listed if isinstance(listed, list | tuple) else ():
+        if isinstance(one, str):
+            found.append(one)
+        elif not uses_name(one, node.foreach.name):
+            from orch23.resolve.reading import read_document  # noqa: PLC0415 - as above
 
-    return stage_fields.declared_escalation(node)
+            document, _ = read_document(one, ModelDocument, "")
+            found += () if document is None else [read_choice(document, Problems(""))]
+    return tuple(found)

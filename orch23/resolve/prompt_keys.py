@@ -32,33 +32,19 @@ def key_texts(
     `accepts` are the kinds of media that the first model of the stage accepts.
     """
     step = stage.step
-    if is_llm(step):
-        from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that call a model
-
-        with accepting(accepts):
-            return _llm_texts(stage, step, given, sources, variables, read_yaml)
-    text, problems = render_file(
-        getattr(step, step.renders or ""), prompt_names(stage, given, variables, schema=None), sources
-    )
-    rendered = (text or "").encode()
-    return KeyTexts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
-
-
-def _llm_texts(
-    stage: Stage,
-    step: "LLMStep",
-    given: tuple[PromptInput, ...],
-    sources: AuthorTexts,
-    variables: Mapping[str, Json],
-    read_yaml: YamlReader,
-) -> KeyTexts:
-    from orch23.resolve.accepted_media import without_media  # noqa: PLC0415 - only for stages that call a model
+    if not is_llm(step):
+        names = prompt_names(stage, given, variables, schema=None)
+        text, problems = render_file(getattr(step, step.renders or ""), names, sources)
+        rendered = (text or "").encode()
+        return KeyTexts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
+    from orch23.resolve.accepted_media import accepting, without_media  # noqa: PLC0415 - for stages that call a model
 
     # Without retry feedback: the key is the same at every attempt.
     names = prompt_names(stage, given, variables, schema=schema_text(step, sources))
-    prompt, problems = render_file(step.prompt, names, sources)
-    system, more = without_media(render_file, step.system, names, sources)
-    broken = [*problems, *more, *_context_limits(stage.name, step, given)]
+    with accepting(accepts):
+        prompt, problems = render_file(step.prompt, names, sources)
+        system, more = without_media(render_file, step.system, names, sources)
+        broken = [*problems, *more, *_context_limits(stage.name, step, given)]
     texts = {"prompt": prompt, "system": system}
     if step.schema is not None:
         texts["schema"], problem = sources.text(step.schema)

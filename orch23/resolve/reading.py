@@ -72,15 +72,14 @@ def is_missing_kind(code: str, path: str, mappings: Container[str]) -> bool:
 
 def meant_keys(found: "Iterable[SchemaError]") -> frozenset[tuple[str, str]]:
     """Return the path of a mapping and the suggested key, for each unknown key that is probably a misspelt one."""
-    unknown = [(one.path, one.hint or "") for one in found if one.code == "E802"]
-    suggested = ((path, _SUGGESTED.fullmatch(hint)) for path, hint in unknown)
-    of_steps = ((path, _OF_STEP.fullmatch(hint)) for path, hint in unknown)
-    return frozenset(
-        (
-            *((path, key[1]) for path, key in suggested if key is not None),
-            *((f"{path}/{key[2]}", key[1]) for path, key in of_steps if key is not None),
-        )
-    )
+    meant: set[tuple[str, str]] = set()
+    for one in found:
+        hint = one.hint or "" if one.code == "E802" else ""
+        if (key := _SUGGESTED.fullmatch(hint)) is not None:
+            meant.add((one.path, key[1]))
+        elif (key := _OF_STEP.fullmatch(hint)) is not None:
+            meant.add((f"{one.path}/{key[2]}", key[1]))
+    return frozenset(meant)
 
 
 def is_misspelt(code: str, path: str, message: str, meant: Container[tuple[str, str]]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_typ
 
 import msgspec
 
-from orch23.model.language import Document, Key, keys_of
+from orch23.model.language import Document, keys_of
 from orch23.resolve.pipeline_document import full_form
 
 JsonSchema: TypeAlias = dict[str, Any]
@@ -60,14 +60,14 @@ def relaxed_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
 
 def document_classes() -> Mapping[str, type[Document]]:
     """Return the class of every mapping of the language, by its name in the schema."""
-    return {_name(kind): kind for kind in _classes(full_form())}
+    return {_snake(kind.__name__): kind for kind in _classes(full_form())}
 
 
 @functools.cache
 def schema_of(kind: type[Document]) -> JsonSchema:
     """Return the schema of one class, without references, for values whose expressions are evaluated."""
     found = _definitions(kind)
-    return _inlined(found[_name(kind)], {"definitions": found})
+    return _inlined(found[_snake(kind.__name__)], {"definitions": found})
 
 
 # ---- from msgspec's draft to draft 7 ----------------------------------------------------------
@@ -78,7 +78,7 @@ def _definitions(root: type[Document]) -> Mapping[str, JsonSchema]:
     """Return the schema of a class and of every class below it, by their names in the schema."""
     _, components = msgspec.json.schema_components([root], ref_template="#/definitions/{name}")
     classes = {one.__name__: one for one in _classes(root)}
-    found = {_name(classes[name]): _of_class(classes[name], node) for name, node in components.items()}
+    found = {_snake(name): _of_class(classes[name], node) for name, node in components.items()}
     return dict(sorted(found.items()))
 
 
@@ -91,10 +91,6 @@ def _classes(hint: Any) -> Iterator[type[Document]]:
         yield from _classes(part)
 
 
-def _name(kind: type) -> str:
-    return _snake(kind.__name__)
-
-
 def _snake(name: str) -> str:
     return _WORD.sub("_", name.removesuffix("Document")).lower()
 
@@ -102,12 +98,14 @@ def _snake(name: str) -> str:
 def _of_class(kind: type[Document], node: JsonSchema) -> JsonSchema:
     choices = _choices(kind)
     keys = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
-    out: JsonSchema = {"type": "object", "description": node["description"]}
     fields = {written: name for name, written in keys.items()}
-    out["properties"] = {
-        name: _documented(_draft7(node["properties"][name], choices), kind.declared.get(fields[name]))
-        for name in keys_of(kind)
-    }
+    out: JsonSchema = {"type": "object", "description": node["description"], "properties": {}}
+    for name in keys_of(kind):
+        below = _draft7(node["properties"][name], choices)
+        if (key := kind.declared.get(fields[name])) is not None:
+            # In draft 7, keys beside `$ref` are ignored.
+            below = {**({"allOf": [below]} if "$ref" in below else below), "description": key.description}
+        out["properties"][name] = below
     if node["required"]:
         out["required"] = node["required"]
     out["additionalProperties"] = False
@@ -116,12 +114,6 @@ def _of_class(kind: type[Document], node: JsonSchema) -> JsonSchema:
     if kind.later:
         out["x-later"] = list(kind.later)
     return out
-
-
-def _documented(node: JsonSchema, key: Key | None) -> JsonSchema:
-    if key is None:
-        return node
-    return {**({"allOf": [node]} if "$ref" in node else node), "description": key.description}
 
 
 def _choices(kind: type[Document]) -> Mapping[frozenset[Any], tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """Read the keys of a stage: inputs, limits, promotion, step, conditions, verification."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import quoted_names
 from orch23.model.fields import Problem, Problems, describe_value, given
-from orch23.model.language import ConditionKind, ModelDocument, language_of, read_choice
-from orch23.model.parsing import json_at
+from orch23.model.language import ConditionKind, language_of
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
 from orch23.model.pipeline import (
     CheckStep,
@@ -18,11 +17,9 @@ from orch23.model.pipeline import (
     Condition,
     EnsuresStep,
     Foreach,
-    ForeachStage,
     GlobInput,
     Input,
     ListInput,
-    ModelChoice,
     PathInput,
     SliceInput,
     Verify,
@@ -39,13 +36,11 @@ from orch23.resolve.document import (
     VerifySteps,
 )
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
-from orch23.resolve.expressions import uses_name
 from orch23.resolve.pipeline_document import PoolDocument, SettingsDocument
-from orch23.resolve.reading import read_document
 from orch23.steps.registry import kinds_of
 
 if TYPE_CHECKING:
-    from orch23.steps.llm.spec import LLMStep
+    pass
 
 
 def read_inputs(entries: Sequence[str | InputDocument], at: Problems) -> tuple[Input, ...]:
@@ -236,32 +231,6 @@ def read_step(document: StageDocument | VerifyStepDocument, plugins: tuple[str, 
     name = next((name for name in document.exactly_one if getattr(document, name) is not UNSET), None)
     step = None if name is None else language_of(kinds_of(plugins)[name]).read(getattr(document, name), at)
     return None if step is None else step.of_plugins(plugins)
-
-
-def declared_llm(node: ForeachStage) -> "LLMStep | None":
-    """Return the llm step of a foreach if all of its items have the same step; None if it depends on the item."""
-    body = node.body.get("llm")
-    if not isinstance(body, Mapping) or uses_name(body, node.foreach.name):
-        return None
-    from orch23.steps.llm.language import LLMDocument, read_llm  # noqa: PLC0415 - only for llm stages
-
-    document, _ = read_document(body, LLMDocument, "llm")
-    return None if document is None else read_llm(document, Problems("")).of_plugins(node.plugins)
-
-
-def declared_escalation(node: ForeachStage) -> tuple[str | ModelChoice, ...]:
-    """Return the models by attempt that a foreach names for all of its items."""
-    listed = json_at(node.body, "retry", "escalate")
-    if not isinstance(listed, list | tuple):
-        return ()
-    found: list[str | ModelChoice] = []
-    for one in listed:
-        if isinstance(one, str):
-            found.append(one)
-        elif not uses_name(one, node.foreach.name):
-            document, _ = read_document(one, ModelDocument, "")
-            found += () if document is None else [read_choice(document, Problems(""))]
-    return tuple(found)
 
 
 # ---- conditions and verification --------------------------------------------------------------

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from msgspec import Struct, inspect
+from msgspec import Struct, field, inspect
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
@@ -17,7 +17,6 @@ from orch23.model.language import Document
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
 
 _Kind: TypeAlias = Any  # a type of msgspec.inspect; their base class has no fields
-_IsOpen: TypeAlias = Callable[[str, Json], bool]
 
 _DECISION: Final = "if"  # `if: null` is an error: it must not mean the default, which is true
 
@@ -62,23 +61,22 @@ class _Shape(Struct, frozen=True):
     items: _Kind = None
 
 
-class _Filling:
-    def __init__(self, is_open: _IsOpen, *, drops_null: bool, repairs: bool = False) -> None:
-        self._is_open = is_open
-        self._drops_null = drops_null
-        self._repairs = repairs
-        self._shapes: dict[int, _Shape] = {}  # by identity: hashing a type hashes everything below it
+class _Filling(Struct):
+    is_open: Callable[[str, Json], bool]
+    drops_null: bool
+    repairs: bool = False
+    shapes: dict[int, _Shape] = field(default_factory=dict)  # by identity: hashing a type hashes everything below it
 
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
-        if self._is_open(at, node):
+        if self.is_open(at, node):
             # A broken mapping is kept, without its broken keys: the errors of its other keys are reported too.
-            if self._repairs and self._shape(kind).is_mapping:
+            if self.repairs and self._shape(kind).is_mapping:
                 node = node if isinstance(node, Mapping) else {}
             elif (found := _stand_in(node, kind)) is not node:
                 return found
         if isinstance(node, Mapping):
             above = f"{at}/" if at else ""
-            members = (self._repaired if self._repairs else self._members)(node, self._shape(kind), above)
+            members = (self._repaired if self.repairs else self._members)(node, self._shape(kind), above)
             return {key: self.fill(value, below, above + key) for key, value, below in members}
         if isinstance(node, Sequence) and not isinstance(node, str):
             items = self._shape(kind).items
@@ -89,13 +87,13 @@ class _Filling:
         for key, value in node.items():
             if key not in shape.fields:
                 yield key, value, shape.values
-            elif value is not None or not self._drops_null or key == _DECISION:
+            elif value is not None or not self.drops_null or key == _DECISION:
                 yield key, value, shape.fields[key]
 
     def _repaired(self, node: Mapping[str, Json], shape: _Shape, above: str) -> Iterator[tuple[str, Json, _Kind]]:
         """Yield the members that a document can have, and those that it must have."""
         if not shape.fields:  # the values are not broken, but a name may be
-            yield from ((key, one, shape.values) for key, one in node.items() if not self._is_open(above + key, one))
+            yield from ((key, one, shape.values) for key, one in node.items() if not self.is_open(above + key, one))
             return
         kept = {key: value for key, value in node.items() if self._can_be_kept(key, value, shape, above)}
         given = [key for key in kept if key in shape.choices]
@@ -113,15 +111,15 @@ class _Filling:
     def _can_be_kept(self, key: str, value: Json, shape: _Shape, above: str) -> bool:
         if key not in shape.fields or (value is None and key != _DECISION):
             return False
-        if not self._is_open(above + key, value):
+        if not self.is_open(above + key, value):
             return True
         kind = shape.fields[key]
         return self._shape(kind).is_mapping or _stand_in(value, kind) is not value
 
     def _shape(self, kind: _Kind) -> _Shape:
-        shape = self._shapes.get(id(kind))
+        shape = self.shapes.get(id(kind))
         if shape is None:
-            shape = self._shapes[id(kind)] = _shape_of(kind)
+            shape = self.shapes[id(kind)] = _shape_of(kind)
         return shape
 
 

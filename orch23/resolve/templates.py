@@ -273,17 +273,15 @@ def render_text(
             return _joined(template.generate(dict(names)), name)
     except TemplateFileError:
         raise
-    except jinja2.TemplateSyntaxError as error:
-        raise TemplateFileError(
-            error.lineno, first_line_of_error(error), hint_of_error(error, names), error.name or name
-        ) from None
     except jinja2.TemplateNotFound as error:
         hint = "only files that the stage may see can be included"
         raise TemplateFileError(_line_of(error, name), f"there is no template `{error.name}`", hint, name) from None
     except Exception as error:  # noqa: BLE001 - a template may raise anything; its author has to fix it
-        raise TemplateFileError(
-            _line_of(error, name), first_line_of_error(error), hint_of_error(error, names), name
-        ) from None
+        message, hint_of = first_line_of_error(error), hint_of_error(error, names)
+        line, file = _line_of(error, name), name
+        if isinstance(error, jinja2.TemplateSyntaxError):
+            line, file = error.lineno, error.name or name
+        raise TemplateFileError(line, message, hint_of, file) from None
 
 
 @functools.lru_cache(maxsize=256)
