@@ -280,13 +280,11 @@ def _additional(validator: _Value, below: _Value, value: _Value, schema: _Value)
 
 
 def _unique(validator: _Value, wanted: _Value, value: _Value, _schema: _Value) -> Iterator[ValidationError]:
-    if wanted and validator.is_type(value, "array") and len({_text(one) for one in value}) < len(value):
-        yield ValidationError("holds the same item twice")
-
-
-def _text(value: _Value) -> str:
-    """Return a text that is the same for equal values: 1 and 1.0 are equal, 1 and true are not."""
-    return json.dumps(_numbered(value), sort_keys=True)
+    if wanted and validator.is_type(value, "array"):
+        # Texts that are the same for equal values: 1 and 1.0 are equal, 1 and true are not.
+        texts = {json.dumps(_numbered(one), sort_keys=True) for one in value}
+        if len(texts) < len(value):
+            yield ValidationError("holds the same item twice")
 
 
 def _numbered(value: _Value) -> _Value:

@@ -179,7 +179,12 @@ def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagn
     """Evaluate each var after those it uses. Return the values, the errors and the names without a value."""
     uses = {name: _uses(one, given) for name, one in given.items()}
     order, cycles = _in_order(uses)
-    diagnostics = [_cycle_error(cycle, given) for cycle in cycles]
+    diagnostics: list[Diagnostic] = []
+    for cycle in cycles:
+        words = " -> ".join(f"`{name}`" for name in (*cycle, cycle[0]))
+        related = tuple(Related(f"`{name}` is defined here", given[name].place) for name in cycle[1:])
+        message, first = f"vars use each other: {words}", given[cycle[0]].place
+        diagnostics.append(Diagnostic("E842", message, first, "write one of them out", related=related))
     values: dict[str, Json] = {}
     for name in order:
         # Without a value of its own, a var that uses one without a value is not reported again.
@@ -232,10 +237,3 @@ def _in_order(uses: Mapping[str, set[str]]) -> tuple[list[str], list[tuple[str, 
                 path.append(following)
                 ways.append(iter(sorted(uses[following])))
     return order, cycles
-
-
-def _cycle_error(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnostic:
-    words = " -> ".join(f"`{name}`" for name in (*cycle, cycle[0]))
-    related = tuple(Related(f"`{name}` is defined here", given[name].place) for name in cycle[1:])
-    first = given[cycle[0]].place
-    return Diagnostic("E842", f"vars use each other: {words}", first, "write one of them out", related=related)

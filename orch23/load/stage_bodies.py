@@ -68,9 +68,13 @@ class LoadContext(Struct):
         same = (problem.code, problem.message, place)
         if same not in self.seen:
             self.seen.add(same)
-            related = (*self._set_outside(written), *(self._item(item) if item else ()))
+            related = [*self._set_outside(written)]
+            if item:
+                above, place_of_item = self._written(item)
+                shown = "this item" if above == item else "an item of this list"
+                related += (Related(shown, place_of_item), *self._set_outside(above))
             found = Diagnostic(
-                problem.code, problem.message, place, problem.hint, problem.severity, related, subject=subject
+                problem.code, problem.message, place, problem.hint, problem.severity, tuple(related), subject=subject
             )
             if problem.name:
                 from orch23.load.name_places import at_name  # noqa: PLC0415 - only for errors
@@ -130,11 +134,6 @@ class LoadContext(Struct):
             if place is not None:
                 return one, place
         return "", self.parsed.location_of("")
-
-    def _item(self, path: str) -> Iterator[Related]:
-        written, place = self._written(path)
-        yield Related("this item" if written == path else "an item of this list", place)
-        yield from self._set_outside(written)
 
     def _set_outside(self, path: str) -> Iterator[Related]:
         """Yield the vars of the expression at a path that are set outside of the pipeline, and where."""

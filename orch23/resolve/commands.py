@@ -185,21 +185,17 @@ def read_commands(body: "CommandsDocument", at: Problems) -> CommandsStep | None
         if not _NAME.fullmatch(name) or name in _SHELLS:
             why = "runs other commands" if name in _SHELLS else "is not the plain name of a program"
             at.add(f"allow/{number}", "E812", f"`{name}` {why}", "allow programs such as python or pytest")
-    if isinstance(body.source, str):
-        return _of_slice(body.source, body.allow, at)
-    for place, text in _faults(body.source, body.allow):
-        at.add(f"from{place}", E_REFUSED_COMMAND, text, "correct the data, or `allow`")
-    return CommandsStep(allow=body.allow, commands=body.source)
-
-
-def _of_slice(text: str, allow: tuple[str, ...], at: Problems) -> CommandsStep | None:
-    path, _, pointer = text.partition("#")
+    if not isinstance(body.source, str):
+        for place, text in _faults(body.source, body.allow):
+            at.add(f"from{place}", E_REFUSED_COMMAND, text, "correct the data, or `allow`")
+        return CommandsStep(allow=body.allow, commands=body.source)
+    path, _, pointer = body.source.partition("#")
     if not pointer.startswith("/"):
         hint = "write a list, or name one: plan.json#/commands"
-        at.add("from", "E812", f"`from` is {describe_value(text)}, which is not a list of commands", hint)
+        at.add("from", "E812", f"`from` is {describe_value(body.source)}, which is not a list of commands", hint)
         return None
     literal = at.path_at("from", path)
-    return None if literal is None else CommandsStep(allow=allow, source=SliceInput(literal, pointer.strip()))
+    return None if literal is None else CommandsStep(allow=body.allow, source=SliceInput(literal, pointer.strip()))
 
 
 def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ from orch23.model.language import (
     read_choices,
 )
 from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_RETRIES, FailureKind, StopConditions
-from orch23.resolve.key_readers import read_attempts, read_cwd, read_env, read_files, read_scratch, read_text
+from orch23.resolve.key_readers import read_attempts, read_cwd, read_env, read_files, read_scratch
 
 # ---- inputs and conditions --------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class CommonDocument(Document):
     sandbox: Literal["on", "namespaces", "off"] = Key("off", default="on", read=None).doc("""
         Whether the stage's processes run in a sandbox. `namespaces` refuses a machine or a worker whose sandbox
         isolates less than namespaces do. `off` needs `--allow-unsandboxed` on the command line.""")
-    salt: str | int | float | UnsetType = Key("2026-11", read=read_text).doc("""
+    salt: str | int | float | UnsetType = Key("2026-11", read=lambda _at, _key, value: str(value)).doc("""
         Any text. A different text makes the stage stale.""")
 
 

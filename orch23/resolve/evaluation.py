@@ -22,6 +22,7 @@ MAX_EXPRESSION_VALUES = 100_000
 MAX_EXPRESSION_LENGTH = 4096
 MAX_EXPRESSION_DEPTH = 64
 _MOST_NAMED = 20
+# With these alone, an unknown value shows in the result: no condition, comparison or call.
 _VISIBLE = (nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Const, nodes.Concat, nodes.List, nodes.Slice)
 
 
@@ -36,9 +37,11 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
     undefined = sorted(set(used) - set(names))
     if undefined:
         raise _undefined_name(undefined[0], used[undefined[0]], names)
-    # `${{ t.kind == "x" }}` must not become `false` while `t` is unknown: later it may be `true`.
-    if any(names[name] is UNKNOWN for name in used) and not _is_transparent(source):
-        return UNKNOWN_MARK
+    if any(names[name] is UNKNOWN for name in used):
+        # `${{ t.kind == "x" }}` must not become `false` while `t` is unknown: later it may be `true`.
+        tree = _parsed(source)
+        if not all(isinstance(one, _VISIBLE) for one in (tree, *tree.find_all(nodes.Expr))):
+            return UNKNOWN_MARK
     try:
         return _plain_value(_compiled(source)(dict(names)), _Size(), 0)
     except EvaluationError:
@@ -167,12 +170,6 @@ def _member_of(node: nodes.Node) -> str | None:
         case nodes.Getitem(arg=nodes.Const()):
             return str(node.arg.as_const())
     return None
-
-
-def _is_transparent(source: str) -> bool:
-    """Return whether an unknown value shows in the result of an expression: no condition, comparison or call."""
-    tree = _parsed(source)
-    return isinstance(tree, _VISIBLE) and all(isinstance(n, _VISIBLE) for n in tree.find_all(nodes.Expr))
 
 
 class _Size(Struct):

@@ -257,7 +257,18 @@ def _path_fault(kind: str, path: str, value: str, typed: _Typed) -> _Error | Non
     if why is not None or is_glob(path):
         message = f"the path `{value}`, which an item gives, {why or 'is a pattern'}"
         return "E857", message, "items name plain relative paths"
-    return _name_fault(kind, path, typed)
+    # Only the pipeline may name a path outside of `allowed_paths.read`, or a protected or secret one.
+    if kind == _LOCAL or (kind == _WRITE and path in typed.write):
+        return None
+    if kind in (_READ, _SLICE) and typed.read:
+        message = f"the item names `{path}`, outside of `allowed_paths.read`"
+        return None if match_any(typed.read, path) else ("E857", message, "correct the item")
+    # An item could otherwise show a model a file of secrets, or let it write `conftest.py`.
+    reason = protected_reason(path) or secret_file_reason(path)
+    if reason is None:
+        return None
+    way = "name it literally under `allowed_paths.write`" if kind == _WRITE else "list it under `allowed_paths.read`"
+    return "E858", f"the item names `{path}`: {reason}", f"correct the item, or {way}"
 
 
 def _path_of(kind: str, value: str, source: str) -> str | None:
@@ -278,21 +289,6 @@ def _path_of(kind: str, value: str, source: str) -> str | None:
     if folder and not folder.startswith("/") and path.startswith(folder):
         path = normalize_path(folder).lstrip("/") + path.removeprefix(folder)
     return path.removesuffix("/") if source.rstrip().endswith("/") else path
-
-
-def _name_fault(kind: str, path: str, typed: _Typed) -> _Error | None:
-    """Return an error if only the pipeline may name a path: outside `allowed_paths.read`, protected, or secret."""
-    if kind == _LOCAL or (kind == _WRITE and path in typed.write):
-        return None
-    if kind in (_READ, _SLICE) and typed.read:
-        message = f"the item names `{path}`, outside of `allowed_paths.read`"
-        return None if match_any(typed.read, path) else ("E857", message, "correct the item")
-    # An item could otherwise show a model a file of secrets, or let it write `conftest.py`.
-    reason = protected_reason(path) or secret_file_reason(path)
-    if reason is None:
-        return None
-    way = "name it literally under `allowed_paths.write`" if kind == _WRITE else "list it under `allowed_paths.read`"
-    return "E858", f"the item names `{path}`: {reason}", f"correct the item, or {way}"
 
 
 def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json]) -> _Error | None:

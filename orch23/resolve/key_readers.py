@@ -45,11 +45,6 @@ def read_scratch(at: Problems, key: str, patterns: tuple[str, ...]) -> tuple[str
     return patterns
 
 
-def read_text(_at: Problems, _key: str, value: str | float) -> str:
-    """Return a number as the text that it is in YAML."""
-    return str(value)
-
-
 def read_env(at: Problems, key: str, variables: Mapping[str, str | int | float | bool]) -> dict[str, str]:
     """Return the variables of a stage's processes; numbers and booleans are written as in YAML."""
     found = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in variables.items()}

@@ -6,6 +6,7 @@ Pure: files are read through `VisibleFiles`, facts about the machine come as val
 import json
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
@@ -135,7 +136,11 @@ def resolve_stage(
     wrong = (Diagnostic("E812", message, hint=hint) for _, message, hint in programs)
     # The aspects are contents, not keys of stages upstream: otherwise one reworded response would make everything after
     # it stale, and two machines would never agree (ADR 3).
-    texts = _key_texts(stage, given, sources, variables, read_yaml, facts)
+    texts = KeyTexts()
+    if asks or step.renders:
+        from orch23.resolve.prompt_keys import key_texts  # noqa: PLC0415 - only for stages that render
+
+        texts = key_texts(stage, given, sources, variables, read_yaml, facts.accepts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= _numbered(inputs, prefix="") if step.starts_processes else {}
     aspects |= _numbered(inputs, verify, prefix="verify.") if on_files else {}
@@ -169,21 +174,6 @@ def resolve_stage(
             *((("verify", "inputs", at), one) for at, one in verify.unmatched),
         ),
     )
-
-
-def _key_texts(
-    stage: Stage,
-    given: tuple[PromptInput, ...],
-    sources: AuthorTexts,
-    variables: Mapping[str, Json],
-    read_yaml: YamlReader,
-    facts: Facts,
-) -> KeyTexts:
-    if not (stage.step.asks_model or stage.step.renders):
-        return KeyTexts()
-    from orch23.resolve.prompt_keys import key_texts  # noqa: PLC0415 - only for stages that render
-
-    return key_texts(stage, given, sources, variables, read_yaml, facts.accepts)
 
 
 # ---- aspects of the pipeline and the machine --------------------------------------------------
@@ -223,7 +213,10 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
 
 
 def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
-    processes = _processes_of(stage)
+    steps = chain.from_iterable(
+        command_steps(one) if isinstance(one, CommandsStep) else (one,) for one in stage.verify.steps
+    )
+    processes = [one for one in steps if isinstance(one, ProcessStep)]
     return {
         "verify": [_verify_aspect(step, facts) for step in stage.verify.steps],
         "verify.all": stage.verify.run_all or None,
@@ -231,16 +224,6 @@ def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
         "verify.python": facts.python if processes else None,
         "verify.pytest": facts.pytest if any(step.kind == "pytest" for step in processes) else None,
     }
-
-
-def _processes_of(stage: Stage) -> tuple[ProcessStep, ...]:
-    found: list[ProcessStep] = []
-    for step in stage.verify.steps:
-        if isinstance(step, ProcessStep):
-            found.append(step)
-        elif isinstance(step, CommandsStep):
-            found += command_steps(step)
-    return tuple(found)
 
 
 def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -38,9 +38,6 @@ from orch23.resolve.document import (
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.resolve.pipeline_document import PoolDocument, SettingsDocument
 from orch23.steps.registry import kinds_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def read_inputs(entries: Sequence[str | InputDocument], at: Problems) -> tuple[Input, ...]:
@@ -112,7 +109,11 @@ def _read(at: Problems, key: str, entry: str | InputDocument) -> Input | None:
         return _of_text(at, key, entry, optional=False)
     below = at.below(key)
     if entry.list is not UNSET:
-        return _listing(below, entry, entry.list)
+        for name in ("optional", "schema"):
+            if getattr(entry, name) is not UNSET:
+                below.add(name, "E802", f"unknown key `{name}` beside `list`", "a listing has no other key; remove it")
+        pattern = below.path_at("list", entry.list, "pattern")
+        return None if pattern is None else ListInput(normalize_pattern(pattern))
     if entry.path is UNSET:
         return None
     schema = below.file("schema", entry.schema)
@@ -123,14 +124,6 @@ def _read(at: Problems, key: str, entry: str | InputDocument) -> Input | None:
         hint = "name the file, without `#` or wildcard"
         below.add("schema", "E856", "a `schema` needs a literal file as `path`", hint)
     return found
-
-
-def _listing(at: Problems, entry: InputDocument, text: str) -> ListInput | None:
-    for name, value in (("optional", entry.optional), ("schema", entry.schema)):
-        if value is not UNSET:
-            at.add(name, "E802", f"unknown key `{name}` beside `list`", "a listing has no other key; remove it")
-    pattern = at.path_at("list", text, "pattern")
-    return None if pattern is None else ListInput(normalize_pattern(pattern))
 
 
 def _of_text(at: Problems, key: str, text: str, *, optional: bool) -> Input | None:

@@ -98,9 +98,6 @@ class _Filling(Struct):
         kept = {key: value for key, value in node.items() if self._can_be_kept(key, value, shape, above)}
         given = [key for key in kept if key in shape.choices]
         yield from ((key, value, shape.fields[key]) for key, value in kept.items() if key not in given[1:])
-        yield from self._missing(kept, shape)
-
-    def _missing(self, kept: Container[str], shape: _Shape) -> Iterator[tuple[str, Json, _Kind]]:
         missing = [key for key in shape.required if key not in kept]
         if shape.choices and not any(key in kept for key in shape.choices):
             missing.append(min(shape.choices, key=lambda key: self._shape(shape.fields[key]).is_mapping))

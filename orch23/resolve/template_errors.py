@@ -34,14 +34,9 @@ def template_error(error: "TemplateFileError", path: str, text: str) -> Diagnost
     line = lines[number - 1]
     for message, way, line_number, column, length in _described(error.message, number, lines):
         place = Location(path, line_number, column + 1, max(1, length))
-        hint = error.hint or way
-        return Diagnostic("E832", message, place, hint, fix=fix_of_hint(_text_at(place, lines), hint))
+        hint, written = error.hint or way, lines[line_number - 1][column : column + place.length]
+        return Diagnostic("E832", message, place, hint, fix=fix_of_hint(written, hint))
     return Diagnostic("E832", error.message, Location(path, number, _first_column(line) + 1, 1), error.hint)
-
-
-def _text_at(place: Location, lines: list[str]) -> str:
-    start = place.column - 1
-    return lines[place.line - 1][start : start + place.length]
 
 
 def _first_column(line: str) -> int:
@@ -54,32 +49,20 @@ def _described(message: str, number: int, lines: list[str]) -> Iterator[tuple[st
     line = lines[number - 1]
     if found := _NO_NAME.match(message):
         at = re.search(rf"\b{re.escape(found[1])}\b", line)
-        yield message, None, number, at.start() if at else 0, len(found[1]) if at else 1
+        yield message, None, number, *_span(at, 0)
     if found := _NO_FILTER.match(message):
         at = re.search(rf"\|\s*({re.escape(found[1])})\b", line)
         hint = f"the files of the stage are shown by {quoted_names(_BLOCK_FILTERS)}: `{{{{ inputs | blocks }}}}`"
-        yield f"`{found[1]}` is not a filter", hint, number, at.start(1) if at else 0, len(found[1]) if at else 1
+        yield f"`{found[1]}` is not a filter", hint, number, *_span(at, 1)
     if message.startswith("`block` needs an input"):
         at = re.search(r"(?<!\w)(\w++)\s*+\|\s*+(block)\b(?!\s*\()", line) or re.search(r"(\|)\s*(block)\b", line)
-        of_all = at is not None and at[1] in ("inputs", "own")
-        yield (
-            message,
-            "did you mean `blocks`?" if of_all else None,
-            number,
-            at.start(2) if at else 0,
-            len("block") if at else 1,
-        )
+        near = "did you mean `blocks`?" if at is not None and at[1] in ("inputs", "own") else None
+        yield message, near, number, *_span(at, 2)
     if found := _NO_MEMBER.match(message):
         yield _lacking(found[1], message, number, line)
     if found := _UNKNOWN_TAG.match(message):
         at = re.search(rf"\{{%[-+]?\s*({re.escape(found[1])})\b", line)
-        yield (
-            f"`{found[1]}` is not a tag here",
-            _hint_of_tag(found[1]),
-            number,
-            at.start(1) if at else 0,
-            len(found[1]) if at else 1,
-        )
+        yield f"`{found[1]}` is not a tag here", _hint_of_tag(found[1]), number, *_span(at, 1)
     if found := _UNCLOSED_TAG.search(message):
         name = found[1]
         opened = [
@@ -98,6 +81,10 @@ def _described(message: str, number: int, lines: list[str]) -> Iterator[tuple[st
         yield f"`{found[1]}` is not expected here", hint, number, column, length
     if message.startswith("Missing end of comment"):
         yield "`{#` is not closed", "write `#}` at the end of the comment", number, max(0, line.find("{#")), 2
+
+
+def _span(found: re.Match[str] | None, group: int) -> tuple[int, int]:
+    return (found.start(group), len(found[group])) if found else (0, 1)
 
 
 def _hint_of_tag(name: str) -> str:
