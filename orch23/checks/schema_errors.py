@@ -32,10 +32,7 @@ def schema_errors(
 def schema_violations(
     schema: "Draft7Validator | Mapping[str, Json]", value: Json
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path (keys and indexes) and the message of each violation of a schema, sorted by path.
-
-    A mapping is a schema of draft 7.
-    """
+    """Yield path (keys and indexes) and message of each violation of a schema (a mapping: of draft 7), sorted."""
     from jsonschema import Draft7Validator  # noqa: PLC0415 - 80 ms, and only a stage with such a check needs it
 
     validator = Draft7Validator(schema) if isinstance(schema, Mapping) else schema

@@ -227,10 +227,7 @@ def _key_patterns(schema: Json) -> Iterator[str]:
 
 
 def _reference_fault(resolver: _Value, target: str) -> str | None:
-    """Return what is wrong with a reference.
-
-    In draft 7 all keywords beside `$ref` are ignored, so a chain of them that comes back to itself never ends.
-    """
+    """Return what is wrong with a reference, also in a chain: in draft 7 all keywords beside `$ref` are ignored."""
     seen: set[int] = set()
     reference: object = target
     while isinstance(reference, str):
@@ -300,10 +297,7 @@ def _numbered(value: _Value) -> _Value:
 
 
 def _sized(word: str, rule: _Rule, longest: int) -> _Rule:
-    """Return a rule of the library for values that it judges in a bounded time.
-
-    It compares each key with each, and searches patterns in keys by Python's engine.
-    """
+    """Return a rule of the library, which compares each key with each, for values that it judges in a bounded time."""
 
     def sized(validator: _Value, below: _Value, value: _Value, schema: _Value) -> Iterator[ValidationError]:
         if isinstance(value, Mapping | list) and len(value) > MAX_UNEVALUATED:

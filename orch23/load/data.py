@@ -20,10 +20,7 @@ def parse_yaml_data(text: str, file: str) -> tuple[Json, tuple[Diagnostic, ...]]
 def validate_data(
     value: Json, schema_json: Json, file: str, *, parsed: ParsedText | None = None
 ) -> tuple[Diagnostic, ...]:
-    """Return the errors of a value by a JSON schema. `subject` is the path of the node, as in `tasks[0].id`.
-
-    With `parsed`, the text that the value was read from, each error has its location.
-    """
+    """Return the errors of a value by a JSON schema, with locations if `parsed` is the text that it was read from."""
     # These modules import jsonschema, which only data with a schema needs.
     from orch23.checks.schema_validator import PATTERN_HINT, PatternError, make_validator, undeclared_keys  # noqa: PLC0415
     from orch23.resolve.schema_errors import schema_errors_of  # noqa: PLC0415

@@ -25,10 +25,7 @@ class ParsedPipeline(Struct, frozen=True):
 
 
 class LoadedPipeline(Struct, frozen=True):
-    """A valid pipeline, its warnings, the origin of each var, and the texts that were read, by file.
-
-    `digests` are the digests of the bytes that were read, by the path of the file from the root.
-    """
+    """A valid pipeline, its warnings, the origin of each var; by file the texts that were read, and their digests."""
 
     pipeline: Pipeline
     warnings: tuple[Diagnostic, ...]

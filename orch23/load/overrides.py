@@ -27,10 +27,7 @@ NO_MODEL_OVERRIDE = ModelOverride()
 
 
 class ModelOverrides(Struct):
-    """One override, applied to the stages of a pipeline, and what it dropped: `fields` maps each field to stages.
-
-    `lists` maps each list of models that was dropped to stages.
-    """
+    """One override, applied to the stages of a pipeline, and the fields and lists of models that it dropped, by stage."""
 
     override: ModelOverride = NO_MODEL_OVERRIDE
     fields: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -118,10 +115,7 @@ class _Given(Struct, frozen=True):
 def read_variables(
     parsed: ParsedText, *, sets: Mapping[str, str], file_text: str | None = None, file_name: str = ""
 ) -> Variables:
-    """Return the vars of a pipeline. `--set` wins over the file, the file over `vars`; expressions are evaluated last.
-
-    Values of the command line are texts or YAML scalars, never expressions.
-    """
+    """Return the vars of a pipeline. `--set` (never an expression) wins over the file, the file over `vars`."""
     declared = as_mapping(json_at(parsed.tree, "vars"))
     if len(declared) > MAX_VARS:
         message = f"the pipeline declares {len(declared):,} vars, more than {MAX_VARS:,}"
@@ -213,8 +207,7 @@ def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:
 def _in_order(uses: Mapping[str, set[str]]) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return the names, each after those that it uses, and cycles, each once and from its first declared name.
 
-    Of cycles that share names at least one is returned: the user has to break that one first. Names that lead to a
-    cycle may be missing in the order.
+    Of cycles that share names at least one is returned. Names that lead to a cycle may be missing in the order.
     """
     order: list[str] = []
     cycles: list[tuple[str, ...]] = []

@@ -164,10 +164,7 @@ def _in_similar_folder(place: Path) -> Path:
 
 
 def _above(place: Path, root: Path) -> Path | None:
-    """Return the file of this name in the nearest directory above, or one of a similar name.
-
-    A similar name counts only up to the root, which may be below the directory that the user means.
-    """
+    """Return the file of this name in the nearest directory above or, up to the root, one of a similar name."""
     for folder in place.parents[1:]:
         if (folder / place.name).is_file():
             return folder / place.name
@@ -264,10 +261,7 @@ def _form_diagnostics(parsed: ParsedText, found: "Sequence[SchemaError]") -> Ite
 
 
 class _Plugins(Struct, frozen=True):
-    """The plugins that a pipeline names: `missing` ones are not installed, each with its position in the list.
-
-    `are_complete` says that all are installed: else the keys that they add to the language are not known.
-    """
+    """The plugins that a pipeline names; `missing` ones have their position. `are_complete`: all keys are known."""
 
     installed: tuple[str, ...] = ()
     missing: Mapping[str, int] = {}
@@ -369,10 +363,7 @@ def _stages(
 
 
 def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[SchemaError]") -> dict[str, Any]:
-    """Return the fields of a Pipeline that the top level sets, without those that have an error.
-
-    Errors are reported, except for the `found` ones of the form.
-    """
+    """Return the fields of a Pipeline that the top level sets, without those that have an error, and report these."""
     body = {key: tree[key] for key in keys_of(SettingsDocument) if key in tree}
     refused = [path_of_error(one) for one in found]
     context.broken_nodes = NodeSet.at(refused)
@@ -414,10 +405,7 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], context: 
 
 
 def _check_pools(pools: Json, executors: Mapping[str, str], context: LoadContext) -> None:
-    """Report each pool that a stage names and the file does not define, or whose executor is not that of another one.
-
-    `executors` has those of the pools that state one.
-    """
+    """Report each pool of a stage that is not defined, or whose executor is not that of another pool of the stage."""
     if not isinstance(pools, Mapping):  # this is an error of form
         return
     first: dict[str, str] = {}

@@ -168,10 +168,7 @@ def _as_written(raw: Mapping[str, Json]) -> str:
 
 
 def _with_defaults(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
-    """Return a stage with the defaults: mappings merge, and the stage wins.
-
-    The defaults of a step kind are used only in stages of this kind.
-    """
+    """Return a stage merged with the defaults; the stage wins. Those of a step kind are for stages of this kind."""
     if not isinstance(defaults, Mapping):
         return raw
     kinds = kinds_of(plugins)
@@ -255,10 +252,7 @@ def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) 
 
 
 def _report_item_uses(foreach: Foreach, unknown: RenderedTree, at: str, context: LoadContext) -> bool:
-    """Report where items of a file would decide a program or its code, whatever the items are.
-
-    A model may have written the file, and so would choose what runs on this machine.
-    """
+    """Report where items of a file, which a model may have written, would decide a program or its code."""
     if foreach.source is None:
         return False
     from orch23.resolve.item_rules import foreach_template_errors  # noqa: PLC0415 - for lists in files only
@@ -269,10 +263,7 @@ def _report_item_uses(foreach: Foreach, unknown: RenderedTree, at: str, context:
 def _group_of_stage(
     body: Mapping[str, Json], header: ForeachDocument, problems: Problems, context: LoadContext
 ) -> str | None:
-    """Return the promotion group that the stage names itself.
-
-    It is the same for all items, so it is read here and is not part of the body that items are rendered from.
-    """
+    """Return the promotion group that the stage names itself, the same for all items, so not part of their body."""
     if uses_name(body.get("promote"), header.name):
         hint = "all items belong to one group: write its name out"
         problems.add("promote", "E857", "an item may not decide `promote`", hint)
@@ -374,10 +365,9 @@ def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
 
 
 def _report_item_errors(stage: ForeachStage, failed: frozenset[str], context: LoadContext, *, is_off: bool) -> bool:
-    """Render the stages of a list that is written in the pipeline, to report their errors now.
+    """Report the errors of a list that is written in the pipeline; `failed` nodes are reported already.
 
-    `failed` are the nodes of the body that have no value: their errors are reported already. The items of a foreach
-    that `if` switches off are checked as if it were on. Return whether there is an error.
+    The items of a foreach that `if` switches off are checked as if it were on. Return whether there is an error.
     """
     if is_off:
         stage = replace(stage, body={key: value for key, value in stage.body.items() if key != "if"})

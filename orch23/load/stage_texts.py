@@ -81,10 +81,7 @@ def are_valid_alone(texts: StageTexts, names: tuple[str, ...]) -> bool:
 
 
 def shift_locations(places: Mapping[str, Location], before: StageTexts, after: StageTexts) -> dict[str, Location]:
-    """Return locations in a text as they are in another one that has the same lines outside of its stages.
-
-    Locations in stages whose lines differ are left out.
-    """
+    """Return locations as they are in a text that differs in its stages only, without those in changed stages."""
     old, new = before.first_lines(), after.first_lines()
     more = sum(map(len, after.stages.values())) - sum(map(len, before.stages.values()))
     found = {}

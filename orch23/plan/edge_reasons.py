@@ -146,10 +146,7 @@ def cycle_error(pipeline: Pipeline, nodes: Mapping[str, Node], edges: Sequence[E
 
 
 def later_maker_error(plan: Plan, reader: str, path: str, makers: Collection[str]) -> Diagnostic | None:
-    """Return the error that a stage reads a file of one of these stages that comes after it; None if none does.
-
-    `path` is the input as the plan has it.
-    """
+    """Return the error that a stage reads a file of one of these stages that comes after it; None if none does."""
     way = _way(plan, reader, makers)
     return cycle_error(plan.pipeline, plan.nodes, (*way, Edge(way[-1].reader, reader, path))) if way else None
 

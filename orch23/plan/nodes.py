@@ -36,10 +36,7 @@ class PlanNodes(Struct, frozen=True):
 
 
 class CompiledGraph(Struct, frozen=True, array_like=True):
-    """The result of compiling a plan. The edges are sorted by producer, then by reader.
-
-    It is stored as an array: the order of the fields is the format.
-    """
+    """A compiled plan, with sorted edges. It is stored as an array: the order of the fields is the format."""
 
     order: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -90,10 +87,7 @@ def reads_with_exclusions(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def exclusions_of(node: Node) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Return the exclusions of each glob of a node, one entry for each time that the glob is listed.
-
-    The result is empty where no glob has an exclusion.
-    """
+    """Return the exclusions of each glob of a node, one entry each time that it is listed; {} if no glob has one."""
     if isinstance(node, ForeachStage):
         return {}
     found: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)

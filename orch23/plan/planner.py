@@ -66,10 +66,7 @@ def _compile(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnostic, 
 
 
 def _made_of(facts: PlanNodes) -> bytes:
-    """Return everything that the graph depends on, as bytes; nothing if a value cannot be encoded.
-
-    An edit of a command or a description changes none of it, so the stored plan is used again.
-    """
+    """Return everything that the graph depends on, as bytes; nothing if a value cannot be encoded."""
     items = [(name, list(map(graph_facts_of, stages))) for name, stages in facts.expansions.items()]
     stages = list(map(graph_facts_of, facts.pipeline.stages))
     try:
@@ -119,10 +116,7 @@ def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Di
 def extend_plan(
     plan: Plan, expansions: Mapping[str, tuple[Stage, ...]], skipped_items: Iterable[SkippedStage] = ()
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """Return a new plan in which more foreach stages are expanded, or what is wrong with it.
-
-    The whole plan is ordered again, so the order does not depend on which foreach was expanded first.
-    """
+    """Return a new plan with more foreach stages expanded, ordered as if all were at once, or what is wrong with it."""
     skipped = (*plan.skipped.values(), *skipped_items)
     more, problems = build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.cache)
     lists = dict(plan.lists)

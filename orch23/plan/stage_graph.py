@@ -55,10 +55,7 @@ def with_descendants(graph: StageGraph, names: Iterable[str]) -> set[str]:
 
 
 def reachable_goals(graph: StageGraph, goals: Collection[str]) -> Mapping[str, int]:
-    """Return for each name which of the goals it leads to, as the bits of a number: the first goal is bit 0.
-
-    The graph is walked once, backwards, one strongly connected component at a time.
-    """
+    """Return for each name which of the goals it leads to, as the bits of a number: the first goal is bit 0."""
     bits = {goal: 1 << number for number, goal in enumerate(goals)}
     # One search for each goal would take the product of goals and edges. One walk over the components, with the goals
     # as bits of an int, finds all of them.

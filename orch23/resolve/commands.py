@@ -107,10 +107,7 @@ _PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
 
 
 def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep | str":
-    """Return the step that runs a command, or why it is refused.
-
-    pytest runs as a pytest step, so that its report and not only its exit status decides.
-    """
+    """Return the step that runs a command, or why it is refused. The report of pytest decides, not only its exit status."""
     if (refused := _text_fault(command)) is not None:
         return refused
     try:

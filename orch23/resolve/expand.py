@@ -82,12 +82,7 @@ def _with_own_inputs(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def _items(foreach: Foreach, text: str | None, read_yaml: YamlReader) -> Sequence[Json]:
-    """Return the items of a list.
-
-    Raises:
-        SliceError: the file is malformed, or its pointer does not lead to a list.
-
-    """
+    """Return the items of a list. Raises SliceError: the file is malformed, or its pointer does not lead to a list."""
     if foreach.source is None:
         return foreach.values
     value = resolve_pointer(load_data(text or "", foreach.source, read_yaml), foreach.pointer)

@@ -98,10 +98,7 @@ def pytest_argument_error(before: Sequence[str]) -> ArgumentError | None:
 
 
 def _code_option(before: Sequence[str]) -> str | None:
-    """Return the option that makes the next argument of an interpreter code, or None.
-
-    Arguments after its script belong to the script: there, only the most common options count.
-    """
+    """Return the option whose value an interpreter runs, or None. After its script, only the most common ones count."""
     options = tuple(takewhile(_is_option, reversed(before)))
     known = _CODE_OPTION.fullmatch if _has_no_script(before[: len(before) - len(options)]) else _RUNS_TEXT.__contains__
     if before[-1] == "eval":
@@ -179,10 +176,7 @@ _PLACES: tuple[tuple[str, str], ...] = (
 
 
 def item_errors(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -> list[Problem]:
-    """Return an error for each value that an item may not decide.
-
-    `watched` maps the rendered nodes that use the item, below `at`, to their source.
-    """
+    """Return an error for each value that an item may not decide; `watched` maps nodes that use it to their source."""
     typed = tuple(normalize_path(text) for text in _typed_entries(body, watched, at, "write") if not is_glob(text))
     readable = _typed_entries(body, watched, at, "read")
     problems: list[Problem] = []

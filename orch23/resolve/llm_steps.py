@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def llm_steps_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
-    """Return the llm steps that attempts of a stage can have; none if it calls no model, or if its items differ.
-
-    Those of `llm.fallback` are not among them.
-    """
+    """Return the llm steps of attempts, without fallbacks; none if a stage calls no model, or if its items differ."""
     step, retry = _declared(node)
     return () if step is None else step.of_attempts(retry)
 

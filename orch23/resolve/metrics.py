@@ -28,10 +28,7 @@ _PERCENT = 100
 
 
 class MetricsError(ValueError):
-    """A metrics file cannot be read. The text completes a sentence that begins with its path: `is not valid JSON`.
-
-    `is_lost`: its bytes are no longer in the store.
-    """
+    """A metrics file cannot be read: the text follows its path. `is_lost`: its bytes are no longer in the store."""
 
     def __init__(self, message: str, *, is_lost: bool = False) -> None:
         """Set the message."""

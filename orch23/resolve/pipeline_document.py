@@ -281,10 +281,7 @@ _NO_KEYS: Mapping[str, Key] = {}
 
 
 class KindsInUse(Struct, frozen=True, kw_only=True):
-    """The step kinds that a document may have: of stages, of their defaults, of steps of `verify`.
-
-    `plugins` are those of the pipeline.
-    """
+    """The step kinds that a document may have: of stages, of their defaults, of steps of `verify`."""
 
     plugins: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
@@ -345,10 +342,7 @@ def _keys_of_verify(body: Mapping[str, Json]) -> Iterator[frozenset[str]]:
 
 @cache
 def _kinds_of_verify(plugins: tuple[str, ...], steps: frozenset[frozenset[str]]) -> tuple[str, ...]:
-    """Return the kinds that occur in steps with these keys; all kinds that can verify, if a step has none of them.
-
-    The error about such a step then names all keys that it may have.
-    """
+    """Return the kinds in steps with these keys; if a step has none, all that can verify: the error names all."""
     occurring = tuple(name for name in _names(plugins) if any(name in keys for keys in steps))
     able = _verifying(plugins, occurring)
     known = {*VerifyStepDocument.exactly_one, *able}
@@ -361,12 +355,7 @@ def _verifying(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, .
 
 @cache
 def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of all step kinds.
-
-    Raises:
-        ConfigurationError: a plugin has a kind whose name is a key of stages or of steps of `verify`.
-
-    """
+    """Return the names of all step kinds. Raises ConfigurationError: one of a plugin is a key of the language."""
     kinds = kinds_of(plugins)
     owners: dict[type[Document], str] = {StageDocument: "a stage", VerifyStepDocument: "a step of `verify`"}
     for name in kinds.added:

@@ -27,10 +27,7 @@ def key_texts(
     read_yaml: YamlReader,
     accepts: "frozenset[MediaKind]" = frozenset(),
 ) -> KeyTexts:
-    """Return the aspects that follow from the prompt or template of a stage that has one.
-
-    `accepts` are the kinds of media that the first model of the stage accepts.
-    """
+    """Return the aspects that follow from the prompt or template of a stage. `accepts` is for its first model."""
     step = stage.step
     if not is_llm(step):
         names = prompt_names(stage, given, variables, schema=None)
@@ -85,11 +82,7 @@ def shows(prompt: str, text: str) -> bool:
 def _texts_digest(
     step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> str:
-    """Return the digest of everything that a prompt is rendered from, without the contents of the inputs and the item.
-
-    With an equal digest and equal other aspects of the manifest, the prompt is the same. So prompts can be compared
-    even if the bytes of an input are lost and the prompt cannot be rendered.
-    """
+    """Return the digest of all that a prompt is rendered from, without the contents of the inputs and the item."""
     # Lost inputs must not make a stage stale: the digest does not need their bytes (ADR 19).
     paths = [getattr(step, key) for key in step.author_keys]
     files = [sources.text(path)[0] if path else None for path in paths]

@@ -25,10 +25,7 @@ _BELOW: Final = ("items", "additionalProperties")
 
 @functools.cache
 def pipeline_schema(plugins: tuple[str, ...] = ()) -> JsonSchema:
-    """Return the schema (draft 7) of pipelines whose expressions are evaluated. It is cached: do not change it.
-
-    `plugins` add step kinds to it.
-    """
+    """Return the schema (draft 7) of pipelines whose expressions are evaluated. It is cached: do not change it."""
     found = _definitions(full_form(plugins))
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -233,12 +233,7 @@ def _of_prefix(name: str, arguments: list[_Token]) -> Iterator[Invocation]:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    """Yield the words and operators of a text for bash.
-
-    Raises:
-        UnknownProgramsError: it has a sign that could hide a program, or cannot be read.
-
-    """
+    """Yield the words and operators of a text for bash. Raises UnknownProgramsError: a sign could hide a program."""
     at = 0
     while at < len(text):
         char = text[at]

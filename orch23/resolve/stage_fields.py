@@ -245,10 +245,7 @@ def read_conditions(value: Conditions, at: Problems) -> tuple[Condition, ...]:
 
 
 def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], at: Problems) -> Verify:
-    """Return `verify`: a list of steps, or `{inputs, steps, all}`.
-
-    A file with a list of commands is one of its inputs.
-    """
+    """Return `verify`, a list of steps or `{inputs, steps, all}`. Files with lists of commands are inputs of it."""
     if not isinstance(value, VerifyDocument):
         steps = _verify_steps(value, plugins, at)
         return Verify(steps, _sources(steps))

@@ -56,10 +56,7 @@ class _NoStep(Step, Struct, frozen=True):
 
 
 class BuiltStage(Struct, frozen=True):
-    """A stage, or None if there are errors. `problems` has warnings of a valid stage too.
-
-    A valid stage that its `if` switches off is in `skipped`.
-    """
+    """A stage; None with errors, or if it is `skipped` by its `if`. `problems` has warnings of a valid stage too."""
 
     stage: Stage | None
     problems: tuple[Problem, ...] = ()
@@ -175,10 +172,7 @@ def render_foreach(
 def _skipped_item(
     stage: ForeachStage, key: str, names: Mapping[str, Json], failed: Container[str]
 ) -> BuiltStage | None:
-    """Return that an item is skipped, or what is wrong with its `if`; None if it is not skipped.
-
-    `if` is evaluated first: expressions in the rest of a skipped item may fail.
-    """
+    """Return that an item is skipped, or what is wrong with its `if`: other expressions of a skipped item may fail."""
     at = f"stages/{stage.name}"
     rendered = render_watched({"if": stage.body.get("if", True)}, names, at, failed=failed)
     if rendered.failed or not isinstance(rendered.tree, Mapping):

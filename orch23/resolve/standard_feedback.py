@@ -37,10 +37,7 @@ def standard_feedback(
 
 
 def as_sent(render: Callable[[], str], before: str | None) -> str:
-    """Return a rendering with delimiters as in a request: none of them occurs in the text before it.
-
-    If that is None, the rendering is for the identity of a request, and has the delimiters of one.
-    """
+    """Return a rendering with delimiters that do not occur in the text before it; None: with those of identities."""
     if before is None:
         return render()
     delimiters = BlockDelimiters(before)

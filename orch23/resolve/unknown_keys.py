@@ -74,10 +74,7 @@ def _below(value: Json, key: str) -> Json:
 
 
 def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], schema: Mapping[str, Any]) -> str:
-    """Return a hint if a key belongs to the stage around a step, or to the step of a stage; else an empty text.
-
-    `value` is the mapping at a path that has the key, `schema` that of the mapping.
-    """
+    """Return a hint if a key of `value` belongs to the stage around it, or to its step; else an empty text."""
     known = schema.get("properties", {})
     match path:
         case ["stages", _] | ["defaults"]:

@@ -44,7 +44,6 @@ def decode_step(form: Any, value: Any) -> Any:
 
     Raises:
         ValueError: the kind belongs to a plugin, or to another version of orch23.
-
     """
     # msgspec supports only closed unions, and plugins add kinds: the tag finds the class, in 1 µs (ADR 32).
     tag = str(value.get("type")) if isinstance(value, dict) else ""
