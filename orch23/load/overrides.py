@@ -27,7 +27,7 @@ NO_MODEL_OVERRIDE = ModelOverride()
 
 
 class ModelOverrides(Struct):
-    """One override, applied to the stages of a pipeline, and the fields and lists of models that it dropped, by stage."""
+    """One override, applied to the stages of a pipeline, and the fields and lists of models that it dropped."""
 
     override: ModelOverride = NO_MODEL_OVERRIDE
     fields: dict[str, dict[str, None]] = field(default_factory=dict)

@@ -148,9 +148,6 @@ def _twin(node: Node, wanted: str, foreach: Mapping[str, ForeachStage]) -> str |
     return f"{wanted}@{node.item.key}" if same else None
 
 
-# ---- files ------------------------------------------------------------------------------------
-
-
 def _file_edges(nodes: Mapping[str, Node], writers: WriterIndex) -> Iterator[_Candidate]:
     # Items of a chain often read the same patterns: each pattern is searched once for all of them.
     found: dict[tuple[str, str | None], tuple[str, ...]] = {}

@@ -107,7 +107,7 @@ _PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
 
 
 def command_step(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep | str":
-    """Return the step that runs a command, or why it is refused. The report of pytest decides, not only its exit status."""
+    """Return the step that runs a command, or why it is refused. pytest is judged by its report."""
     if (refused := _text_fault(command)) is not None:
         return refused
     try:
@@ -171,9 +171,6 @@ def _pytest(words: Sequence[str]) -> "PytestStep | str":
     from orch23.steps.pytest.spec import PytestStep  # noqa: PLC0415 - likewise
 
     return PytestStep(args=tuple(args), paths=tuple(paths))
-
-
-# ---- the step ---------------------------------------------------------------------------------
 
 
 def read_commands(body: "CommandsDocument", at: Problems) -> CommandsStep | None:

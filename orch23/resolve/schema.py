@@ -164,8 +164,6 @@ def _union(branches: list[JsonSchema]) -> JsonSchema:
     return {"type": kinds[0] if len(kinds) == 1 else kinds} | {key: out[key] for key in out if key != "type"}
 
 
-# ---- expressions ------------------------------------------------------------------------------
-
 _Wrap: TypeAlias = Callable[[JsonSchema], JsonSchema]
 
 

@@ -226,9 +226,6 @@ def read_step(document: StageDocument | VerifyStepDocument, plugins: tuple[str, 
     return None if step is None else step.of_plugins(plugins)
 
 
-# ---- conditions and verification --------------------------------------------------------------
-
-
 def read_conditions(value: Conditions, at: Problems) -> tuple[Condition, ...]:
     """Return `requires` or `ensures`: a mapping of kinds to paths, or a list of `{kind, path}`."""
     if not isinstance(value, ConditionsDocument):
