@@ -178,7 +178,7 @@ class Environments(Struct, kw_only=True):
         try:
             return _joined([*self._of_command(step.declared, stage.tools, search, interpreter), *tools])
         except UnknownProgramsError as error:
-            return _unknown(f"its command does not show which programs run: {error.why}")
+            return _unknown(f"its command does not show which programs run: {error}")
 
     def _of_command(
         self, command: Json, tools: Sequence[str], search: str, interpreter: Path

@@ -7,6 +7,7 @@ words, substitutions in double quotes and ends of lines.
 
 import re
 from collections.abc import Container, Iterator, Sequence
+from itertools import dropwhile
 from typing import Final, Literal, NoReturn
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ _VARIABLE = lazy_pattern(
     r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-]|\{(?:[A-Za-z_]\w*|[0-9@*#?$!-])(?::?[-=+?][\w./:@-]*)?\})", re.ASCII
 )
 _ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)(?:\[\w*\])?\+?=", re.ASCII)
+_SKIPPED = lazy_pattern(r"[ \t]+|\\\n|#[^\n]*")
 _OPERATOR = lazy_pattern(r"&&|&>>|&>|&|\|\||\|&|\||;|\(|\)|\n")
 _REDIRECTION = lazy_pattern(r"<<<|<&|<>|<|>>|>&|>\||>")
 _REFUSED_SIGNS: Final = {
@@ -56,12 +58,7 @@ _HIDING_VARIABLES: Final = word_set("PATH BASH_ENV ENV PS4")
 
 
 class UnknownProgramsError(Exception):
-    """The text of a command does not show all programs that it runs."""
-
-    def __init__(self, why: str) -> None:
-        """Keep the reason: a clause such as "it has `eval`"."""
-        super().__init__(why)
-        self.why = why
+    """The text of a command does not show all programs that it runs: a clause such as "it has `eval`"."""
 
 
 def _refuse(why: str) -> NoReturn:
@@ -135,36 +132,32 @@ def _skip_condition(tokens: Iterator[_Token]) -> None:
 
 
 def _without_keywords(words: list[_Token]) -> list[_Token]:
-    at = next((at for at, word in enumerate(words) if not word.is_keyword(_BEFORE_COMMAND)), len(words))
-    return words[at:]
+    return list(dropwhile(lambda word: word.is_keyword(_BEFORE_COMMAND), words))
 
 
 def _of_command(words: list[_Token]) -> Iterator[Invocation]:
-    rest = _without_keywords(words)
-    at = next((at for at, word in enumerate(rest) if not _variable_set_by(word)), len(rest))
-    rest = rest[at:]
-    if at and rest and rest[0].is_keyword(_KEYWORDS):
-        _refuse(_LATE_KEYWORD)
+    command = _without_keywords(words)
+    rest = list(dropwhile(_is_assignment, command))
     if not rest:
         return
-    if rest[0].is_keyword(_AFTER_COMMAND) or rest[0].is_keyword({"for"}):
-        is_loop = rest[0].text == "for"
-        # `for x do echo; done` needs no end of line before `do`.
-        if any(word.is_keyword({"do"}) for word in rest) or (len(rest) > 1 and not is_loop):
-            _refuse(_UNREADABLE)
-        if is_loop and len(rest) > 1:
-            _check_name(rest[1].text)
-        return
-    yield from _of_program(rest, in_shell=True)
+    if len(rest) < len(command) and rest[0].is_keyword(_KEYWORDS):
+        _refuse(_LATE_KEYWORD)
+    is_loop = rest[0].is_keyword({"for"})
+    if not (is_loop or rest[0].is_keyword(_AFTER_COMMAND)):
+        yield from _of_program(rest, in_shell=True)
+    # `for x do echo; done` needs no end of line before `do`.
+    elif any(word.is_keyword({"do"}) for word in rest) or (len(rest) > 1 and not is_loop):
+        _refuse(_UNREADABLE)
+    elif len(rest) > 1:
+        _check_name(rest[1].text)
 
 
-def _variable_set_by(word: _Token) -> str:
-    """Return the variable that an assignment sets; empty if the word is none."""
+def _is_assignment(word: _Token) -> bool:
     found = _ASSIGNMENT.match(word.text)
     if found is None or 0 <= word.plain < found.end():
-        return ""
+        return False
     _check_name(found[1])
-    return found[1]
+    return True
 
 
 def hides_programs(variable: str) -> bool:
@@ -236,14 +229,8 @@ def _tokens(text: str) -> Iterator[_Token]:
     """Yield the words and operators of a text for bash. Raises UnknownProgramsError: a sign could hide a program."""
     at = 0
     while at < len(text):
-        char = text[at]
-        if char in " \t":
-            at += 1
-        elif text.startswith("\\\n", at):
-            at += 2
-        elif char == "#":
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
+        if found := _SKIPPED.match(text, at):
+            at = found.end()
         elif (refused := _REFUSED_SIGNS.get(text[at : at + 2])) and not text.startswith("<<<", at):
             _refuse(f"it has {refused}")
         elif found := _REDIRECTION.match(text, at):

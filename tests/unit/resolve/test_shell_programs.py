@@ -150,7 +150,7 @@ def test_every_program_is_named(text, programs) -> None:
 def test_a_text_that_may_hide_a_program_is_refused(text) -> None:
     with pytest.raises(UnknownProgramsError) as error:
         programs_in(text)
-    assert error.value.why
+    assert str(error.value)
 
 
 def test_an_argv_is_one_program_that_no_shell_reads() -> None:
