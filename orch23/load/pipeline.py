@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -139,8 +140,7 @@ def _read(path: Path, root: Path) -> _SourceFile:
 def _missing_file(path: Path, name: str, root: Path) -> Diagnostic:
     message = f"the file `{name}` does not exist"
     place = Path(os.path.normpath(path))
-    near = _near(place) or _near(_in_similar_folder(place)) or _above(place, root)
-    if near is not None:
+    if near := _near(place) or _near(_in_similar_folder(place)) or _above(place, root):
         shown = near.relative_to(root).as_posix() if near.is_relative_to(root) else str(near)
         return Diagnostic("E862", message, hint=f"did you mean `{shown}`?", fix=(str(place), str(near)))
     found = sorted(one.name for one in place.parent.glob("*.y*ml") if one.is_file())[:_MOST_NAMED]
@@ -168,8 +168,7 @@ def _above(place: Path, root: Path) -> Path | None:
     for folder in place.parents[1:]:
         if (folder / place.name).is_file():
             return folder / place.name
-        near = _near(folder / place.name) if folder.is_relative_to(root) else None
-        if near is not None:
+        if folder.is_relative_to(root) and (near := _near(folder / place.name)):
             return near
     return None
 
@@ -292,10 +291,8 @@ def _without_kind(tree: Mapping[str, Json], plugins: tuple[str, ...]) -> frozens
 
 def _missing_plugin_errors(parsed: ParsedText, plugins: _Plugins) -> tuple[Diagnostic, ...]:
     hint = "install it where orch23 is, or remove it from `plugins`"
-    return tuple(
-        Diagnostic("E844", f"the plugin `{name}` is not installed", parsed.location_of(f"plugins/{number}"), hint)
-        for name, number in plugins.missing.items()
-    )
+    missing = ((f"the plugin `{name}` is not installed", f"plugins/{at}") for name, at in plugins.missing.items())
+    return tuple(Diagnostic("E844", message, parsed.location_of(path), hint) for message, path in missing)
 
 
 def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
@@ -370,8 +367,7 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
     rendered = context.render(body, "")
     context.report_expression_errors(rendered)
     settings, wrong = read_document(rendered.tree, SettingsDocument, "", rendered.failed)
-    if settings is None:  # with an expression for a key
-        settings = SettingsDocument()
+    settings = settings or SettingsDocument()  # None with an expression for a key
     at = Problems("")
     fields = {**read_fields(settings, at), **read_pools(settings, at)}
     name = PurePosixPath(fields.get("run_log") or "").stem.partition("@")[0]
@@ -382,10 +378,8 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
     context.broken_nodes = NO_NODES_BROKEN
     every = NodeSet.at((*refused, *rendered.failed, *(one.path for one in wrong)))
     # Each executor is checked, also beside a pool with an error.
-    executors = fields.pop("pool_executors")
-    fields["pool_executors"] = {
-        name: one for name, one in executors.items() if not every.touches(f"pools/{name}/executor")
-    }
+    for name in [one for one in fields["pool_executors"] if every.touches(f"pools/{one}/executor")]:
+        del fields["pool_executors"][name]
     broken = {path.partition("/")[0] for path in every.paths}
     keys = {"stop": "stop_conditions", "pool_resources": "pools"}
     return {name: value for name, value in fields.items() if keys.get(name, name) not in broken}
@@ -393,15 +387,13 @@ def _settings(tree: Mapping[str, Json], context: LoadContext, found: "Sequence[S
 
 def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], context: LoadContext) -> None:
     """Warn of each promotion group with a single stage: most often its name is misspelt."""
-    stages: dict[str, list[Stage | ForeachStage | SkippedStage]] = {}
+    sizes = Counter(stage.promote for stage in read if stage.promote is not None)
     for stage in read:
-        if stage.promote is not None:
-            stages.setdefault(stage.promote, []).append(stage)
-    for group, members in stages.items():
-        if len(members) == 1 and not isinstance(members[0], ForeachStage):
-            hint = did_you_mean(group, [other for other in stages if other != group]) or "name it at a second stage"
+        group = stage.promote
+        if group is not None and sizes[group] == 1 and not isinstance(stage, ForeachStage):
+            hint = did_you_mean(group, [other for other in sizes if other != group]) or "name it at a second stage"
             message = f"the promotion group `{group}` has one stage, so that it has no effect"
-            context.report(Problem(f"stages/{members[0].name}/promote", "W804", message, hint, Severity.WARNING))
+            context.report(Problem(f"stages/{stage.name}/promote", "W804", message, hint, Severity.WARNING))
 
 
 def _check_pools(pools: Json, executors: Mapping[str, str], context: LoadContext) -> None:

@@ -130,8 +130,7 @@ class LoadContext(Struct):
         """Return path and location at which a node, or its nearest ancestor, is written, also under `defaults`."""
         keys, values = self.parsed.key_positions, self.parsed.positions
         for one, is_above in definition_paths(path.split("/"), values):
-            place = (keys.get(one) if is_above else None) or values.get(one)
-            if place is not None:
+            if place := (keys.get(one) if is_above else None) or values.get(one):
                 return one, place
         return "", self.parsed.location_of("")
 
@@ -157,14 +156,10 @@ def read_stage(
     built = make_stage(name, tree, unknown=rendered.failed, plugins=context.plugins)
     context.report_all(built.problems, rendered.moved)
     if built.skipped is not None:
-        return replace(built.skipped, condition=_as_written(raw))
+        condition = raw.get("if")
+        return replace(built.skipped, condition=condition if isinstance(condition, str) else "false")
     context.collect_pools(f"stages/{name}", rendered)
     return built.stage and placed_stage(built.stage, rendered.moved)
-
-
-def _as_written(raw: Mapping[str, Json]) -> str:
-    condition = raw.get("if")
-    return condition if isinstance(condition, str) else "false"
 
 
 def _with_defaults(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
@@ -217,7 +212,8 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
     if any(failed):
         return None
     if is_off:
-        condition = _as_written(body)
+        written = body.get("if")
+        condition = written if isinstance(written, str) else "false"
         return SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
     context.collect_pools(at, unknown)
     return stage
@@ -286,11 +282,10 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
         path, _, pointer = document.source.partition("#")
         source = at.path_at("from", path)
         if pointer and not pointer.startswith("/"):
-            at.add(
-                "from", "E850", f"`{document.source}` does not point to a list", "write file.json#/field, or file.json"
-            )
+            message = f"`{document.source}` does not point to a list"
+            at.add("from", "E850", message, "write file.json#/field, or file.json")
     together, group = read_item_group(given(document.promote, PROMOTE_EACH), at)
-    foreach = Foreach(
+    return Foreach(
         source=source,
         pointer=pointer,
         values=given(document.values, ()),
@@ -299,8 +294,7 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
         sequential=document.order == "sequential",
         needs_field=given(document.needs, None),
         together=together,
-    )
-    return foreach, group
+    ), group
 
 
 def _node(
@@ -318,6 +312,7 @@ def _node(
     step = kinds[kind]
     body_of_step = tree.get(kind)
     named = [json_at(body_of_step, key) for key in step.output_keys]
+    read = (*_list(tree.get("inputs")), *_verified(tree.get("verify")))
     return ForeachStage(
         name=name,
         foreach=foreach,
@@ -325,14 +320,7 @@ def _node(
         moved=body.moved,
         kind=kind,
         needs=tuple(need for need in _list(tree.get("needs")) if isinstance(need, str)),
-        reads=possible_patterns(
-            [
-                *_list(tree.get("inputs")),
-                *_verified(tree.get("verify")),
-                *_files(tree, kind, step),
-                *step.inputs_of(body_of_step),
-            ]
-        ),
+        reads=possible_patterns((*read, *_files(tree, kind, step), *step.inputs_of(body_of_step))),
         writes=possible_patterns([*_list(tree.get("outputs")), *named] if writes is None else _list(writes)),
         promote=group,
         starts_processes=step.starts_processes,
@@ -357,9 +345,8 @@ def _verified(verify: Json) -> list[Json]:
 
 def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
     """Return the files of the author that a step reads itself, and the prompt of later attempts."""
-    body = tree.get(kind)
-    if not isinstance(body, Mapping):
-        body = {language_of(step).short: body}
+    written = tree.get(kind)
+    body = written if isinstance(written, Mapping) else {language_of(step).short: written}
     found = (*(body.get(key) for key in step.author_keys), json_at(tree, "retry", "prompt"))
     return [one for one in found if isinstance(one, str)]
 

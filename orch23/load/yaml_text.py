@@ -127,17 +127,11 @@ class ParsedText(Struct, frozen=True):
 
         A node without a location has that of the nearest node above it.
         """
-        if key is not None:
-            at_key = self.key_positions.get(path_below(path, key))
-            if at_key is not None:
-                return at_key
-        while True:
-            found = self.positions.get(path)
-            if found is not None:
-                return found
-            if not path:
-                return None
+        if key is not None and (at_key := self.key_positions.get(path_below(path, key))) is not None:
+            return at_key
+        while path and path not in self.positions:
             path = path.rpartition("/")[0]
+        return self.positions.get(path)
 
     def text_at(self, place: Location) -> str:
         """Return the text at a place, in its line."""
@@ -159,7 +153,8 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
     building = _Building(text, file, caps)
     try:
         for event in _events(text):
-            if not building.take(event):
+            act = _TAKING.get(type(event).__name__)
+            if act is not None and not act(building, event):
                 break
     except _yaml().MarkedYAMLError as error:
         if _DEPTH_OF_LIBYAML in (error.problem or "") and error.problem_mark is not None:
@@ -242,7 +237,7 @@ class _Frame(Struct):
 
 
 class _Building:
-    """The state of one pass over the events of a document."""
+    """The state of one pass over the events of a document. A method returns False if parsing must stop."""
 
     def __init__(self, text: str, file: str, caps: TextLimits) -> None:
         self.tree: Json = None
@@ -257,10 +252,6 @@ class _Building:
         self._nodes = 0
         self._paths = 0
         self._documents = 0
-
-    def take(self, event: _Event) -> bool:
-        act = _TAKING.get(type(event).__name__)
-        return act is None or act(self, event)
 
     def _document(self, event: _Event) -> bool:
         self._documents += 1
