@@ -858,8 +858,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(FOLLOW_UP, 'Message("user", turn, sent.media)', 'Message("user", "again", sent.media)'),
         M(
             "orch23/resolve/prompt_blocks.py",
-            "        found = [(one[0] if block.path else _label(block), block.text) for",
-            "        found = [(_label(block), block.text) for",
+            "        heads = [head if one.path else _label(one) for head, one",
+            "        heads = [_label(one) for head, one",
         ),
     ),
     "S4-42": (

@@ -43,19 +43,17 @@ class CompiledGraph(Struct, frozen=True, array_like=True):
     upstream_of_chains: dict[str, tuple[str, ...]]
 
 
-def reads_of(node: Node) -> tuple[str, ...]:
-    """Return the patterns of files that a node waits for, without listings: these have no files that stages make."""
-    return _patterns(node, order_only=True)
-
-
 def placed_inputs(stage: Stage) -> list[tuple[Where, Input]]:
     """Return the inputs of a stage and of its verification, each with its place below the stage."""
     found: list[tuple[Where, Input]] = [(("inputs", n), one) for n, one in enumerate(stage.inputs)]
     return found + [(("verify", "inputs", n), one) for n, one in enumerate(stage.verify.inputs)]
 
 
-def _patterns(node: Node, *, order_only: bool) -> tuple[str, ...]:
-    """Return the patterns whose contents a node depends on; with `order_only` also those that only order it."""
+def reads_of(node: Node, *, order_only: bool = True) -> tuple[str, ...]:
+    """Return the patterns of files that a node waits for; without `order_only` those whose contents it depends on.
+
+    Listings are not among them: they have no files that stages make.
+    """
     if isinstance(node, ForeachStage):
         return (node.foreach.source, *node.reads) if node.foreach.source else node.reads
     left_out = ListInput if order_only else (ListInput, OrderInput)
@@ -82,7 +80,7 @@ def reads_with_exclusions(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each pattern whose contents a node depends on, with the patterns that are excluded from it."""
     exclusions = exclusions_of(node)
     yield from ((pattern, ()) for pattern in program_files_of(node))
-    for pattern in _patterns(node, order_only=False):
+    for pattern in reads_of(node, order_only=False):
         yield from ((pattern, exclude) for exclude in exclusions.get(pattern, ((),)))
 
 

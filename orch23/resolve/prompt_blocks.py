@@ -48,26 +48,21 @@ class DataBlock(Struct, frozen=True):
 def render_blocks(blocks: Iterable[DataBlock]) -> str:
     """Return the text of blocks, with an empty line between them and no line end after the last."""
     given = list(blocks)
-    found = [(_head(block), block.text) for block in given]
+    heads = [f"{_label(one)} sha256={one.media.sha256 if one.media else _sha256(one.text)}" for one in given]
     own = _OWN.get()
     if own is None:
-        shared = _delimiter([head for head, _ in found], [text for _, text in found])
-        delimiters = [shared] * len(found)
+        delimiters = [_delimiter(heads, [one.text for one in given])] * len(given)
     else:
-        delimiters = [own.assign(head, text) for head, text in found]
+        delimiters = [own.assign(head, one.text) for head, one in zip(heads, given, strict=True)]
         # A response may name the digest of a file. That of another text is of no use to a model.
-        found = [(one[0] if block.path else _label(block), block.text) for block, one in zip(given, found, strict=True)]
-        lines = [_begin(delimiter, head) for delimiter, (head, _) in zip(delimiters, found, strict=True)]
-        shown = [(line, block.media) for line, block in zip(lines, given, strict=True) if block.media is not None]
-        own.media += [replace(one, marker=line) for line, one in shown]
-    return "\n\n".join(
-        f"{_begin(delimiter, head)}{text}\n--- end {delimiter} ---"
-        for delimiter, (head, text) in zip(delimiters, found, strict=True)
-    )
-
-
-def _begin(delimiter: str, head: str) -> str:
-    return f"--- begin {delimiter}: {head} ---\n"
+        heads = [head if one.path else _label(one) for head, one in zip(heads, given, strict=True)]
+    written: list[str] = []
+    for delimiter, head, one in zip(delimiters, heads, given, strict=True):
+        begin = f"--- begin {delimiter}: {head} ---\n"
+        if own is not None and one.media is not None:
+            own.media.append(replace(one.media, marker=begin))
+        written.append(f"{begin}{one.text}\n--- end {delimiter} ---")
+    return "\n\n".join(written)
 
 
 class BlockDelimiters:
@@ -181,11 +176,6 @@ def _kind(kind: object) -> str:
         return kind
     message = "`block` of a text needs a name for it: `brief.excerpt | block('what failed')`"
     raise TypeError(message)
-
-
-def _head(block: DataBlock) -> str:
-    digest = _sha256(block.text) if block.media is None else block.media.sha256
-    return f"{_label(block)} sha256={digest}"
 
 
 def _label(block: DataBlock) -> str:

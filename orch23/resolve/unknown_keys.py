@@ -10,6 +10,7 @@ from typing import Any, Final
 from orch23.model.diagnostic import nearest_names
 from orch23.model.digest import Json
 from orch23.model.language import keys_of
+from orch23.model.parsing import json_at
 from orch23.resolve.document import StageDocument
 from orch23.resolve.schema import document_classes
 from orch23.steps.registry import STEP_KINDS
@@ -63,14 +64,9 @@ def hint_of_secret(path: Sequence[object], value: Mapping[str, Json], whole: Jso
 
 
 def _providers(value: Mapping[str, Json], whole: Json) -> Iterator[str]:
-    for one in (value, value.get("llm"), _below(_below(whole, "defaults"), "llm")):
-        name = _below(one, "provider")
-        if isinstance(name, str):
+    for one in (value, value.get("llm"), json_at(whole, "defaults", "llm")):
+        if isinstance(name := json_at(one, "provider"), str):
             yield name
-
-
-def _below(value: Json, key: str) -> Json:
-    return value.get(key) if isinstance(value, Mapping) else None
 
 
 def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], schema: Mapping[str, Any]) -> str:
@@ -82,11 +78,8 @@ def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], s
         case ["stages", _, str(owner)] | ["defaults", str(owner)]:
             stage = keys_of(StageDocument)
             meant = key if key in stage else _surely_meant(key, {*known, *stage})
-            return (
-                f"{_asked(key, meant)} is a key of the stage: write it next to `{owner}`"
-                if meant in {*stage} - {*known}
-                else ""
-            )
+            if meant in {*stage} - {*known}:
+                return f"{_asked(key, meant)} is a key of the stage: write it next to `{owner}`"
     return ""
 
 

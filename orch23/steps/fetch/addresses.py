@@ -29,11 +29,10 @@ _MOST_DIGITS = 11  # of the octal form of a whole address
 def forbidden_address(host: str) -> Address | None:
     """Return the address of a host if no step may connect to it, else None. A name is not looked up."""
     addresses = (one for address in _addresses_of(host) for one in _with_embedded(address))
-    return next((one for one in addresses if _is_forbidden(one)), None)
-
-
-def _is_forbidden(address: Address) -> bool:
-    return address.is_link_local or address in _METADATA or address.is_multicast or address.is_unspecified
+    for one in addresses:
+        if one.is_link_local or one in _METADATA or one.is_multicast or one.is_unspecified:
+            return one
+    return None
 
 
 def is_address(host: str) -> bool:

@@ -114,7 +114,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
             return replace(self, model=choice)
         stated: dict[str, Any] = dict(choice)
         if stated.get("provider", self.provider) != self.provider:
-            stated = {**dict(_usual_provider_fields()), **stated}
+            usual = zip(reversed(LLMStep.__struct_fields__), reversed(LLMStep.__struct_defaults__), strict=False)
+            stated = {**{name: value for name, value in usual if name in LLMStep.provider_fields}, **stated}
         elif "base_url" in stated:
             stated = {"endpoint_alias": None, **stated}  # it is the name of the other address
         return replace(self, **stated, states_max_tokens=self.states_max_tokens or "max_tokens" in stated)
@@ -159,9 +160,3 @@ def _aspect(choice: ModelChoice) -> dict[str, Json]:
     """Return an entry as it is in the key: an alias replaces the address, as everywhere."""
     stated: dict[str, Json] = dict(choice)
     return {name: value for name, value in stated.items() if name != "base_url" or "endpoint_alias" not in stated}
-
-
-def _usual_provider_fields() -> Iterator[tuple[str, Any]]:
-    names, values = LLMStep.__struct_fields__, LLMStep.__struct_defaults__
-    usual = dict(zip(reversed(names), reversed(values), strict=False))
-    yield from ((name, usual[name]) for name in LLMStep.provider_fields)
