@@ -1,9 +1,9 @@
 """Decide which inputs of a prompt are shown as pictures and PDFs: those that the model accepts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,8 +16,8 @@ _ACCEPTED: ContextVar[frozenset[MediaKind]] = ContextVar("orch23_accepted_media"
 
 
 @contextmanager
-def accepting(kinds: frozenset[MediaKind]) -> Iterator[None]:
-    """Show files of these kinds as pictures and PDFs in this context, and not as text."""
+def accepting(kinds: frozenset[MediaKind] = frozenset()) -> Iterator[None]:
+    """Show files of these kinds as pictures and PDFs in this context, and not as text; none in a system prompt."""
     token = _ACCEPTED.set(kinds)
     try:
         yield
@@ -54,17 +54,3 @@ class NotedText(Struct, frozen=True):
     def peek(self) -> str:
         """Return the text without noting it."""
         return _peek(self.one.read)
-
-
-_Rendered = TypeVar("_Rendered")
-
-
-def without_media(
-    render: Callable[[str | None, Mapping[str, object], Any], _Rendered],
-    path: str | None,
-    names: Mapping[str, object],
-    sources: Any,
-) -> _Rendered:
-    """Render a system prompt: the interfaces take only text in it."""
-    with accepting(frozenset()):
-        return render(path, names, sources)

@@ -235,7 +235,12 @@ def _fault(place: str, value: Json, source: str, body: Mapping[str, Json], typed
     if kind == _TEXT or not isinstance(value, str):
         return None
     if kind == _ARGUMENT:
-        return _argument_fault(place, value, source, body)
+        if value.startswith("-") and not source.startswith("-"):
+            message = f"the argument `{value}`, which an item gives, is an option"
+            return "E857", message, "write the option out in the pipeline"
+        before = _before(place, body)
+        fault = argument_value_error(before, source, value) if _is_of_shell(place) else pytest_argument_error(before)
+        return None if fault is None else ("E857", *fault)
     if kind == _SLICE and value.startswith("!"):
         if not source.startswith("!"):
             return "E857", f"the item gives `{value}`: an item may not exclude inputs", "write the `!` in the pipeline"
@@ -283,15 +288,6 @@ def _path_of(kind: str, value: str, source: str) -> str | None:
     if folder and not folder.startswith("/") and path.startswith(folder):
         path = normalize_path(folder).lstrip("/") + path.removeprefix(folder)
     return path.removesuffix("/") if source.rstrip().endswith("/") else path
-
-
-def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json]) -> _Error | None:
-    if value.startswith("-") and not source.startswith("-"):
-        message = f"the argument `{value}`, which an item gives, is an option"
-        return "E857", message, "write the option out in the pipeline"
-    before = _before(place, body)
-    fault = argument_value_error(before, source, value) if _is_of_shell(place) else pytest_argument_error(before)
-    return None if fault is None else ("E857", *fault)
 
 
 def _before(place: str, body: Json) -> tuple[str, ...]:

@@ -34,14 +34,16 @@ def key_texts(
         text, problems = render_file(getattr(step, step.renders or ""), names, sources)
         rendered = (text or "").encode()
         return KeyTexts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
-    from orch23.resolve.accepted_media import accepting, without_media  # noqa: PLC0415 - for stages that call a model
+    from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - for stages that call a model
 
     # Without retry feedback: the key is the same at every attempt.
     names = prompt_names(stage, given, variables, schema=schema_text(step, sources))
     with accepting(accepts):
         prompt, problems = render_file(step.prompt, names, sources)
-        system, more = without_media(render_file, step.system, names, sources)
-        broken = [*problems, *more, *_context_limits(stage.name, step, given)]
+        limits = _context_limits(stage.name, step, given)
+    with accepting():
+        system, more = render_file(step.system, names, sources)
+    broken = [*problems, *more, *limits]
     texts = {"prompt": prompt, "system": system}
     if step.schema is not None:
         texts["schema"], problem = sources.text(step.schema)
@@ -62,15 +64,14 @@ def shown_text(
     accepts: "frozenset[MediaKind]",
 ) -> str:
     """Return the text that the first request of a stage shows to its model; `own` is the stage's last result."""
-    from orch23.resolve.accepted_media import accepting, without_media  # noqa: PLC0415 - only for stages that run
+    from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that run
 
     names = prompt_names(stage, given, variables, schema=None) | {"own": PromptInputs(own) if own else None}
     with accepting(accepts):
-        texts = (
-            render_file(step.prompt, names, sources)[0],
-            without_media(render_file, step.system, names, sources)[0],
-        )
-    return "\n".join(filter(None, texts))
+        prompt, _ = render_file(step.prompt, names, sources)
+    with accepting():
+        system, _ = render_file(step.system, names, sources)
+    return "\n".join(filter(None, (prompt, system)))
 
 
 def shows(prompt: str, text: str) -> bool:

@@ -18,7 +18,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Message, Request, RetryFeedback
 from orch23.model.pipeline import Stage
-from orch23.resolve.accepted_media import NotedText, without_media
+from orch23.resolve.accepted_media import NotedText, accepting
 from orch23.resolve.prompt_files import prompt_names, render_file, render_sent, schema_text
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, PromptInputs
 from orch23.resolve.shared_text import shared_by_attempts, shared_by_items
@@ -48,7 +48,10 @@ def make_request(
     sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
     # Another version of Python may word the same failure differently. That must not cause a second call.
     same = {**names, "brief": reduced_feedback(this.feedback), "own": None}
-    system, problems = without_media(render_sent, step.system, sent, sources)
+    with accepting():
+        system, problems = render_sent(step.system, sent, sources)
+        has_blocks = system is not None and system.has_blocks
+        system_identity = render_file(step.system, sent, sources)[0] if has_blocks else None
     text, more = render_sent(template, sent, sources)
     is_same = text is not None and not text.has_blocks and this.feedback is None and not this.own
     identity, besides = (text.text, ()) if text and is_same else render_file(template, same, sources)
@@ -68,7 +71,7 @@ def make_request(
         model=this.model,
         endpoint=endpoint,
         system=system.text,
-        system_identity=without_media(render_file, step.system, sent, sources)[0] if system.has_blocks else None,
+        system_identity=system_identity,
         messages=(whole,),
         identity=(Message("user", identity + same_end),),
         params=params,

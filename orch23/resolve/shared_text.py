@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orch23.model.digest import Json
 from orch23.model.llm import RetryFeedback, SystemUsers
 from orch23.model.pipeline import Stage
-from orch23.resolve.accepted_media import without_media
+from orch23.resolve.accepted_media import accepting
 from orch23.resolve.prompt_files import render_sent
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts, PromptInput, PromptInputs
 
@@ -115,7 +115,8 @@ def shared_by_items(
     if stage.item is not None:
         names = _of_other_item(stage, this, sent)
         other, _ = render_sent(step.prompt, names, sources)
-        before, _ = without_media(render_sent, step.system, names, sources)
+        with accepting():
+            before, _ = render_sent(step.system, names, sources)
         if other is not None and before is not None and before.text == system.text:
             return _shared_lines(other.text, text.text), "stages" if system.text else ""
     return 0, "attempts" if system.text and stage.retry.max else ""

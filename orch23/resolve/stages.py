@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import cast
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -191,10 +192,7 @@ def _render_item(
     stage: ForeachStage, item: Item, names: Mapping[str, Json], link: ChainLink | None, failed: Container[str]
 ) -> BuiltStage:
     rendered = render_watched(stage.body, names, f"stages/{stage.name}", watch=item.name, failed=failed)
-    body = rendered.tree
-    if not isinstance(body, Mapping):
-        message = f"BUG: the body of {stage.name} is not a mapping"
-        raise TypeError(message)
+    body = cast("Mapping[str, Json]", rendered.tree)
     at = f"stages/{stage.name}"
     built = make_stage(
         f"{stage.name}@{item.key}", body, item=item, chain=link, unknown=rendered.failed, plugins=stage.plugins
@@ -312,12 +310,11 @@ def _check_own_inputs(stage: Stage, at: Problems) -> None:
 
 def _check_own_commands(stage: Stage, at: Problems) -> None:
     """Report a stage that is verified by commands of its own result: it could choose commands that always succeed."""
-    for step in stage.verify.steps:
-        if isinstance(step, CommandsStep) and step.source is not None:
-            path = step.source.path
-            if match_any((*stage.outputs, *stage.fence.write), path):
-                hint = "let another stage make the list"
-                at.add("verify", "E854", f"the commands come from `{path}`, an output of this stage", hint)
+    sources = (step.source for step in stage.verify.steps if isinstance(step, CommandsStep))
+    for path in (source.path for source in sources if source is not None):
+        if match_any((*stage.outputs, *stage.fence.write), path):
+            hint = "let another stage make the list"
+            at.add("verify", "E854", f"the commands come from `{path}`, an output of this stage", hint)
 
 
 def _check_programs(document: StageDocument, stage: Stage, at: Problems) -> None:
