@@ -6,7 +6,6 @@ from typing import Final
 from orch23.checks.check import Check
 from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
 
-# The entry points of plugins that are checks.
 CHECK_GROUP: Final = "orch23.checks"
 
 

@@ -29,8 +29,7 @@ def validate_data(
     if unusable:
         return unusable
     try:
-        validator = make_validator(cast("Mapping[str, Any]", schema_json))
-        found = schema_errors_of(validator, value, undeclared_keys)
+        found = schema_errors_of(make_validator(cast("Mapping[str, Any]", schema_json)), value, undeclared_keys)
     except RecursionError:
         return _unusable(file, "the schema refers to itself without end, or the data is nested too deeply", _FLATTER)
     except PatternError as error:

@@ -62,9 +62,8 @@ class ModelOverrides(Struct):
         if out.pop("fallback", None):
             self.lists.setdefault("llm.fallback", {})[stage] = None
         if self.override.provider is not None:
-            former = llm.get("provider")
             # The other provider would refuse these fields, or their scale means something else there.
-            is_other = former not in (None, self.override.provider)
+            is_other = llm.get("provider") not in (None, self.override.provider)
             dropped = {*self.override.unfit, *(_PROVIDER_FIELDS if is_other else ())}
             for name in [one for one in out if out[one] is not None and one in dropped]:
                 del out[name]
@@ -184,7 +183,6 @@ def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagn
         # Without a value of its own, a var that uses one without a value is not reported again.
         if uses[name] <= values.keys():
             one = given[name]
-            # Values of the command line are never expressions.
             rendered = RenderedTree(one.value) if one.is_text else render_watched(one.value, {"vars": values}, "")
             diagnostics += [Diagnostic(error.code, error.message, one.place, error.hint) for error in rendered.errors]
             if not rendered.errors:

@@ -157,8 +157,7 @@ def _near(place: Path) -> Path | None:
 def _in_similar_folder(place: Path) -> Path:
     for folder in reversed(place.parents):
         if not folder.is_dir():
-            others = sorted(one.name for one in folder.parent.glob("*/"))
-            near = nearest_names(folder.name, others)
+            near = nearest_names(folder.name, sorted(one.name for one in folder.parent.glob("*/")))
             return folder.with_name(near[0]) / place.relative_to(folder) if near else place
     return place
 

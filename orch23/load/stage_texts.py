@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from orch23.load.yaml_errors import PIPELINE_LIMITS
 from orch23.load.yaml_text import parse_yaml
 from orch23.model.diagnostic import Location
+from orch23.model.parsing import as_mapping
 
 _STAGES = re.compile(r"stages:[ \t]*(?:#.*)?")
 # A key in another spelling is not recognized: then the whole text is parsed.
@@ -30,8 +31,7 @@ class StageTexts(Struct, frozen=True):
 
     def alone(self, names: tuple[str, ...]) -> str:
         """Return a text with these stages and no other."""
-        lines = [*self.head, *(line for name in names for line in self.stages[name]), *self.tail]
-        return "\n".join(lines)
+        return "\n".join((*self.head, *(line for name in names for line in self.stages[name]), *self.tail))
 
 
 def split_stages(text: str) -> StageTexts | None:
@@ -71,11 +71,9 @@ def _stages_of(block: list[str]) -> dict[str, tuple[str, ...]]:
 def are_valid_alone(texts: StageTexts, names: tuple[str, ...]) -> bool:
     """Return whether the lines of each of these stages are valid YAML by themselves, and define this stage alone."""
     for name in names:
-        text = "\n".join(("stages:", *texts.stages[name]))
-        parsed = parse_yaml(text, "", PIPELINE_LIMITS)
-        tree = parsed.tree
-        stages = tree.get("stages") if isinstance(tree, Mapping) and len(tree) == 1 else None
-        if parsed.diagnostics or not isinstance(stages, Mapping) or list(stages) != [name]:
+        parsed = parse_yaml("\n".join(("stages:", *texts.stages[name])), "", PIPELINE_LIMITS)
+        tree = as_mapping(parsed.tree)
+        if parsed.diagnostics or list(tree) != ["stages"] or list(as_mapping(tree["stages"])) != [name]:
             return False
     return True
 

@@ -27,8 +27,7 @@ def with_fix(found: Diagnostic, parsed: ParsedText, write: str, path: str) -> Di
     # The location of a value of several lines has the length 1.
     if place.length > 1 or not isinstance(value, str) or len(value) <= 1:
         return replace(found, fix=(parsed.text_at(place), write))
-    line = parsed.text.split("\n")[place.line - 1].rstrip()
-    first = line[place.column - 1 :]
+    first = parsed.text.split("\n")[place.line - 1].rstrip()[place.column - 1 :]
     hint = found.hint
     if write.startswith("["):
         marked = f"remove the `{first}`, and " if first.startswith(_BLOCKS) else ""

@@ -39,8 +39,7 @@ EMPTY_PYTEST_CONFIG = "orch23.ini"
 def display_command(argv: tuple[str, ...]) -> str:
     """Return a command as a user would type it, without the options that orch23 adds to pytest."""
     if REPORTER_MODULE in argv:
-        own = argv.index("addopts=") + 1
-        return shlex.join((PYTHON, "-m", "pytest", *argv[own:]))
+        argv = (PYTHON, "-m", "pytest", *argv[argv.index("addopts=") + 1 :])
     return shlex.join(argv)
 
 

@@ -40,7 +40,6 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return only the digest: the bytes are the same, wherever they come from, so a moved file keeps its key."""
         del facts
-        # Not the address: a file that moves to a mirror must not make the stage stale.
         return {"kind": self.kind, "sha256": self.sha256}
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:

@@ -49,8 +49,7 @@ def _read_folder(at: Problems, key: str, value: str) -> str | None:
 
 
 def _read_fallback(at: Problems, key: str, entries: Sequence[str | ModelDocument]) -> tuple[ModelChoice, ...]:
-    choices = read_choices(at, key, entries)
-    return tuple((("model", one),) if isinstance(one, str) else one for one in choices)
+    return tuple((("model", one),) if isinstance(one, str) else one for one in read_choices(at, key, entries))
 
 
 def _read_readable(at: Problems, key: str, texts: Sequence[str]) -> tuple[str, ...]:
