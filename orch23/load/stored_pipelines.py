@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orch23.load.loaded import ParsedPipeline
 from orch23.load.overrides import ModelOverride
-from orch23.load.stage_texts import StageTexts, TextEdit, are_valid_alone, edit_between, shift_locations
+from orch23.load.stage_texts import StageTexts, are_valid_alone, edit_between, shift_locations
 from orch23.load.yaml_text import LazyLocations
 from orch23.model.diagnostic import Location
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
@@ -96,18 +96,21 @@ def _edited(stored: _Stored, text: str, parse: Callable[[str], ParsedPipeline]) 
     if edit is None:
         return None
     known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
+    after, names = edit.after, edit.names
     # The lines of the text may show other stages than those that were read from it.
-    if set(edit.before.stages) != set(known) or 2 * len(edit.names) > len(known):
-        return None  # most stages are edited: the whole text is parsed
-    changed = _changed_stages(edit, parse)
-    if changed is None:
+    if set(edit.before.stages) != set(known) or 2 * len(names) > len(known) or not are_valid_alone(after, names):
+        return None  # also if most stages are edited
+    parsed = parse(after.alone(names)) if names else _NO_STAGES
+    pipeline = parsed.pipeline
+    if pipeline is None or parsed.diagnostics:
         return None
-    pipeline, locations = changed
     known |= {one.name: one for one in (*pipeline.stages, *pipeline.skipped)}
-    found = [known[name] for name in edit.after.stages]
+    found = [known[name] for name in after.stages]
     if any(one.promote is not None for one in found):
         return None
-    upper = shift_locations(stored.upper, edit.before, edit.after) | locations
+    only = StageTexts(after.head, {name: after.stages[name] for name in names}, after.tail)
+    locations = {path: place for path, place in _upper(pipeline).items() if path.startswith("stages/")}
+    upper = shift_locations(stored.upper, edit.before, after) | shift_locations(locations, only, after)
     stages, skipped = stages_and_skipped(found)
     return _Stored(text, replace(stored.pipeline, stages=stages, skipped=skipped), upper, stored.origins)
 
@@ -118,20 +121,6 @@ def stages_and_skipped(
     """Return the stages, and those that their `if` switches off."""
     stages = tuple(node for node in nodes if not isinstance(node, SkippedStage))
     return stages, tuple(node for node in nodes if isinstance(node, SkippedStage))
-
-
-def _changed_stages(
-    edit: TextEdit, parse: Callable[[str], ParsedPipeline]
-) -> tuple[Pipeline, dict[str, Location]] | None:
-    """Return a pipeline with the changed stages alone, and their locations; None if they cannot be parsed alone."""
-    if not are_valid_alone(edit.after, edit.names):
-        return None
-    parsed = parse(edit.after.alone(edit.names)) if edit.names else _NO_STAGES
-    if parsed.pipeline is None or parsed.diagnostics:
-        return None
-    only = StageTexts(edit.after.head, {name: edit.after.stages[name] for name in edit.names}, edit.after.tail)
-    in_stages = {path: place for path, place in _upper(parsed.pipeline).items() if path.startswith("stages/")}
-    return parsed.pipeline, shift_locations(in_stages, only, edit.after)
 
 
 def _upper(pipeline: Pipeline) -> dict[str, Location]:

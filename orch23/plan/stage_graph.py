@@ -105,9 +105,21 @@ def promotion_cycle_errors(
         return []  # a cycle of `graph` itself has its own error
     found: dict[frozenset[str], Diagnostic] = {}
     for group in sorted(groups):
-        if path := _way_back(graph, groups, group):
-            groups_on_it = frozenset({group, *(group_of[name] for name in path if name in group_of)})
-            found.setdefault(groups_on_it, _group_error(pipeline, nodes, graph, group, path, group_of))
+        path = _way_back(graph, groups, group)
+        groups_on_it = frozenset({group, *(group_of[name] for name in path if name in group_of)})
+        if not path or groups_on_it in found:
+            continue
+        first, *inner, last = path
+        hint, also = f"write `promote: {group}` at {quoted_names(dict.fromkeys(map(family_of, inner)))} too", ""
+        if others := sorted({group_of[name] for name in inner if name in group_of}):
+            hint, also = "give the stages of these groups one name", f" of group {quoted_names(others)}"
+        names = join_first([f"`{name}`" for name in inner], _MAX_NAMES, " and ")
+        verb = "comes" if len(inner) == 1 else "come"
+        message = f"group `{group}` cannot be promoted at once: {names}{also} {verb} between `{first}` and `{last}`"
+        edges = [(a, b) for a, b in itertools.pairwise(path) if graph.has_edge(a, b)]
+        reasons = tuple(explain_edge(pipeline, nodes[a], nodes[b], edge_reason(graph, a, b)) for a, b in edges)
+        place, hint = pipeline.locate("stages", inner[0]), f"{hint}, or remove one of these edges"
+        found[groups_on_it] = Diagnostic("E829", message, place, hint, related=reasons)
     return list(found.values())
 
 
@@ -141,30 +153,3 @@ def _way_back(graph: StageGraph, groups: Mapping[str, tuple[str, ...]], group: s
                 seen.add(name)
                 paths.append([*path, name])
     return []
-
-
-def _group_error(
-    pipeline: Pipeline,
-    nodes: Mapping[str, Node],
-    graph: StageGraph,
-    group: str,
-    path: list[str],
-    group_of: Mapping[str, str],
-) -> Diagnostic:
-    first, *inner, last = path
-    hint, also = f"write `promote: {group}` at {quoted_names(dict.fromkeys(map(family_of, inner)))} too", ""
-    if others := sorted({group_of[name] for name in inner if name in group_of}):
-        hint, also = "give the stages of these groups one name", f" of group {quoted_names(others)}"
-    names = join_first([f"`{name}`" for name in inner], _MAX_NAMES, " and ")
-    verb = "comes" if len(inner) == 1 else "come"
-    return Diagnostic(
-        "E829",
-        f"group `{group}` cannot be promoted at once: {names}{also} {verb} between `{first}` and `{last}`",
-        pipeline.locate("stages", inner[0]),
-        f"{hint}, or remove one of these edges",
-        related=tuple(
-            explain_edge(pipeline, nodes[a], nodes[b], edge_reason(graph, a, b))
-            for a, b in itertools.pairwise(path)
-            if graph.has_edge(a, b)
-        ),
-    )

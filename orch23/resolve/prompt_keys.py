@@ -51,7 +51,11 @@ def key_texts(
     aspects: dict[str, Json] = {name: digest_bytes((text or "").encode()).sha256 for name, text in texts.items()}
     if step.answers is not None:
         aspects["answers"] = _scripted_responses(stage, step.answers, sources, read_yaml)
-    return KeyTexts(aspects, tuple(broken), digest=_texts_digest(step, given, sources, variables))
+    # With an equal digest and equal other aspects, the prompt is the same. Lost inputs must not make a stage stale: the
+    # digest does not need their bytes (ADR 19).
+    files = [sources.text(path)[0] if path else None for path in (getattr(step, key) for key in step.author_keys)]
+    digest = digest_json([*files, dict(variables), [[one.path, one.slice, one.base] for one in given]])
+    return KeyTexts(aspects, tuple(broken), digest=digest)
 
 
 def shown_text(
@@ -78,16 +82,6 @@ def shows(prompt: str, text: str) -> bool:
     """Return whether a prompt has each line of a text, also indented or as JSON."""
     lines = map(str.strip, text.splitlines())
     return all(line in prompt or json.dumps(line, ensure_ascii=False)[1:-1] in prompt for line in lines)
-
-
-def _texts_digest(
-    step: "LLMStep", given: tuple[PromptInput, ...], sources: AuthorTexts, variables: Mapping[str, Json]
-) -> str:
-    """Return the digest of all that a prompt is rendered from, without the contents of the inputs and the item."""
-    # Lost inputs must not make a stage stale: the digest does not need their bytes (ADR 19).
-    paths = [getattr(step, key) for key in step.author_keys]
-    files = [sources.text(path)[0] if path else None for path in paths]
-    return digest_json([*files, dict(variables), [[one.path, one.slice, one.base] for one in given]])
 
 
 def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:

@@ -28,7 +28,7 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
 )
-from orch23.model.record import ACTION_FORMAT, Facts, Manifest, core_of, identity_of, key_of
+from orch23.model.record import ACTION_FORMAT, PROGRAM_ASPECT, Facts, Manifest, core_of, identity_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
 from orch23.resolve.commands import command_steps, missing_programs, resolve_commands
 from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, ReadText
@@ -182,9 +182,9 @@ def resolve_stage(
 def _program(stage: Stage, tree: VisibleFiles) -> dict[str, Json]:
     if not is_llm(stage.step) or not stage.step.command:
         return {}
-    from orch23.resolve.command_program import program_aspects  # noqa: PLC0415 - few stages call a program
-
-    return program_aspects(stage, stage.step, tree.entry, tree.matching)
+    own = (*stage.outputs, *stage.fence.write)
+    found = dict.fromkeys(path for path in stage.step.program_files(tree.matching) if not match_any(own, path))
+    return {f"{PROGRAM_ASPECT}{path}": str(entry) for path in found if (entry := tree.entry(path)) is not None}
 
 
 def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
