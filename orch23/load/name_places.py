@@ -18,19 +18,14 @@ def at_name(found: Diagnostic, text: str, name: str, near: str) -> Diagnostic:
     owner, _, last = name.rpartition(".")
     before = rf"(?<![\w.]){re.escape(owner)}\s*(?:\.\s*|\[\s*['\"]+)" if owner else r"(?<![\w.])"
     pattern = re.compile(rf"{before}({re.escape(last)})(?!\w)")
-    place = None if found.location is None else _place_of(pattern, text, found.location)
-    if place is None:
-        return found
-    return replace(found, location=place, fix=(last, near) if near else None)
-
-
-def _place_of(pattern: re.Pattern[str], text: str, node: Location) -> Location | None:
-    for number, column, part in _lines_of(text, node):
+    node = found.location
+    for number, column, part in () if node is None else _lines_of(text, node):
         for expression in _EXPRESSION.finditer(part):
             named = pattern.search(part, expression.start(), expression.end())
-            if named is not None:
-                return Location(node.file, number, column + named.start(1) + 1, len(named[1]))
-    return None
+            if node is not None and named is not None:
+                place = Location(node.file, number, column + named.start(1) + 1, len(named[1]))
+                return replace(found, location=place, fix=(last, near) if near else None)
+    return found
 
 
 def _lines_of(text: str, node: Location) -> Iterator[tuple[int, int, str]]:

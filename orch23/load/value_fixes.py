@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from orch23.load.yaml_text import ParsedText
-from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.diagnostic import Diagnostic
 from orch23.resolve.expressions import node_at
 
 _BLOCKS = ("|", ">")
@@ -23,7 +23,12 @@ def with_fix(found: Diagnostic, parsed: ParsedText, write: str, path: str) -> Di
         return found
     value = node_at(parsed.tree, path) if path else ""
     if isinstance(value, Mapping):
-        return _in_place_of_mapping(found, parsed, write, place)
+        line = parsed.text.split("\n")[place.line - 1]
+        braces = _BRACES.match(line, place.column - 1 + place.length)
+        if braces is None:
+            return found
+        place = replace(place, column=braces.start(1) + 1, length=len(braces[1]))
+        return replace(found, location=place, fix=(braces[1], write))
     # The location of a value of several lines has the length 1.
     if place.length > 1 or not isinstance(value, str) or len(value) <= 1:
         return replace(found, fix=(parsed.text_at(place), write))
@@ -33,13 +38,3 @@ def with_fix(found: Diagnostic, parsed: ParsedText, write: str, path: str) -> Di
         marked = f"remove the `{first}`, and " if first.startswith(_BLOCKS) else ""
         hint = f"{marked}begin each line with `- `, or {hint}"
     return replace(found, location=replace(place, length=max(1, len(first))), hint=hint)
-
-
-def _in_place_of_mapping(found: Diagnostic, parsed: ParsedText, write: str, key: Location) -> Diagnostic:
-    line = parsed.text.split("\n")[key.line - 1]
-    braces = _BRACES.match(line, key.column - 1 + key.length)
-    if braces is None:
-        return found
-    return replace(
-        found, location=replace(key, column=braces.start(1) + 1, length=len(braces[1])), fix=(braces[1], write)
-    )

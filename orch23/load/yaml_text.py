@@ -162,18 +162,14 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
             # position is deeper than our own limit, which then reports the location.
             return parse_yaml(text[: error.problem_mark.index], file, caps)
         refused = syntax_error(error, text, file)
-        building.diagnostics += _tabs(text, file, refused) or (refused,)
+        tabs: list[Diagnostic] = []
+        if refused.message == TAB_REFUSED:
+            from orch23.load.tabs import tab_errors  # noqa: PLC0415 - only for this error
+
+            tabs += tab_errors(text, file, partial(_line_of_tab, file))
+        building.diagnostics += tabs or (refused,)
         building.tree = None
     return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.diagnostics), text)
-
-
-def _tabs(text: str, file: str, refused: Diagnostic) -> tuple[Diagnostic, ...]:
-    """Return an error for each line that a tab indents, if a text is refused because of the first one."""
-    if refused.message != TAB_REFUSED:
-        return ()
-    from orch23.load.tabs import tab_errors  # noqa: PLC0415 - only for this error
-
-    return tuple(tab_errors(text, file, partial(_line_of_tab, file)))
 
 
 def _line_of_tab(file: str, text: str) -> int | None:

@@ -187,21 +187,15 @@ def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tup
     dropped: list[Edge] = []
     for rank in EdgeFirmness:
         edges = [edge for firmness, edge in candidates if firmness is rank]
-        conflicting = frozenset() if rank is EdgeFirmness.FIRM else _conflicting(graph, edges)
+        if edges and rank is not EdgeFirmness.FIRM:
+            # An edge is dropped if its reader is upstream of its producer already.
+            goals = {name: 1 << number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
+            reachable = reachable_goals(graph, goals)
+            dropped += (edge for edge in edges if reachable[edge.reader] & goals[edge.producer])
+            edges = [edge for edge in edges if not reachable[edge.reader] & goals[edge.producer]]
         for edge in edges:
-            if edge in conflicting:
-                dropped.append(edge)
-            else:
-                add_edge(graph, edge.producer, edge.reader, edge.why)
+            add_edge(graph, edge.producer, edge.reader, edge.why)
     return graph, dropped
-
-
-def _conflicting(graph: StageGraph, edges: list[Edge]) -> frozenset[Edge]:
-    if not edges:
-        return frozenset()
-    goals = {name: 1 << number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
-    reachable = reachable_goals(graph, goals)
-    return frozenset(edge for edge in edges if reachable[edge.reader] & goals[edge.producer])
 
 
 def _order_after_groups(

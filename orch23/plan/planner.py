@@ -46,23 +46,17 @@ def build_plan(
 
 def _cached_graph(facts: PlanNodes, cache: CompileCache | None) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
     made_of = _made_of(facts) if cache is not None else b""
-    if cache is None or not made_of:
-        return _compile(facts)
     # A cache keeps one plan for each name: the newest of this file with these foreach stages expanded.
     name = "\0".join((facts.pipeline.file, *sorted(facts.expansions)))
-    if (stored := cache.get(name, made_of)) is not None:
+    if cache is not None and made_of and (stored := cache.get(name, made_of)) is not None:
         with suppress(msgspec.MsgspecError, UnicodeError):  # stored by another version of orch23, in another format
             return msgspec.msgpack.decode(stored, type=CompiledGraph), ()
-    graph, problems = _compile(facts)
-    if graph is not None:
-        cache.put(name, made_of, msgspec.msgpack.encode(graph))
-    return graph, problems
-
-
-def _compile(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
     from orch23.plan.compile import compile_plan  # noqa: PLC0415 - it loads networkx
 
-    return compile_plan(facts)
+    graph, problems = compile_plan(facts)
+    if cache is not None and made_of and graph is not None:
+        cache.put(name, made_of, msgspec.msgpack.encode(graph))
+    return graph, problems
 
 
 def _made_of(facts: PlanNodes) -> bytes:

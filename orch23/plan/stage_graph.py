@@ -7,7 +7,7 @@ import functools
 import itertools
 import operator
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import networkx as nx
@@ -54,9 +54,8 @@ def with_descendants(graph: StageGraph, names: Iterable[str]) -> set[str]:
     return {name for layer in nx.bfs_layers(graph, set(names)) for name in layer}
 
 
-def reachable_goals(graph: StageGraph, goals: Collection[str]) -> Mapping[str, int]:
-    """Return for each name which of the goals it leads to, as the bits of a number: the first goal is bit 0."""
-    bits = {goal: 1 << number for number, goal in enumerate(goals)}
+def reachable_goals(graph: StageGraph, bits: Mapping[str, int]) -> Mapping[str, int]:
+    """Return for each name which of the goals it leads to: the sum of their `bits`."""
     # One search for each goal would take the product of goals and edges. One walk over the components, with the goals
     # as bits of an int, finds all of them.
     components = nx.condensation(graph)

@@ -100,17 +100,14 @@ def pytest_argument_error(before: Sequence[str]) -> ArgumentError | None:
 def _code_option(before: Sequence[str]) -> str | None:
     """Return the option whose value an interpreter runs, or None. After its script, only the most common ones count."""
     options = tuple(takewhile(_is_option, reversed(before)))
-    known = _CODE_OPTION.fullmatch if _has_no_script(before[: len(before) - len(options)]) else _RUNS_TEXT.__contains__
+    rest = before[: len(before) - len(options)]
+    last = max(number for number, one in enumerate(rest) if _INTERPRETER.fullmatch(_name(one)))
+    # It has no script if only options, and possible values of options, follow it.
+    has_script = not all(_is_option(one) or _is_option(left) for left, one in pairwise(rest[last:]))
+    known = _RUNS_TEXT.__contains__ if has_script else _CODE_OPTION.fullmatch
     if before[-1] == "eval":
         return "eval"
     return next((one for one in options if known(one)), None)
-
-
-def _has_no_script(before: Sequence[str]) -> bool:
-    """Return whether only options, and possible values of options, follow the last interpreter."""
-    last = max(number for number, one in enumerate(before) if _INTERPRETER.fullmatch(_name(one)))
-    after = before[last:]
-    return all(_is_option(one) or _is_option(left) for left, one in pairwise(after))
 
 
 def _awaits_program(before: Sequence[str]) -> str | None:

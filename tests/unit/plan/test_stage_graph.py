@@ -40,7 +40,7 @@ def test_an_order_is_the_smallest_by_name_and_there_is_none_with_a_cycle(pairs: 
 @given(PAIRS, st.lists(st.sampled_from(NAMES), unique=True))
 def test_what_leads_to_a_goal_is_found_also_in_cycles(pairs: list[tuple[str, str]], goals: list[str]) -> None:
     graph = made(pairs)
-    leads = reachable_goals(graph, goals)
+    leads = reachable_goals(graph, {goal: 1 << number for number, goal in enumerate(goals)})
     for name in NAMES:
         found = {goal for number, goal in enumerate(goals) if leads[name] >> number & 1}
         after = {one for up in graph.successors(name) for one in (up, *nx.descendants(graph, up))}
