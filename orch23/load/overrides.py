@@ -43,19 +43,18 @@ class ModelOverrides(Struct):
 
     def notes(self) -> tuple[Diagnostic, ...]:
         """Return one note for each of the two options that dropped something."""
-        found = []
+        found: list[tuple[str, str]] = []
         if self.fields:
             named = quoted_names(sorted(self.fields))
             stages = sorted({stage for users in self.fields.values() for stage in users})
             message = f"`--provider {self.override.provider}` drops {named} of {', '.join(stages)}"
             hint = "they belong to the provider that the pipeline names; write those of this provider into the pipeline"
-            found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
+            found.append((message, hint))
         named = "model" if self.override.model is not None else "provider"
         for key, users in sorted(self.lists.items()):
             message = f"`--{named} {getattr(self.override, named)}` drops `{key}` of {', '.join(sorted(users))}"
-            hint = f"every call uses the {named} of `--{named}`"
-            found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
-        return tuple(found)
+            found.append((message, f"every call uses the {named} of `--{named}`"))
+        return tuple(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE) for message, hint in found)
 
     def _llm(self, stage: str, llm: Mapping[str, Json]) -> Mapping[str, Json]:
         out = dict(llm)

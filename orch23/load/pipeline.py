@@ -205,7 +205,11 @@ def parse_pipeline(
         outside=variables.outside,
         meant=meant_keys(found),
     )
-    read = _stages(tree, _usable(tree.get("defaults"), refused), context, found)
+    # Every stage would repeat the errors of the defaults.
+    broken = NodeSet.at(one.path if one.code in CODES_OF_KEYS else path_of_error(one) for one in refused)
+    defaults = tree.get("defaults")
+    usable = _without(defaults, "defaults", broken) if isinstance(defaults, Mapping) else None
+    read = _stages(tree, usable, context, found)
     settings = _settings(tree, context, found)
     _check_pools(tree.get("pools", {}), settings.get("pool_executors", {}), context)
     declared = as_mapping(tree.get("stages"))
@@ -316,12 +320,6 @@ def _in_order(*diagnostics: Diagnostic) -> tuple[Diagnostic, ...]:
         return place.file, place.line, place.column, one.code
 
     return tuple(sorted(dict.fromkeys(diagnostics), key=order))
-
-
-def _usable(defaults: Json, found: "Sequence[SchemaError]") -> Json:
-    """Return the defaults without the nodes that have errors, or every stage would repeat these."""
-    broken = {one.path if one.code in CODES_OF_KEYS else path_of_error(one) for one in found}
-    return _without(defaults, "defaults", NodeSet.at(broken)) if isinstance(defaults, Mapping) else None
 
 
 def _without(node: Mapping[str, Json], at: str, broken: NodeSet) -> dict[str, Json]:

@@ -1,6 +1,6 @@
 """Continue a request by its response and what failed, for stages with `retry: {style: conversation}` (ADR 42)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from orch23.model.llm import Message, Request, RetryFeedback
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
 from orch23.resolve.prompt_files import prompt_names, render_file, render_sent, schema_text
-from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, PromptInput, PromptInputs
+from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, PromptInputs
 from orch23.resolve.prompts import reduced_feedback
 from orch23.resolve.standard_feedback import as_sent, standard_feedback, uses_feedback
 from orch23.resolve.templates import names_used
@@ -88,7 +88,10 @@ def _follow_up(
 
     `before` is the text of all messages before it, if this one is sent; None: it is for the identity.
     """
-    changed = _changed_files(step, this) if not template or "inputs" not in names_used(template) else ()
+    shows_files = bool(template) and "inputs" in names_used(template)
+    # The model has only seen the changes of its edits, and must quote the files.
+    shown = this.dialogue.shown if this.dialogue is not None and step.returns == "edits" and not shows_files else None
+    changed = [one for one in this.given if shown is not None and shown.get((one.path, one.slice)) != one.digest]
     blocks = tuple(DataBlock("file", one.text, one.path, one.slice) for one in changed)
     if template and uses_feedback(template):
         texts = (rendered.rstrip() or _AGAIN, as_sent(partial(render_blocks, blocks), before))
@@ -97,14 +100,6 @@ def _follow_up(
     render = partial(standard_feedback, feedback, None, subject="That response", state=state, files=blocks)
     text = as_sent(render, None if before is None else f"{before}\n{rendered}")
     return f"{rendered.rstrip()}\n\n{text}" if rendered.strip() else text
-
-
-def _changed_files(step: "LLMStep", this: AttemptContext) -> Iterator[PromptInput]:
-    """Yield the files that edits have changed: the model has only seen the changes, and must quote the files."""
-    if step.returns == "edits" and this.dialogue is not None:
-        for one in this.given:
-            if this.dialogue.shown.get((one.path, one.slice)) != one.digest:
-                yield one
 
 
 def _state(stage: Stage, step: "LLMStep", this: AttemptContext, *, has_files: bool) -> str:

@@ -277,7 +277,10 @@ def _no_alternative(error: _Error) -> _Words:
     value, branches = error.instance, [branch for branch in error.validator_value if isinstance(branch, Mapping)]
     keys = [branch["required"][0] for branch in branches if _is_one_key(branch)]
     if isinstance(value, Mapping) and len(keys) == len(branches):
-        return _not_exactly_one(error, keys)
+        given = " and ".join(f"`{key}`" for key in keys if key in value)
+        listed = quoted_names(keys)
+        message = f"exactly one of {listed} is needed{_in(error)}; {f'{given} are' if given else 'none is'} given"
+        return "E814", message, "keep one of them" if given else f"add one of {listed}", ""
     types = [branch.get("type", ()) for branch in branches]
     kinds = dict.fromkeys(kind for one in types for kind in ([one] if isinstance(one, str) else one))
     if kinds and error.context and not _fitting(error):
@@ -299,13 +302,6 @@ def _is_misspelled(error: _Error) -> bool:
 
 def _is_one_key(branch: Mapping[str, Any]) -> bool:
     return branch.keys() == {"required"} and len(branch["required"]) == 1
-
-
-def _not_exactly_one(error: _Error, keys: Sequence[str]) -> _Words:
-    given = " and ".join(f"`{key}`" for key in keys if key in error.instance)
-    listed = quoted_names(keys)
-    message = f"exactly one of {listed} is needed{_in(error)}; {f'{given} are' if given else 'none is'} given"
-    return "E814", message, "keep one of them" if given else f"add one of {listed}", ""
 
 
 def _bound(rule: str, limit: Json, value: Json) -> str:

@@ -80,14 +80,6 @@ def _shared_length(one: str, other: str) -> int:
     return low
 
 
-def _of_other_item(stage: Stage, this: AttemptContext, sent: Mapping[str, object]) -> dict[str, object]:
-    """Return the names of a first attempt of another item: no real one, so that all items get the same prefix."""
-    own = PromptInput("?", "", "?", lambda: "?")
-    given = PromptInputs(tuple(own if one.own else one for one in this.given if not one.base), _OTHER_FILE)
-    item = _other_value(stage.item.value) if stage.item else None
-    return {**sent, "attempt": 1, "previous": None, "brief": None, "own": None, "item": item, "inputs": given}
-
-
 def _other_value(value: Json) -> Json:
     """Return a value of the same shape with other texts and numbers."""
     if isinstance(value, str):
@@ -113,7 +105,11 @@ def shared_by_items(
     Nothing is shared with other items if the stage is none, or the system text, which is first, differs between items.
     """
     if stage.item is not None:
-        names = _of_other_item(stage, this, sent)
+        # Of a first attempt of another item: no real one, so that all items get the same prefix.
+        own = PromptInput("?", "", "?", lambda: "?")
+        inputs = PromptInputs(tuple(own if one.own else one for one in this.given if not one.base), _OTHER_FILE)
+        names = {**sent, "attempt": 1, "previous": None, "brief": None, "own": None, "inputs": inputs}
+        names["item"] = _other_value(stage.item.value)
         other, _ = render_sent(step.prompt, names, sources)
         with accepting():
             before, _ = render_sent(step.system, names, sources)
