@@ -241,14 +241,12 @@ class CommonDocument(Document):
 
     cwd: Text | UnsetType = Key("web", read=read_cwd, elsewhere="wdir workdir working_directory").doc("""
         The working directory of processes. Paths in a model's response are relative to it. Default: the root.""")
-    allowed_paths: AllowedPathsDocument | UnsetType = Key(
-        "{write: ['src/**'], protect: [src/api.py]}", read=None
-    ).doc("""
-        Where the stage may write.""")
+    allowed_paths: AllowedPathsDocument | UnsetType = Key("{write: ['src/**'], protect: [src/api.py]}", read=None).doc(
+        "Where the stage may write."
+    )
     verify: VerifySteps | VerifyDocument = Key(
         "[{check: python_syntax}, {shell: ruff check src}]", default=(), read=None
-    ).doc("""
-        The steps that must succeed before a result reaches the workspace.""")
+    ).doc("The steps that must succeed before a result reaches the workspace.")
     requires: Conditions = Key("{file_exists: specs/app.md}", default=(), read=None).doc("""
         Conditions that must hold before the stage runs and before a model is called.""")
     ensures: Conditions = Key("{file_exists: [src/app.py]}", default=(), read=None).doc("""
@@ -263,8 +261,7 @@ class CommonDocument(Document):
         Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with a warning.""")
     stop_conditions: StopConditionsDocument | UnsetType = Key(
         "{max_cost_usd: 0.50}", read=mapping_of(StopConditions), to="stop"
-    ).doc("""
-        Limits of all attempts of this stage. The limits of the run apply too.""")
+    ).doc("Limits of all attempts of this stage. The limits of the run apply too.")
     on_failure: Literal["rollback", "keep"] = Key("keep", default="rollback").doc("""
         rollback: nothing reaches the workspace. keep: the files that the last attempt wrote within its write scope
         reach it, marked as failed, even if its command failed or timed out.""")
@@ -320,8 +317,7 @@ class StageDocument(CommonDocument, OneOf):
     )
     foreach: ForeachDocument | UnsetType = Key(
         "{from: 'build/plan.json#/tasks', key: id, as: task}", read=None, elsewhere="matrix"
-    ).doc("""
-        Make one stage for each item of a list. Exactly one of `from` and `in`.""")
+    ).doc("Make one stage for each item of a list. Exactly one of `from` and `in`.")
     if_: IfCondition = (
         Key("${{ vars.docs }}", default=True, name="if", in_key=False, read=None, elsewhere="when")
     ).doc("""
@@ -329,8 +325,7 @@ class StageDocument(CommonDocument, OneOf):
         it were not declared.""")
     needs: tuple[Annotated[str, item("The name of a stage.")], ...] = Key(
         "[migrate]", default=(), elsewhere="depends depends_on after"
-    ).doc("""
-        Stages that run before this one even if it reads none of their files.""")
+    ).doc("Stages that run before this one even if it reads none of their files.")
     inputs: tuple[InputEntry, ...] = Key(
         "['specs/app.md#Rules', 'src/**/*.py', {list: 'docs/**'}]",
         default=(),
@@ -341,7 +336,6 @@ class StageDocument(CommonDocument, OneOf):
         files from the globs and listings before it in the list; a later entry can add them again.""")
     outputs: tuple[Path, ...] = Key(
         "[src/app.py, docs/]", default=(), read=None, elsewhere="artifacts generates outs targets"
-    ).doc("""
-        The files that the stage makes: literal files, or directories ending in `/`.""")
+    ).doc("The files that the stage makes: literal files, or directories ending in `/`.")
     metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")

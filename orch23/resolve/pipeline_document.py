@@ -160,8 +160,7 @@ class SettingsDocument(Document):
 
     stop_conditions: RunStopConditionsDocument | UnsetType = Key(
         "{max_cost_usd: 2.50}", read=mapping_of(StopConditions), to="stop"
-    ).doc("""
-        Limits of a run. The next build continues where this one stopped.""")
+    ).doc("Limits of a run. The next build continues where this one stopped.")
     prices: (
         Mapping[
             Annotated[str, Meta(min_length=1, description="a model's name, or PROVIDER/MODEL")],
@@ -230,8 +229,7 @@ class SettingsDocument(Document):
         a plugin.""")
     cache: SharedCacheDocument | UnsetType = Key(
         "{url: 'https://cache.example.org/orch23'}", in_key=False, read=read_cache
-    ).doc("""
-        A cache of results that several people or machines share.""")
+    ).doc("A cache of results that several people or machines share.")
 
 
 class DefaultsDocument(CommonDocument):

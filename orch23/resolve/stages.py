@@ -32,7 +32,7 @@ from orch23.model.step import Step
 from orch23.resolve.commands import missing_programs
 from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, VerifyDocument
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
-from orch23.resolve.expressions import RenderedTree, render_watched
+from orch23.resolve.expressions import render_watched
 from orch23.resolve.key_readers import read_attempts
 from orch23.resolve.pipeline_document import kinds_in_stage, stage_form
 from orch23.resolve.reading import NO_NODES_BROKEN, NodeSet, independent_problems, read_document
@@ -198,7 +198,13 @@ def _render_item(
         f"{stage.name}@{item.key}", body, item=item, chain=link, unknown=rendered.failed, plugins=stage.plugins
     )
     conflict = on_failure_conflict(group_label(stage.foreach, stage.promote), body.get("on_failure"), at)
-    refused = [*_refused_values(stage, body, rendered), *filter(None, (conflict,))]
+    refused: list[Problem] = []
+    if stage.foreach.source is not None:
+        from orch23.resolve.item_rules import item_errors  # noqa: PLC0415 - for lists in files only
+
+        given_by_item = {path: source for path, source in rendered.watched.items() if path not in rendered.failed}
+        refused += item_errors(body, given_by_item, at)
+    refused += filter(None, (conflict,))
     if not (refused or built.problems or rendered.errors):
         return BuiltStage(built.stage and placed_stage(built.stage, rendered.moved, stage.moved))
     # A refused value may be invalid as well: a second error about the same node would only repeat the first.
@@ -206,15 +212,6 @@ def _render_item(
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
     found = (*at_source(rendered.errors, stage.moved), *at_source((*refused, *errors), rendered.moved, stage.moved))
     return BuiltStage(None if found else built.stage, found)
-
-
-def _refused_values(stage: ForeachStage, body: Mapping[str, Json], rendered: RenderedTree) -> list[Problem]:
-    if stage.foreach.source is None:
-        return []
-    from orch23.resolve.item_rules import item_errors  # noqa: PLC0415 - for lists in files only
-
-    given_by_item = {path: source for path, source in rendered.watched.items() if path not in rendered.failed}
-    return item_errors(body, given_by_item, f"stages/{stage.name}")
 
 
 def at_source(problems: Iterable[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:

@@ -148,8 +148,7 @@ class LLMDocument(Document):
         Further requests after a response that was cut off at `max_tokens`. The default depends on the provider. Never
         part of the key.""")
     effort: Text | UnsetType = Key("low").doc("How much the model thinks; the provider defines the values.")
-    thinking: Text | UnsetType = Key("adaptive").doc("""
-        The thinking mode of the model; the provider defines the values.""")
+    thinking: Text | UnsetType = Key("adaptive").doc("The thinking mode of the model; the provider defines the values.")
     timeout: Duration = Key("10m", default="600s", to="timeout_s").doc("The time limit of one request.")
     mode: Literal["cached", "record", "replay"] = Key("replay", default="cached").doc("""
         cached: use a recorded response, else call the model. record: always call. replay: never call.""")
@@ -168,15 +167,13 @@ class LLMDocument(Document):
         default=CacheDocument(),
         in_key=False,
         read=lambda _at, _key, one: None if one == "off" else CachePolicy(one.ttl, one.share),
-    ).doc("""
-        How the prompt cache of the vendor is used; `off` does not use it. Never part of the key.""")
+    ).doc("How the prompt cache of the vendor is used; `off` does not use it. Never part of the key.")
     secrets: Literal["refuse", "redact"] = Key("redact", default="refuse").doc("""
         What happens to a request that contains a secret of this machine. refuse: it is not sent. redact: it is sent
         without the secret.""")
     base_url: Annotated[Text | UnsetType, Meta(extra_json_schema={"format": "uri"})] = Key(
         "http://127.0.0.1:11434/v1"
-    ).doc("""
-        The address of a compatible server.""")
+    ).doc("The address of a compatible server.")
     endpoint_alias: Text | UnsetType = Key("our-server").doc("""
         A name that replaces the address in keys, so that a moved server does not change them.""")
     api: Literal["responses", "chat"] | UnsetType = Key("chat").doc("""
@@ -212,8 +209,7 @@ class LLMDocument(Document):
     # No default: thinking models refuse a temperature (docs/seeds.md, S4-30).
     temperature: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType = Key(
         "0.2", read=lambda _at, _key, value: float(value)
-    ).doc("""
-        The temperature of sampling, if the provider has one.""")
+    ).doc("The temperature of sampling, if the provider has one.")
 
 
 def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:

@@ -33,10 +33,9 @@ class PytestDocument(Document):
         Plugins to load. No other plugins are loaded.""")
     pythonpath: tuple[Annotated[str, item("A directory.")], ...] | UnsetType = Key("[src]", read=_read_tests).doc("""
         Directories for imports, relative to `cwd`. Default: `cwd` itself.""")
-    expect: tuple[Annotated[str, item("A test id.")], ...] = Key(
-        "['tests/test_app.py::test_names']", default=()
-    ).doc("""
-        Ids of tests that must run and pass. Default: all test functions in the staged test files.""")
+    expect: tuple[Annotated[str, item("A test id.")], ...] = Key("['tests/test_app.py::test_names']", default=()).doc(
+        "Ids of tests that must run and pass. Default: all test functions in the staged test files."
+    )
     trust: tuple[Path, ...] = Key("[tests/conftest.py]", default=(), read=_read_tests).doc("""
         Files to trust, as literal paths: `conftest.py` and configuration files that an llm stage, or a stage downstream
         of one, makes; modules that hide a module of a library.""")
