@@ -61,7 +61,6 @@ def compile_regex(pattern: str) -> Callable[[str], bool]:
 
     Raises:
         PatternError: the pattern is not supported; or, from the function, it is too large for so long a text.
-
     """
     import re2  # noqa: PLC0415 - a library that only a schema with patterns needs
 

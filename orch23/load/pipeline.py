@@ -71,7 +71,6 @@ def load_pipeline(
     Raises:
         NotFoundError: the pipeline file or the vars file does not exist.
         InvalidInputError: everything that is wrong with the pipeline (an InvalidPipelineError, with the texts).
-
     """
     files = [_read(one, root) for one in (path, vars_file) if one is not None]
     sources = {one.name: one.text for one in files}
@@ -304,7 +303,6 @@ def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
     Raises:
         NotFoundError: the file does not exist.
         InvalidInputError: a plugin is not installed.
-
     """
     source = _read(path, root)
     parsed = parse_yaml(source.text, source.name, PIPELINE_LIMITS)

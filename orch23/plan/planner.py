@@ -151,7 +151,6 @@ class Selection(Struct, frozen=True, kw_only=True):
 
         Raises:
             NotFoundError: a name is not a stage of the plan.
-
         """
         return frozenset(plan.nodes if self.selects_all else self._found(plan) & plan.nodes.keys())
 

@@ -48,7 +48,6 @@ def check_items(plan: Plan, decisions: Mapping[str, Decision], names: Iterable[s
 
     Raises:
         NotFoundError: some are not among these.
-
     """
     found = []
     for name, family in ((one, family_of(one)) for one in names if "@" in one and one not in last):

@@ -31,7 +31,6 @@ def evaluate(source: str, names: Mapping[str, ExpressionValue]) -> Json:
 
     Raises:
         EvaluationError: it is malformed, uses an unknown name, fails, or its value is too large or not plain.
-
     """
     used = names_used(source)
     undefined = sorted(set(used) - set(names))

@@ -43,7 +43,6 @@ def read_metrics(data: bytes, path: str, read_yaml: YamlReader) -> MetricValues:
 
     Raises:
         MetricsError: the file is too large, not valid, or has no names.
-
     """
     if len(data) > MAX_METRICS_BYTES:
         raise MetricsError(over_size())

@@ -293,7 +293,6 @@ def all_kinds(plugins: tuple[str, ...] = ()) -> KindsInUse:
 
     Raises:
         ConfigurationError: an object of a plugin cannot be a step kind.
-
     """
     names = _names(plugins)
     return KindsInUse(plugins=plugins, stages=names, defaults=names, verify=_verifying(plugins, names))
@@ -304,7 +303,6 @@ def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
 
     Raises:
         ConfigurationError: an object of a plugin cannot be a step kind.
-
     """
     # Only the kinds in use are loaded: defining the classes of a kind takes 1 ms (ADR 32).
     names = _names(plugins)

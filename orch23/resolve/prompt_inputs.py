@@ -59,7 +59,6 @@ class PromptInput(Struct, frozen=True):
 
         Raises:
             ValueError: it is not JSON.
-
         """
         try:
             return parse_json(self.text)

@@ -59,7 +59,6 @@ class VisibleFiles(Protocol):
 
         Raises:
             MissingBytesError: neither the store nor the disk has them.
-
         """
 
 

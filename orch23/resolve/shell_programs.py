@@ -88,7 +88,6 @@ def programs_in(command: str | Sequence[str]) -> tuple[Invocation, ...]:
 
     Raises:
         UnknownProgramsError: the command may run others too.
-
     """
     if isinstance(command, str):
         return tuple(dict.fromkeys(_of_text(command)))

@@ -67,7 +67,6 @@ def take_slice(text: str, path: str, selector: str, read_yaml: YamlReader) -> Sl
 
     Raises:
         SliceError: no part, or more than one, has that name; or the file is not JSON or YAML.
-
     """
     if not selector.startswith("/"):
         return Slice(selector, markdown_section(text, selector))
@@ -83,7 +82,6 @@ def load_data(text: str, path: str, read_yaml: YamlReader) -> Json:
 
     Raises:
         SliceError: the text is not valid, or the file is neither.
-
     """
     try:
         if path.endswith(".json"):
@@ -105,7 +103,6 @@ def markdown_section(text: str, heading: str) -> str:
 
     Raises:
         SliceError: no heading, or more than one, has that text.
-
     """
     lines = text.splitlines(keepends=True)
     sections = _sections(lines)
@@ -145,7 +142,6 @@ def resolve_pointer(value: Json, pointer: str) -> Json:
 
     Raises:
         SliceError: a step leads nowhere, or to more than one item.
-
     """
     return _values(value, pointer)[-1]
 

@@ -57,7 +57,6 @@ def spend_steps(steps: int) -> None:
 
     Raises:
         TemplateLimitError: the budget is spent.
-
     """
     now = _BUDGET.get()
     if now is None:
@@ -72,7 +71,6 @@ def check_size(value: _Value) -> _Value:
 
     Raises:
         TemplateLimitError: it has too many values or characters.
-
     """
     values, characters, open_ = 0, 0, [value]
     while open_:

@@ -235,7 +235,6 @@ def render_prompt(source: str, names: Mapping[str, object], name: str) -> Render
 
     Raises:
         TemplateFileError: as for `render_text`; or the template changes the block of a picture or a PDF.
-
     """
     delimiters = prompt_blocks.BlockDelimiters()
     text = render_text(source, names, name, delimiters)
@@ -265,7 +264,6 @@ def render_text(
 
     Raises:
         TemplateFileError: the template is malformed, uses an undefined name, or renders more than 4 MiB.
-
     """
     try:
         template = _compiled(source, name)
