@@ -43,18 +43,19 @@ class ModelOverrides(Struct):
 
     def notes(self) -> tuple[Diagnostic, ...]:
         """Return one note for each of the two options that dropped something."""
-        found: list[tuple[str, str]] = []
+        found = []
         if self.fields:
             named = quoted_names(sorted(self.fields))
             stages = sorted({stage for users in self.fields.values() for stage in users})
             message = f"`--provider {self.override.provider}` drops {named} of {', '.join(stages)}"
             hint = "they belong to the provider that the pipeline names; write those of this provider into the pipeline"
-            found.append((message, hint))
+            found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
         named = "model" if self.override.model is not None else "provider"
         for key, users in sorted(self.lists.items()):
             message = f"`--{named} {getattr(self.override, named)}` drops `{key}` of {', '.join(sorted(users))}"
-            found.append((message, f"every call uses the {named} of `--{named}`"))
-        return tuple(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE) for message, hint in found)
+            hint = f"every call uses the {named} of `--{named}`"
+            found.append(Diagnostic("W802", message, hint=hint, severity=Severity.NOTE))
+        return tuple(found)
 
     def _llm(self, stage: str, llm: Mapping[str, Json]) -> Mapping[str, Json]:
         out = dict(llm)
