@@ -321,3 +321,8 @@ def test_a_prompt_that_does_not_render_is_an_error_with_its_location():
     assert problem.code == "E832"
     assert problem.location is not None
     assert (problem.location.file, problem.location.line) == ("p.j2", 2)
+
+
+def test_files_of_a_program_are_in_the_key_if_there_is_a_program():
+    assert not any(one.startswith("program:") for one in resolved(**llm(read=("in.txt",))).manifest)
+    assert "program:in.txt" in resolved(**llm(command=("ask",), read=("in.txt",))).manifest
