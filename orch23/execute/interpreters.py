@@ -152,7 +152,7 @@ def _declared(declared: str, root: Path, environ: Mapping[str, str]) -> Path:
         if found is None:
             raise _missing(declared, "it is a folder without bin/python", "create a virtual environment there")
         return found
-    if not _is_program(path):
+    if not is_program(path):
         raise _missing(declared, "there is no program at that path", "create the environment, or correct `python:`")
     return path
 
@@ -163,10 +163,11 @@ def _missing(name: str, why: str, hint: str) -> ConfigurationError:
 
 def _in_environment(folder: Path) -> Path | None:
     found = folder.absolute() / "bin" / "python"
-    return found if _is_program(found) else None
+    return found if is_program(found) else None
 
 
-def _is_program(path: Path) -> bool:
+def is_program(path: Path) -> bool:
+    """Return whether a path is a file that can be executed."""
     return path.is_file() and os.access(path, os.X_OK)
 
 

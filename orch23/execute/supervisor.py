@@ -92,14 +92,9 @@ class Supervisor:
                 cwd="/",
                 start_new_session=True,
             )
-        self.purpose = program, setup
+        self.purpose, self.pid = (program, setup), self._process.pid
         with contextlib.suppress(OSError):  # it ended: `start` reports that
             send_message(self._control, setup)
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
 
     @property
     def is_running(self) -> bool:

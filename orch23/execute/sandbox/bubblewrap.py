@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute import process_tree
-from orch23.execute.launch import Launch, LaunchRefusedError
+from orch23.execute.launch import BUBBLEWRAP_TIER, Launch, LaunchRefusedError, seen_from_inside
 from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND, ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
@@ -25,9 +25,10 @@ from orch23.execute.sandbox.system_calls import machine
 from orch23.execute.sandbox_tree import SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 from orch23.execute.supervisor_child import IsolationError
-from orch23.model.action import StepLimits
+from orch23.model.action import NAMESPACES_TIER, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
+from orch23.store.safe_files import closing
 
 
 def check_program(name: str, path: str, cwd: Path) -> None:
@@ -49,9 +50,6 @@ def check_program(name: str, path: str, cwd: Path) -> None:
 
 BWRAP_PATHS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
 """Where bubblewrap is searched: never on PATH, whose folders other users may be able to write."""
-
-INSIDE_PATH: Final = "/room"
-"""Where every process sees its sandbox directory."""
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _TMPFS_SIZES: Final = {"/tmp": 1 << 29, "/var/tmp": 1 << 29, "/dev/shm": 1 << 29, "/run": 1 << 24}  # noqa: S108 - mounted for the step alone
@@ -80,11 +78,7 @@ class BubblewrapLauncher(Struct, frozen=True):
     program: Path
     closed: tuple[Path, ...] = ()
     nested: bool = True
-    tier = "bubblewrap"
-
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory as its processes see it: at `/room`."""
-        return SandboxDir(Path(INSIDE_PATH), sandbox_dir.marker)
+    tier = BUBBLEWRAP_TIER
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
@@ -94,7 +88,7 @@ class BubblewrapLauncher(Struct, frozen=True):
             OSError: the program is missing, or no descriptor is left.
 
         """
-        seen = self.seen_from_inside(launch.sandbox_dir)
+        seen = seen_from_inside(launch.sandbox_dir, self.tier)
         inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
@@ -135,11 +129,7 @@ class NamespacesLauncher(Struct, frozen=True):
     """
 
     closed: tuple[Path, ...] = ()
-    tier = "namespaces"
-
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory as its processes see it: at `/room`."""
-        return SandboxDir(Path(INSIDE_PATH), sandbox_dir.marker)
+    tier = NAMESPACES_TIER
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
@@ -150,7 +140,7 @@ class NamespacesLauncher(Struct, frozen=True):
             OSError: the program cannot be run.
 
         """
-        seen = self.seen_from_inside(launch.sandbox_dir)
+        seen = seen_from_inside(launch.sandbox_dir, self.tier)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
         settings = _settings(launch)
@@ -276,34 +266,30 @@ class _Descriptors:
 
     def __init__(self, filter_program: bytes, settings: Mapping[str, str], limits: StepLimits) -> None:
         """Open them. `settings` are paths with their sources; the attribute has the files, with their descriptors."""
-        self._limits = limits
-        with contextlib.ExitStack() as stack:
-            self.filter = _pipe_with(stack, filter_program)
-            self._status, self.status_theirs = _closed_with(stack, *os.pipe2(os.O_CLOEXEC))
-            self._begin, self.begin_theirs = _closed_with(stack, *(end.detach() for end in socket.socketpair()))
-            self.settings = tuple(_open_files(stack, settings))
-            stack.pop_all()
-        self._reported = b""
-        self._theirs = (
-            *(self.filter, self.status_theirs, self.begin_theirs),
-            *(descriptor for _, descriptor in self.settings),
-        )
-        self._open = {*self._theirs, self._status, self._begin}
+        self._limits, self._reported = limits, b""
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            self.filter = _pipe_with(theirs, filter_program)
+            self._status, self.status_theirs = os.pipe2(os.O_CLOEXEC)
+            ours.callback(os.close, self._status)
+            theirs.callback(os.close, self.status_theirs)
+            near, far = socket.socketpair()
+            self._begin, self.begin_theirs = ours.enter_context(near), theirs.enter_context(far).fileno()
+            self.settings = tuple(_open_files(theirs, settings))
+            self._ours, self._theirs = ours.pop_all(), theirs.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for descriptor in tuple(self._open):
-            self._close(descriptor)
+        self._theirs.close()
+        self._ours.close()
 
     def let_begin(self, tree: process_tree.ProcessTree) -> None:
         """Set the limits of bwrap's child and of the command once they exist, then let the command begin.
 
         If orch23 dies before, the command reads the end of the socket and exits.
         """
-        for descriptor in self._theirs:
-            self._close(descriptor)
+        self._theirs.close()
         while not (child := _CHILD.search(self._reported)) and self._read_status(_START_WITHIN_S):
             pass
         if child:
@@ -311,20 +297,15 @@ class _Descriptors:
             process_tree.note_namespace(tree, init)
             _limit(tree, init, self._limits)
             # Readable: the command has started, or no process is left to report that.
-            if _is_readable(self._begin, _START_WITHIN_S):
+            if _is_readable(self._begin.fileno(), _START_WITHIN_S):
                 for command in _started_by(init):
                     _limit(tree, command, self._limits)
         with contextlib.suppress(ConnectionError):
-            os.write(self._begin, b"\n")
-        self._close(self._begin)
+            self._begin.sendall(b"\n")
+        self._begin.close()
 
     def interpret_outcome(self, outcome: ProcessOutcome) -> ProcessOutcome:
-        """Return how the command ended. If bwrap reported no exit code of it, the output is bwrap's own.
-
-        Raises:
-            LaunchRefusedError: the sandbox could not be made.
-
-        """
+        """Return how the command ended. If bwrap reported no exit code of it, the output is bwrap's own."""
         while self._read_status(0):
             pass
         is_own = outcome.reason == "exited" and outcome.exit_code == _OWN_FAILURE
@@ -345,17 +326,10 @@ class _Descriptors:
         self._reported += data
         return bool(data)
 
-    def _close(self, descriptor: int) -> None:
-        if descriptor in self._open:
-            self._open.discard(descriptor)
-            os.close(descriptor)
-
 
 def _started_by(init: int) -> list[int]:
-    """Wait until the first process of the sandbox has bound its lifetime to its parent, and return its children.
-
-    It does that after it has started the command. Then it sleeps until the command ends.
-    """
+    """Wait until the first process of the sandbox has bound its lifetime to its parent, and return its children."""
+    # It does that after it has started the command. Then it sleeps until the command ends.
     deadline = time.monotonic() + _START_WITHIN_S
     while (started := process_tree.children_if_asleep(init)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -388,12 +362,6 @@ def _is_readable(descriptor: int, timeout_s: float) -> bool:
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     return bool(waiting.poll(timeout_s * 1000))
-
-
-def _closed_with(stack: contextlib.ExitStack, *pair: int) -> tuple[int, ...]:
-    for descriptor in pair:
-        stack.callback(os.close, descriptor)
-    return pair
 
 
 def _open_files(stack: contextlib.ExitStack, settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:
@@ -429,8 +397,6 @@ def _pipe_with(stack: contextlib.ExitStack, data: bytes) -> int:
     """Return the end of a pipe with this data: a few KiB, which fit into it without a reader."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
     stack.callback(os.close, reading)
-    try:
+    with closing(writing):
         os.write(writing, data)
-    finally:
-        os.close(writing)
     return reading

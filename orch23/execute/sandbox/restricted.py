@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from orch23.execute.launch import Launch
 from orch23.execute.sandbox import landlock, visible_paths
-from orch23.execute.sandbox_tree import SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import writable_parts
 from orch23.execute.supervisor import Confinement
 from orch23.model.action import LANDLOCK_TIER
 
@@ -32,10 +32,6 @@ class LandlockLauncher(Struct, frozen=True):
 
     closed: tuple[Path, ...] = ()
     tier = LANDLOCK_TIER
-
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory itself: without namespaces all processes see the same paths."""
-        return sandbox_dir
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
