@@ -327,8 +327,6 @@ def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | 
         return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
 
 
-# ---- trees that a process may write only in part -----------------------------------------------------------------
-
 # With the change time of the inode: a process can restore the bytes and the times of a file, but not this (ADR 24).
 TreeStamps: TypeAlias = Mapping[str, FileStamp]
 

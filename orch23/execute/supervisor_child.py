@@ -219,9 +219,6 @@ def _reply(control: _socket.socket, message: Message) -> None:
         return  # orch23 has ended: the next message says so too
 
 
-# ---- start ---------------------------------------------------------------------------------------
-
-
 def _start(control: _socket.socket, isolation: Isolation) -> tuple[int, int, str]:
     """Return the pid of a step and 0, or that of the process that could not become it, the error number and the reason.
 
@@ -274,13 +271,7 @@ def _described(problem: OSError | IsolationError) -> tuple[int, str]:
 
 
 def _become(request: Message, descriptors: Sequence[int], isolation: Isolation) -> None:
-    """Turn this process into the step.
-
-    Raises:
-        IsolationError: it cannot be isolated.
-        OSError: it cannot be isolated, or its program cannot be run.
-
-    """
+    """Turn this process into the step. Otherwise it raises IsolationError or OSError."""
     argv, env, cwd, limits, numbers, confinement = request
     count = 3 + len(numbers)
     os.setsid()
@@ -299,12 +290,7 @@ def _become(request: Message, descriptors: Sequence[int], isolation: Isolation) 
 
 
 def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
-    """Execute a program, which is searched as a shell does.
-
-    Raises:
-        OSError: it is missing, or cannot be executed.
-
-    """
+    """Execute a program, which is searched as a shell does."""
     folders = env.get(b"PATH", os.defpath.encode()).split(b":") if b"/" not in argv[0] else [b""]
     missing = refused = None
     for folder in folders:
@@ -315,9 +301,6 @@ def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
         except OSError as problem:
             refused = refused or problem
     raise refused or missing or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-
-
-# ---- end -----------------------------------------------------------------------------------------
 
 
 def _end(leader: int, within_s: float | None) -> tuple[int, list[int]]:

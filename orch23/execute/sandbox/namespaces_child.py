@@ -192,14 +192,9 @@ def _or_report(reporting: int, work: Callable[[], int]) -> int:
 
 
 def _clone(namespaces: int) -> int:
-    """Fork to new namespaces: return 0 in the new process, which is the first one in them.
-
-    The fork of libc has no flags. Code of libc and Python that runs at a fork is needed only by programs with threads.
-
-    Raises:
-        OSError: user namespaces are not allowed, or there are too many.
-
-    """
+    """Fork to new namespaces: return 0 in the new process, which is the first one in them."""
+    # The fork of libc has no flags. Code of libc and Python that runs at a fork is needed only by programs with
+    # threads.
     number = ctypes.c_long(_CLONE[os.uname().machine])
     result = -1
     # Some kernels have no cgroup namespaces.
@@ -222,9 +217,6 @@ def _parse(words: Sequence[str]) -> Iterator[Operation]:
         else:
             yield option, values, int(perms, 8), size
             perms, size = "0755", ""
-
-
-# ---- the file system ------------------------------------------------------------------------------------------------
 
 
 def _make_tree(operations: Sequence[Operation]) -> None:
@@ -352,9 +344,6 @@ def _pivot(new: str, old: str) -> None:
     check_result("pivot_root", libc.syscall(ctypes.c_long(number), new.encode(), old.encode()))
 
 
-# ---- privileges -----------------------------------------------------------------------------------------------------
-
-
 def _drop_bounding_set() -> None:
     """Let no program gain a capability that this process does not have."""
     for capability in range(_CAPABILITIES):
@@ -366,9 +355,6 @@ def _drop_bounding_set() -> None:
 def _give_up_capabilities() -> None:
     libc.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)
     drop_capabilities()
-
-
-# ---- helpers --------------------------------------------------------------------------------------------------------
 
 
 def _reason(problem: BaseException) -> str:
