@@ -148,7 +148,9 @@ def kill_leftovers(sandbox_dirs: Path) -> tuple[int, ...]:
     start = time.monotonic()
     while markers:
         # In this order: a process that calls exec after the first look has its marker in the second.
-        starting = time.monotonic() < start + _EXEC_WITHIN_S and _any_leader_before_exec()
+        others = (pid for pid in process_tree.process_ids() if pid != os.getpid())
+        # A build that is killed before the exec of a step leaves a process without a marker, but with a blocked signal.
+        starting = time.monotonic() < start + _EXEC_WITHIN_S and any(map(process_tree.is_leader_before_exec, others))
         left = _leftovers(sandbox_dirs, markers, found)
         found.update((process.pid, process.started) for process in left)
         for process in left:
@@ -159,20 +161,10 @@ def kill_leftovers(sandbox_dirs: Path) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _any_leader_before_exec() -> bool:
-    """Return whether a process may become a step but has no marker yet, since it has not finished exec.
-
-    A build that is killed in that moment leaves such a process. `starting_leader` has marked it by a blocked signal.
-    """
-    return any(pid != os.getpid() and process_tree.is_leader_before_exec(pid) for pid in process_tree.process_ids())
-
-
 def _leftovers(sandbox_dirs: Path, markers: Collection[str], found: Mapping[int, int]) -> list[ProcessInfo]:
-    """Return the living processes of these sandbox directories.
-
-    `found` (pid -> start time) are those of earlier rounds: one that dies after its parent cannot be recognized any
-    more, but still writes where it was writing.
-    """
+    """Return the living processes of these sandbox directories."""
+    # `found` (pid -> start time) are those of earlier rounds: one that dies after its parent cannot be recognized any
+    # more, but still writes where it was writing.
     living = [one for one in process_tree.living_processes() if one.pid != os.getpid()]
     mine = (one for one in living if found.get(one.pid) == one.started or _belongs_to(one.pid, sandbox_dirs, markers))
     known = {one.pid for one in mine}

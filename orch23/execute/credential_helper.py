@@ -4,6 +4,7 @@ The program is called with the argument `get`. It reads `{"uri": ...}` and print
 "expires": TIME}`. What it prints is never shown, logged or stored, not even if it is wrong.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -34,7 +35,6 @@ _MARGIN: Final = timedelta(seconds=10)
 _MAX_BYTES: Final = 65_536
 # The head is never full before the process is killed, so that nothing is written to the log.
 _OUTPUT: Final = OutputLimits(head_bytes=1 << 20, tail_bytes=1 << 20, log_bytes=_MAX_BYTES)
-_NO_LOG: Final = Path(os.devnull)
 _STOPPED: Final = {
     "timed_out": "took too long",
     "cancelled": "was stopped, since the build ended",
@@ -127,24 +127,36 @@ class CredentialHelper(Struct, kw_only=True):
         except (ValueError, ValidationError):
             # Not the error: it may quote what was printed.
             _fail(self.program, "did not print the JSON of the protocol")
-        return Credentials(_headers(self.program, reply), _end(self.program, reply, began))
+        return self._credentials(reply, began)
+
+    def _credentials(self, reply: _Reply, began: datetime) -> Credentials:
+        pairs = tuple((name, value) for name, values in reply.headers.items() for value in values)
+        for name, value in pairs:
+            # A line break in a value would begin another header, or another request.
+            if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(value)) or name.lower() in _NOT_CREDENTIALS:
+                _fail(self.program, "printed a header that a request cannot have")
+        if reply.expires is None:
+            return Credentials(pairs, began + _LIFETIME)
+        expires = None
+        with contextlib.suppress(ValueError):
+            expires = datetime.fromisoformat(reply.expires)
+        if expires is None or expires.tzinfo is None:
+            _fail(self.program, "printed an `expires` that is not a time with a zone (ISO 8601)")
+        if expires <= began:
+            _fail(self.program, "printed credentials that have expired; check the clock of this machine too")
+        return Credentials(pairs, expires)
 
     def _run(self, request: bytes) -> ProcessOutcome:
-        marker = uuid4().hex
+        argv, marker = (str(self.program), "get"), uuid4().hex
+        env = {**self.environ, MARKER_VARIABLE: marker}
         # In memory: its pipe would have to be written while the output is read.
         with open_in_memory(request) as stdin:
             return run_process(
-                ProcessSpec(
-                    argv=(str(self.program), "get"),
-                    env={**self.environ, MARKER_VARIABLE: marker},
-                    # Not in the project, whose files could change what a program does.
-                    cwd=Path("/"),
-                    stdin=stdin,
-                    marker=marker,
-                ),
+                # Not in the project, whose files could change what a program does.
+                ProcessSpec(argv=argv, env=env, cwd=Path("/"), stdin=stdin, marker=marker),
                 timeout_s=self.timeout_s,
                 cancel=self.cancel,
-                log=_NO_LOG,
+                log=Path(os.devnull),
                 output=_OUTPUT,
                 errors=_OUTPUT,
             )
@@ -186,26 +198,3 @@ def _web(url: str) -> str:
 def _fail(program: Path, why: str) -> NoReturn:
     hint = f"""run it by hand: `echo '{{"uri": "URL"}}' | {program} get`"""
     raise ConfigurationError(Diagnostic("E733", f"the credential helper {program} {why}", hint=hint))
-
-
-def _headers(program: Path, reply: _Reply) -> tuple[tuple[str, str], ...]:
-    pairs = tuple((name, value) for name, values in reply.headers.items() for value in values)
-    for name, value in pairs:
-        # A line break in a value would begin another header, or another request.
-        if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(value)) or name.lower() in _NOT_CREDENTIALS:
-            _fail(program, "printed a header that a request cannot have")
-    return pairs
-
-
-def _end(program: Path, reply: _Reply, began: datetime) -> datetime:
-    if reply.expires is None:
-        return began + _LIFETIME
-    try:
-        expires = datetime.fromisoformat(reply.expires)
-    except ValueError:
-        expires = None
-    if expires is None or expires.tzinfo is None:
-        _fail(program, "printed an `expires` that is not a time with a zone (ISO 8601)")
-    if expires <= began:
-        _fail(program, "printed credentials that have expired; check the clock of this machine too")
-    return expires

@@ -99,8 +99,7 @@ class GitRevision(Struct, kw_only=True):
         return next((one for one in found if one is not None), data)
 
     def _bytes_of(self, path: str, sha: str) -> bytes:
-        data = read_object(self._process, sha)
-        if data is None:
+        if (data := read_object(self._process, sha)) is None:
             message = f"the repository lacks the bytes of `{path}` at {self.commit[:12]}"
             raise _unknown(message, "fetch them: git fetch")
         return data
@@ -237,8 +236,7 @@ def git_command(root: Path) -> list[str] | None:
     program = shutil.which("git", path=_ENVIRONMENT["PATH"])
     if program is None:
         return None
-    options = [part for one in _CONFIG for part in ("-c", one)]
-    return [program, "--no-pager", *options, "-C", str(root)]
+    return [program, "--no-pager", *(part for one in _CONFIG for part in ("-c", one)), "-C", str(root)]
 
 
 def start_cat_file(git: list[str], more: Sequence[str] = ()) -> "subprocess.Popen[bytes]":

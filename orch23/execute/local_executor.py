@@ -263,10 +263,7 @@ class LocalExecutor:
             tools, cwd = str(seen.tools), str(seen.work / action.working_directory)
             argv = tuple(one.replace(TOOLS_FOLDER, tools).replace(WORKING_DIRECTORY, cwd) for one in argv)
         if channel is not None:
-            from orch23.execute.pytest_report import report_variables  # noqa: PLC0415 - loaded with the channel
-
-            env |= report_variables(channel) | {"PYTHONPATH": str(seen.tools)}
-            channel.start()
+            env |= {**channel.start(), "PYTHONPATH": str(seen.tools)}
         wanted = Launch(
             argv=argv,
             env=env,
@@ -378,9 +375,7 @@ def _refusal(action: Action) -> str | None:
         return f"the environment of a step may not hold {', '.join(names)}; remove them from `env`"
     if not action.argv or any("\0" in part for part in action.argv):
         return "the command is empty or holds a NUL character"
-    if _SCRIPT in action.tools:
-        return f"no tool of an action may be named {_SCRIPT}"
-    return None
+    return f"no tool of an action may be named {_SCRIPT}" if _SCRIPT in action.tools else None
 
 
 def _with_script(sandbox_dir: SandboxDir, seen: SandboxDir, argv: tuple[str, ...]) -> tuple[str, ...]:

@@ -299,12 +299,10 @@ def _belongs_to(process: ProcessInfo, tree: ProcessTree, *, alone: bool) -> bool
 
 
 def _is_marked(pid: int) -> bool:
-    """Return whether a process descends from one that was started within `starting_leader`.
-
-    A process that blocks all signals blocks the mark too: a shell does so for a moment when it waits for a child, and
-    CPython's fork_exec does so between the fork and the exec of a helper. Both were killed here once. Such a process is
-    checked again; if it goes on blocking all signals, it counts as a step's.
-    """
+    """Return whether a process descends from one that was started within `starting_leader`."""
+    # A process that blocks all signals blocks the mark too: a shell does so for a moment when it waits for a child, and
+    # CPython's fork_exec does so between the fork and the exec of a helper. Both were killed here once. Such a process
+    # is checked again; if it goes on blocking all signals, it counts as a step's.
     for _ in range(_MAX_CHECKS):
         try:
             blocked = _blocked_signals(pid)

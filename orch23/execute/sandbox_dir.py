@@ -217,11 +217,9 @@ def _refit_skeleton(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _Folde
 
 
 def _empty_skeleton(skeleton: _FolderSkeleton) -> bool:
-    """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many.
-
-    Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
-    which a step can set. No link is followed. A directory with many files is better removed in the background.
-    """
+    """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many."""
+    # Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
+    # which a step can set. No link is followed. A directory with many files is better removed in the background.
     try:
         with open_subdirectory(skeleton.root) as root:
             if not _is_as_created(skeleton, root):

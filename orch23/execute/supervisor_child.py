@@ -180,14 +180,10 @@ def check_result(name: str, result: int) -> int:
 
 
 def _receive_exactly(control: _socket.socket, size: int) -> bytes | None:
-    parts = []
-    while size:
-        part = control.recv(min(size, _READ_BYTES))
-        if not part:
-            return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    data = b""
+    while len(data) < size and (part := control.recv(min(size - len(data), _READ_BYTES))):
+        data += part
+    return data if len(data) == size else None
 
 
 def _serve(control: _socket.socket, isolation: Isolation) -> None:
@@ -220,11 +216,9 @@ def _reply(control: _socket.socket, message: Message) -> None:
 
 
 def _start(control: _socket.socket, isolation: Isolation) -> tuple[int, int, str]:
-    """Return the pid of a step and 0, or that of the process that could not become it, the error number and the reason.
-
-    The reason is empty if the program could not be run. The fork comes before the request, which the child receives, so
-    that a step does not wait for the fork.
-    """
+    """Return the pid of a step and 0, or of the process that could not become it, the error number and the reason."""
+    # The reason is empty if the program could not be run. The fork comes before the request, which the child receives,
+    # so that a step does not wait for the fork.
     reading, writing = os.pipe2(os.O_CLOEXEC)
     try:
         pid = isolation.fork()
@@ -304,10 +298,8 @@ def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
 
 
 def _end(leader: int, within_s: float | None) -> tuple[int, list[int]]:
-    """Kill all processes of the step. Return the status of the first one, and the pids that are left after the time.
-
-    Only this process reaps its children, so no pid that it kills can be reused.
-    """
+    """Kill all processes of the step. Return the status of the first one, and the pids that are left after the time."""
+    # Only this process reaps its children, so no pid that it kills can be reused.
     status, rounds = 0, 0
     deadline = None if within_s is None else time.monotonic() + within_s
     while True:

@@ -17,8 +17,6 @@ from queue import Empty, SimpleQueue
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-from msgspec import Struct
-
 from orch23.engine.egress import NetworkAccess
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import is_loopback
@@ -99,16 +97,11 @@ class DownloadWatch:
             raise download_timeout_error(self._url)
 
 
-class Route(Struct, frozen=True):
-    """A connection, not made yet, to a server or to a proxy, and the target to request from it."""
+def route_to(url: str, watch: DownloadWatch) -> tuple[HTTPConnection, str, Mapping[str, str]]:
+    """Return a connection, not made yet, to the server of a URL or to a proxy of the environment.
 
-    connection: HTTPConnection
-    target: str
-    headers: Mapping[str, str] = {}
-
-
-def route_to(url: str, watch: DownloadWatch) -> Route:
-    """Return the route to the server of a URL, by the proxy of the environment if there is one."""
+    With it come the target to request from it, and headers for the proxy.
+    """
     parts, environ = urlsplit(url), watch.outside.environ
     is_https, host = parts.scheme == "https", parts.hostname or ""
     port = parts.port or (443 if is_https else 80)
@@ -127,13 +120,13 @@ def route_to(url: str, watch: DownloadWatch) -> Route:
     # its lookup and the connection.
     connection._create_connection = partial(_connect, watch, is_proxy=proxy is not None)  # type: ignore[attr-defined]  # noqa: SLF001
     if proxy is None:
-        return Route(connection, target)
+        return connection, target, {}
     named = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}"
     login = {"Proxy-Authorization": f"Basic {b64encode(named.encode()).decode()}"} if proxy.username else {}
     if is_https:
         connection.set_tunnel(host, port, headers=login)
-        return Route(connection, target)
-    return Route(connection, f"http://{parts.netloc}{target}", login)
+        return connection, target, {}
+    return connection, f"http://{parts.netloc}{target}", login
 
 
 def _trusted(url: str, environ: Mapping[str, str]) -> ssl.SSLContext:
@@ -174,10 +167,8 @@ def _connect(
     *,
     is_proxy: bool,
 ) -> socket.socket:
-    """Connect to a server at one of the addresses of its name, of which none may be forbidden.
-
-    The address of a proxy is not checked: the user has chosen it in the environment.
-    """
+    """Connect to a server at one of the addresses of its name, of which none may be forbidden."""
+    # The address of a proxy is not checked: the user has chosen it in the environment.
     host, port = where
     found = _offline_addresses(host) if watch.outside.offline else _look_up(host, port, watch)
     # All addresses are checked before the first connection: the name could have harmless ones too.
@@ -206,10 +197,8 @@ def _offline_addresses(host: str) -> tuple[str, ...]:
 
 
 def _look_up(host: str, port: int, watch: DownloadWatch) -> tuple[str, ...]:
-    """Return the addresses of a name. It raises OSError without one, after the deadline, and if the build stops.
-
-    A thread calls the resolver: its own timeouts can be longer than the time that is left.
-    """
+    """Return the addresses of a name. It raises OSError without one, after the deadline, and if the build stops."""
+    # A thread calls the resolver: its own timeouts can be longer than the time that is left.
     found: SimpleQueue[tuple[str, ...] | Exception] = SimpleQueue()
 
     def resolve() -> None:

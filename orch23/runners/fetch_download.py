@@ -173,13 +173,13 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch, asked: _Asked)
         headers["Range"] = f"bytes={offset}-"
     for _ in range(_MAX_REDIRECTS + 1):
         watch.check()
-        route = route_to(url, watch)
-        with contextlib.closing(watch.sockets), contextlib.closing(route.connection):
+        connection, target, login = route_to(url, watch)
+        with contextlib.closing(watch.sockets), contextlib.closing(connection):
             try:
                 # Another server must not get the login of this one.
                 own = asked.headers if url_origin(url) == url_origin(step.url) else {}
-                route.connection.request("GET", route.target, headers={**headers, **own, **route.headers})
-                response = route.connection.getresponse()
+                connection.request("GET", target, headers={**headers, **own, **login})
+                response = connection.getresponse()
             except (OSError, HTTPException, ValueError) as error:
                 watch.check()
                 # A wrong certificate stays wrong; other errors of a connection may pass.

@@ -31,14 +31,8 @@ from orch23.model.patterns import lazy_pattern
 from orch23.store.safe_files import closing
 
 
-def check_program(name: str, path: str, cwd: Path) -> None:
-    """Check that a shell would find a program.
-
-    Raises:
-        FileNotFoundError: it does not exist.
-        PermissionError: it cannot be executed.
-
-    """
+def _check_program(name: str, path: str, cwd: Path) -> None:
+    """Check that a shell would find a program that can be executed."""
     folders = [""] if "/" in name else [folder for folder in path.split(os.pathsep) if folder]
     candidates = [cwd / folder / name for folder in folders]
     found = [candidate for candidate in candidates if os.path.lexists(candidate)]
@@ -92,7 +86,7 @@ class BubblewrapLauncher(Struct, frozen=True):
         inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
-        check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
+        _check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
         with _Descriptors(seccomp.build_filter(sockets, machine()), _settings(launch), launch.limits) as descriptors:
             options = (
@@ -179,12 +173,10 @@ class NamespacesLauncher(Struct, frozen=True):
 
 
 def _waiting(launch: Launch) -> tuple[str, ...]:
-    """Return a command that reports its start, waits for permission, and then becomes the command of the launch.
-
-    bwrap's first process binds its lifetime to orch23 (`--die-with-parent`) only after it has started its command. If
-    orch23 died before, the command would survive. So the command waits until that is done, and exits when orch23's end
-    of the socket is closed. The variables that the shell adds to the environment are unset.
-    """
+    """Return a command that reports its start, waits for permission, and then becomes the command of the launch."""
+    # bwrap's first process binds its lifetime to orch23 (`--die-with-parent`) only after it has started its command. If
+    # orch23 died before, the command would survive. So the command waits until that is done, and exits when orch23's
+    # end of the socket is closed. The variables that the shell adds to the environment are unset.
     added = " ".join(name for name in ("PWD", "OLDPWD", "SHLVL") if name not in launch.env)
     stdin = "/dev/null" if launch.stdin == DEVNULL else f"/proc/self/fd/{launch.stdin}"
     script = f'echo >&0; read -r go || exit 1; unset go {added}; exec "$@" < {stdin}'
@@ -198,22 +190,18 @@ def _prefixes(launch: Launch, closed: tuple[Path, ...]) -> list[str]:
 
 
 def _settings(launch: Launch) -> dict[str, str]:
-    """Return the settings that a step sees, each with its source: the accounts and hosts are the same on all machines.
-
-    A step with the network has the hosts of this machine.
-    """
+    """Return the settings that a step sees, each with its source: accounts and hosts are the same on all machines."""
+    # A step with the network has the hosts of this machine.
     paths = (*visible_paths.SETTINGS_FILES, *(visible_paths.NETWORK_SETTINGS if launch.network else ()))
     fixed = ("passwd", "group") if launch.network else ("passwd", "group", "hosts")
     return {**{path: path for path in paths}, **{f"/etc/{name}": str(_FIXED_SETTINGS / name) for name in fixed}}
 
 
 def _machine_mounts(settings: Iterable[str], hidden: Sequence[str], copied: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield the options that make the file system without the sandbox directory and the interpreter.
-
-    Of the host's /proc only /proc/sys is there, read-only. `settings` are files of the machine. `copied` are those to
-    copy, each with its source: a descriptor for bwrap, a path for orch23's own program. `hidden` are folders in system
-    folders that appear empty.
-    """
+    """Yield the options that make the file system without the sandbox directory and the interpreter."""
+    # Of the host's /proc only /proc/sys is there, read-only. `settings` are files of the machine. `copied` are those to
+    # copy, each with its source: a descriptor for bwrap, a path for orch23's own program. `hidden` are folders in
+    # system folders that appear empty.
     # There are few mounts, since bwrap reads the whole mount table for each (ADR 14).
     for path in visible_paths.SYSTEM_FOLDERS:
         if os.path.islink(path):
@@ -240,10 +228,8 @@ def _machine_mounts(settings: Iterable[str], hidden: Sequence[str], copied: Sequ
 def _step_mounts(
     launch: Launch, seen: SandboxDir, root: str, prefixes: Iterable[tuple[str, str]], hidden: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the options that mount the interpreter and the sandbox directory, and make all other folders read-only.
-
-    `root` is the path of the sandbox directory, `prefixes` are pairs of a path and where it is mounted.
-    """
+    """Yield the options that mount the interpreter and the sandbox directory, and make all other folders read-only."""
+    # `root` is the path of the sandbox directory, `prefixes` are pairs of a path and where it is mounted.
     for source, path in prefixes:
         yield from ("--ro-bind-try", source, path)
     # The whole directory, or all but its writable parts, read-only.
@@ -285,10 +271,8 @@ class _Descriptors:
         self._ours.close()
 
     def let_begin(self, tree: process_tree.ProcessTree) -> None:
-        """Set the limits of bwrap's child and of the command once they exist, then let the command begin.
-
-        If orch23 dies before, the command reads the end of the socket and exits.
-        """
+        """Set the limits of bwrap's child and of the command once they exist, then let the command begin."""
+        # If orch23 dies before, the command reads the end of the socket and exits.
         self._theirs.close()
         while not (child := _CHILD.search(self._reported)) and self._read_status(_START_WITHIN_S):
             pass

@@ -53,12 +53,10 @@ class LandlockLauncher(Struct, frozen=True):
             *("/proc", *_RANDOM_DEVICES),
             *visible_paths.interpreter_paths(launch.interpreter, self.closed),
             *launch.reads,
+            launch.sandbox_dir.tools,
         ):
             yield str(path), read
         yield from ((path, read | write) for path in _DEVICES)
-        yield str(launch.sandbox_dir.tools), read
-        if launch.writable is None:
-            yield str(launch.sandbox_dir.root), write
-            return
-        yield str(launch.sandbox_dir.root), read
-        yield from ((str(part), write) for part in writable_parts(launch.sandbox_dir, launch.writable))
+        yield str(launch.sandbox_dir.root), write if launch.writable is None else read
+        if launch.writable is not None:
+            yield from ((str(part), write) for part in writable_parts(launch.sandbox_dir, launch.writable))

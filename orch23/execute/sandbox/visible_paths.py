@@ -112,8 +112,10 @@ def _prefixes(interpreter: Path, closed: tuple[Path, ...], _: tuple[FileStamp | 
     found: dict[Path, None] = {}
     for program in link_chain(interpreter):
         for prefix in (program.parent.parent, *_home(program)):
-            for path in _parts(prefix, program, closed):
-                found.setdefault(path)
+            parts = [prefix]
+            if not _is_open(prefix, program, closed):
+                parts = [program, *sorted(prefix.glob("lib/python3*")), *sorted(prefix.glob("lib/libpython3*"))]
+            found |= dict.fromkeys(parts)
     hidden = closed_in_system(closed)
     paths = [path for path in found if path.exists() and not _is_of_system(path, hidden)]
     return tuple(path for path in paths if not any(path != other and path.is_relative_to(other) for other in paths))
@@ -143,15 +145,6 @@ def _home(program: Path) -> Iterator[Path]:
         base = Path(os.path.normpath(home)).parent
         yield base
         yield base.resolve()
-
-
-def _parts(prefix: Path, program: Path, closed: tuple[Path, ...]) -> Iterator[Path]:
-    if _is_open(prefix, program, closed):
-        yield prefix
-        return
-    yield program
-    yield from sorted(prefix.glob("lib/python3*"))
-    yield from sorted(prefix.glob("lib/libpython3*"))
 
 
 def _is_open(prefix: Path, program: Path, closed: tuple[Path, ...]) -> bool:
