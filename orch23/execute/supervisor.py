@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from orch23.execute import process_tree
 from orch23.execute.supervisor_child import END_REQUEST, IsolationError, Message, receive_message, send_message
+from orch23.store.safe_files import closing
 from orch23.store.turns import PAUSE
 
 _MAIN = "import sys; sys.path.append(sys.argv[1]); from {program} import main; main()"
@@ -121,13 +122,9 @@ class Supervisor:
             tuple(process.pass_fds),
             confinement.request,
         )
-        is_null = process.stdin == subprocess.DEVNULL
-        stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if is_null else process.stdin
-        try:
+        with closing(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as null:
+            stdin = null if process.stdin == subprocess.DEVNULL else process.stdin
             send_message(self._control, request, (stdin, *streams, *process.pass_fds, *confinement.descriptors))
-        finally:
-            if is_null:
-                os.close(stdin)
         pid, error, why = self._receive()
         if why:
             raise IsolationError(why)

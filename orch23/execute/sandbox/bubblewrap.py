@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Final, Self
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -56,7 +56,6 @@ _SHELL = "/bin/sh"
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
 _COPIED_BYTES = 1 << 18
-_UNREADABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 _NOT_RUN = lazy_pattern(rb"\w+: execvp ")
 _CHILD = lazy_pattern(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
@@ -88,14 +87,16 @@ class BubblewrapLauncher(Struct, frozen=True):
         hidden = visible_paths.closed_in_system(self.closed)
         _check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
-        with _Descriptors(seccomp.build_filter(sockets, machine()), _settings(launch), launch.limits) as descriptors:
+        settings, filter_program = _settings(launch), seccomp.build_filter(sockets, machine())
+        with contextlib.ExitStack() as stack:
+            descriptors = _Descriptors(stack, filter_program, settings, launch.limits)
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
                 *("--uid", "1000", "--gid", "1000"),
-                *_machine_mounts(_settings(launch), hidden, [(path, str(one)) for path, one in descriptors.settings]),
+                *_machine_mounts(settings, hidden, [(path, str(one)) for path, one in descriptors.settings]),
                 *_step_mounts(launch, seen, str(launch.sandbox_dir.root), [(path, path) for path in prefixes], hidden),
                 *("--chdir", str(inside)),
                 *("--seccomp", str(descriptors.filter), "--json-status-fd", str(descriptors.status_theirs)),
@@ -250,25 +251,20 @@ class _Descriptors:
     It reports its child on `status`. The command waits for permission on `begin`.
     """
 
-    def __init__(self, filter_program: bytes, settings: Mapping[str, str], limits: StepLimits) -> None:
+    def __init__(
+        self, stack: contextlib.ExitStack, filter_program: bytes, settings: Mapping[str, str], limits: StepLimits
+    ) -> None:
         """Open them. `settings` are paths with their sources; the attribute has the files, with their descriptors."""
         self._limits, self._reported = limits, b""
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            self.filter = _pipe_with(theirs, filter_program)
-            self._status, self.status_theirs = os.pipe2(os.O_CLOEXEC)
-            ours.callback(os.close, self._status)
-            theirs.callback(os.close, self.status_theirs)
-            near, far = socket.socketpair()
-            self._begin, self.begin_theirs = ours.enter_context(near), theirs.enter_context(far).fileno()
-            self.settings = tuple(_open_files(theirs, settings))
-            self._ours, self._theirs = ours.pop_all(), theirs.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._theirs.close()
-        self._ours.close()
+        # `stack` closes all of them. Those of bwrap are closed before, when it has started.
+        self._theirs = theirs = stack.enter_context(contextlib.ExitStack())
+        self.filter = _pipe_with(theirs, filter_program)
+        self._status, self.status_theirs = os.pipe2(os.O_CLOEXEC)
+        stack.callback(os.close, self._status)
+        theirs.callback(os.close, self.status_theirs)
+        near, far = socket.socketpair()
+        self._begin, self.begin_theirs = stack.enter_context(near), theirs.enter_context(far).fileno()
+        self.settings = tuple(_open_files(theirs, settings))
 
     def let_begin(self, tree: process_tree.ProcessTree) -> None:
         """Set the limits of bwrap's child and of the command once they exist, then let the command begin."""
@@ -349,32 +345,22 @@ def _is_readable(descriptor: int, timeout_s: float) -> bool:
 
 
 def _open_files(stack: contextlib.ExitStack, settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Open the regular files that can be read. Large ones are left out: they are cheaper as a mount."""
-    for path, source in settings.items():
-        try:
+    """Open the files that are copied."""
+    for path, source, *_ in _stamps(settings):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
             descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as problem:
-            if problem.errno in _UNREADABLE:
-                continue
-            raise
-        if _is_small_file(os.fstat(descriptor)):
             stack.callback(os.close, descriptor)
             yield path, descriptor
-        else:
-            os.close(descriptor)
 
 
 def _stamps(settings: Mapping[str, str]) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield the regular files that can be read and are small enough to be copied, with their sources and stamps."""
+    """Yield the regular files that can be read, with their sources and stamps. Large ones are cheaper as a mount."""
     for path, source in settings.items():
         with contextlib.suppress(OSError):
             status = os.stat(source)
-            if _is_small_file(status) and os.access(source, os.R_OK):
+            is_small = stat.S_ISREG(status.st_mode) and status.st_size <= _COPIED_BYTES
+            if is_small and os.access(source, os.R_OK):
                 yield path, source, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _is_small_file(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) and status.st_size <= _COPIED_BYTES
 
 
 def _pipe_with(stack: contextlib.ExitStack, data: bytes) -> int:
