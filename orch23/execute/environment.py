@@ -55,11 +55,11 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
 
 def machine_facts(release_files: Iterable[Path] = OS_RELEASE_FILES) -> MachineFacts:
     """Return the facts of this machine."""
-    data, values, libc = None, dict[str, str](), None
+    text, values, libc = None, dict[str, str](), None
     for path in release_files:
         with contextlib.suppress(OSError):
-            data = path.read_bytes() if data is None else data
-    for line in (data or b"").decode("utf-8", "replace").splitlines():
+            text = path.read_text("utf-8", "replace") if text is None else text
+    for line in (text or "").splitlines():
         key, sign, value = line.strip().partition("=")
         # A line that cannot be read is left out.
         with contextlib.suppress(ValueError):

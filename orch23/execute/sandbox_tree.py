@@ -23,7 +23,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
 from orch23.model.patterns import lazy_pattern
-from orch23.store.file_copy import FileProgress, hash_file, no_progress
+from orch23.store.file_copy import FileProgress, hash_file
 from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
 from orch23.store.tree_removal import DIRECTORY_FLAGS, make_accessible, open_below, open_subdirectory
 
@@ -125,11 +125,7 @@ class OpenTree(Struct, frozen=True):
     top: int
 
     def scan(
-        self,
-        inputs: Mapping[str, FileEntry],
-        scratch: tuple[str, ...],
-        limits: TreeLimits = DEFAULT_TREE_LIMITS,
-        meter: FileProgress = no_progress,
+        self, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...], limits: TreeLimits, meter: FileProgress
     ) -> TreeChanges:
         """Compare the tree with the inputs that were staged.
 
