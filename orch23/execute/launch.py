@@ -41,19 +41,6 @@ _OF_PYTEST = frozenset(
 )
 
 
-INSIDE_PATH: Final = "/room"
-"""Where a process in namespaces sees its sandbox directory. In what others print it replaces the path."""
-
-BUBBLEWRAP_TIER: Final = "bubblewrap"
-"""The tier of namespaces that bubblewrap creates."""
-
-
-def seen_from_inside(sandbox_dir: SandboxDir, tier: str) -> SandboxDir:
-    """Return the sandbox directory with the paths that a process in it has to use: the same without namespaces."""
-    is_inside = tier in (NAMESPACES_TIER, BUBBLEWRAP_TIER)
-    return SandboxDir(Path(INSIDE_PATH), sandbox_dir.marker) if is_inside else sandbox_dir
-
-
 def weak_sandbox_error(tier: str) -> Diagnostic | None:
     """Return the error of a stage that requires namespaces, on a machine with this tier; None if it has them."""
     if tier not in {PlainLauncher.tier, LANDLOCK_TIER}:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner
 from orch23.execute.launch import (
-    INSIDE_PATH,
     NO_SANDBOX,
     Launch,
     Launcher,
@@ -26,12 +25,12 @@ from orch23.execute.launch import (
     refused_pytest_variables,
     refused_variables,
     run_launch,
-    seen_from_inside,
     weak_sandbox_error,
 )
 from orch23.execute.process import DEFAULT_OUTPUT, NOT_EXECUTABLE, NOT_FOUND, OutputLimits, ProcessOutcome
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import (
+    INSIDE_PATH,
     REPLACED_TREE,
     ReadOnlyChanges,
     SandboxDir,
@@ -254,7 +253,7 @@ class LocalExecutor:
         on_output: Callable[[bytes], None] | None,
     ) -> ProcessOutcome:
         launcher = self._launcher_of(action)
-        seen = seen_from_inside(sandbox_dir, launcher.tier)
+        seen = sandbox_dir.seen_from_inside(launcher.tier)
         env = process_environment(seen, interpreter, {**cache_variables(seen, action), **action.env})
         argv = _with_script(sandbox_dir, seen, action.argv)
         if argv[0] == PYTHON:

@@ -11,15 +11,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from orch23.execute import process_tree
-from orch23.execute.launch import (
-    Launch,
-    Launcher,
-    LaunchRefusedError,
-    PlainLauncher,
-    process_environment,
-    run_launch,
-    seen_from_inside,
-)
+from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, process_environment, run_launch
 from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome, open_in_memory
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
@@ -161,7 +153,7 @@ class LocalProgramRunner(Struct, kw_only=True):
     def _start(self, sandbox_dir: SandboxDir, call: ProgramCall, stdin: int) -> ProcessOutcome:
         from orch23.execute.sandbox.visible_paths import link_chain  # noqa: PLC0415 - only for programs
 
-        seen = seen_from_inside(sandbox_dir, self.launcher.tier)
+        seen = sandbox_dir.seen_from_inside(self.launcher.tier)
         program = call.program if call.program is not None else _NO_INTERPRETER
         wanted = Launch(
             argv=call.argv,

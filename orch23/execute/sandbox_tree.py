@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.action import link_text
+from orch23.model.action import NAMESPACES_TIER, link_text
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
@@ -29,6 +29,12 @@ from orch23.store.tree_removal import DIRECTORY_FLAGS, make_accessible, open_bel
 
 SANDBOX_EPOCH = 315_619_200
 """The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
+
+BUBBLEWRAP_TIER: Final = "bubblewrap"
+"""The tier of namespaces that bubblewrap creates."""
+
+INSIDE_PATH: Final = "/room"
+"""Where a process in namespaces sees its sandbox directory. In what others print it replaces the path."""
 
 _MAX_NAME_BYTES = 200
 _LINK = ("E610", "is a symbolic link", "copy the file instead of linking it")
@@ -44,6 +50,10 @@ class SandboxDir(Struct, frozen=True):
 
     root: Path
     marker: str
+
+    def seen_from_inside(self, tier: str) -> "SandboxDir":
+        """Return it with the paths that its processes have to use in this tier: others only with namespaces."""
+        return SandboxDir(Path(INSIDE_PATH), self.marker) if tier in (NAMESPACES_TIER, BUBBLEWRAP_TIER) else self
 
     @property
     def work(self) -> Path:

@@ -17,12 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute import process_tree
-from orch23.execute.launch import BUBBLEWRAP_TIER, Launch, LaunchRefusedError, seen_from_inside
+from orch23.execute.launch import Launch, LaunchRefusedError
 from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND, ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
-from orch23.execute.sandbox_tree import SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import BUBBLEWRAP_TIER, SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 from orch23.execute.supervisor_child import IsolationError
 from orch23.model.action import NAMESPACES_TIER, StepLimits
@@ -81,7 +81,7 @@ class BubblewrapLauncher(Struct, frozen=True):
             OSError: the program is missing, or no descriptor is left.
 
         """
-        seen = seen_from_inside(launch.sandbox_dir, self.tier)
+        seen = launch.sandbox_dir.seen_from_inside(self.tier)
         inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
@@ -135,7 +135,7 @@ class NamespacesLauncher(Struct, frozen=True):
             OSError: the program cannot be run.
 
         """
-        seen = seen_from_inside(launch.sandbox_dir, self.tier)
+        seen = launch.sandbox_dir.seen_from_inside(self.tier)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
         settings = _settings(launch)

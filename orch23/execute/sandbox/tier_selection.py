@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute.cleanup import temporary_folder
-from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, run_launch, seen_from_inside
+from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, run_launch
 from orch23.execute.process import ProcessOutcome
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.diagnostic import Diagnostic
@@ -111,7 +111,7 @@ def _fault_in(launcher: Launcher, folder: Path) -> str | None:
 
 
 def _run(launcher: Launcher, sandbox_dir: SandboxDir, canary: Path, port: int) -> ProcessOutcome:
-    seen, interpreter = seen_from_inside(sandbox_dir, launcher.tier), Path(sys.executable)
+    seen, interpreter = sandbox_dir.seen_from_inside(launcher.tier), Path(sys.executable)
     inside = map(str, (seen.work, seen.work / _WRITABLE, seen.home, seen.tmp))
     wanted = Launch(
         argv=(str(interpreter), "-I", "-S", "-B", "-c", _PROGRAM, str(canary), str(port), *inside),
