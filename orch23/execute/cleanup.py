@@ -175,9 +175,7 @@ def _leftovers(sandbox_dirs: Path, markers: Collection[str], found: Mapping[int,
 
 def _belongs_to(pid: int, sandbox_dirs: Path, markers: Collection[str]) -> bool:
     """Return whether a process has one of the markers, or is the bwrap that mounts one of the directories."""
-    prefix = f"{process_tree.MARKER_VARIABLE}=".encode()
-    environ = process_tree.process_environ(pid)
-    if any(one.removeprefix(prefix).decode("ascii", "replace") in markers for one in environ if one.startswith(prefix)):
+    if process_tree.process_environ(pid) & {os.fsencode(f"{process_tree.MARKER_VARIABLE}={one}") for one in markers}:
         return True
     try:
         words = process_tree.read_proc(pid, "cmdline").split(b"\0")

@@ -84,7 +84,7 @@ class Supervisor:
         self._control, far = socket.socketpair()
         self._control.settimeout(_REPLY_WITHIN_S)
         with far:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", "-c", _MAIN.format(program=program), _PACKAGES],
                 stdin=far.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -93,14 +93,9 @@ class Supervisor:
                 cwd="/",
                 start_new_session=True,
             )
-        self.purpose, self.pid = (program, setup), self._process.pid
+        self.purpose, self.pid = (program, setup), self.process.pid
         with contextlib.suppress(OSError):  # it ended: `start` reports that
             send_message(self._control, setup)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it can start a step."""
-        return self._process.poll() is None
 
     def start(self, process: ProcessSpec, streams: tuple[int, int], file_bytes: int) -> int:
         """Start a step and return the pid of its first process, which only `end` reaps.
@@ -139,7 +134,7 @@ class Supervisor:
             status, survivors = self._receive()
         except OSError:
             # The supervisor was killed or stopped: before Linux 6.12 Landlock does not keep a step from that.
-            self._process.kill()
+            self.process.kill()
             self.close()
             return LeaderExit(-signal.SIGKILL, _kill_orphans(tree), lost=True)
         # The supervisor goes on killing them, and starts no other step.
@@ -151,10 +146,10 @@ class Supervisor:
         """End it, with all processes that it started."""
         self._control.close()
         try:
-            self._process.wait(_REPLY_WITHIN_S)
+            self.process.wait(_REPLY_WITHIN_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
 
     def _receive(self) -> Message:
         with PAUSE:
@@ -175,7 +170,7 @@ def acquire_supervisor(confinement: Confinement) -> Supervisor:
     with _LOCK:
         for one in [one for one in reversed(_IDLE) if one.purpose == purpose]:
             _IDLE.remove(one)
-            if one.is_running:
+            if one.process.poll() is None:
                 return one
             one.close()
     return Supervisor(*purpose)

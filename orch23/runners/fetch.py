@@ -39,7 +39,11 @@ class _FetchRunner(StepRunner):
 
     def _entry(self, attempts: AttemptLoop, step: FetchStep) -> FileEntry:
         if step.file:
-            return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
+            # The inputs of a stage are copied into the store before it starts (ADR 4).
+            digest = _stored(step, attempts.contents) or attempts.resolved.unkeyed[step.file].digest
+            if digest.sha256 != step.sha256:
+                raise wrong_digest_error(step.file, digest.sha256, step.sha256)
+            return FileEntry(digest)
         # Waiting for another stage's download of the file counts too.
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
@@ -56,14 +60,6 @@ class _FetchRunner(StepRunner):
         finally:
             lock.release()
         return FileEntry(found)
-
-
-def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
-    # The inputs of a stage are copied into the store before it starts (ADR 4).
-    digest = attempts.resolved.unkeyed[step.file].digest
-    if digest.sha256 != step.sha256:
-        raise wrong_digest_error(step.file, digest.sha256, step.sha256)
-    return digest
 
 
 def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:

@@ -64,16 +64,6 @@ def ruleset(rules: Iterable[tuple[str, int]]) -> Iterator[int]:
         os.close(descriptor)
 
 
-def restrict(rules: int) -> None:
-    """Restrict this thread, and all that it starts, by a ruleset; no_new_privs must be set.
-
-    Raises:
-        OSError: the thread is restricted by sixteen rulesets already.
-
-    """
-    system_call("landlock_restrict_self", ctypes.c_int(rules), ctypes.c_uint32(0))
-
-
 def _allow(ruleset_fd: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
