@@ -163,30 +163,26 @@ def best_tier(programs: Sequence[str] | None = None, *, namespaces: bool = True)
     from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher  # noqa: PLC0415
     from orch23.execute.sandbox.restricted import LandlockLauncher  # noqa: PLC0415
 
-    failed: list[tuple[str, str]] = []
-    candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = []
-    # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
-    # AppArmor profile or set-id bits may create namespaces.
-    if namespaces:
-        candidates.append(("user namespaces", NamespacesLauncher()))
-    present = [Path(name) for name in (BWRAP_PATHS if programs is None else programs) if os.access(name, os.X_OK)]
-    # An old bwrap does not have `--disable-userns`, so each is tried with and without it.
-    for program in present:
-        candidates += [(str(program), BubblewrapLauncher(program, nested=nested)) for nested in (True, False)]
-    if not present:
-        candidates.append(("bubblewrap", None))
     version = landlock.abi()
-    if version >= landlock.MIN_ABI:
-        candidates.append(("Landlock", LandlockLauncher()))
+    too_old = f"its interface has version {version}, and {landlock.MIN_ABI} is needed"
+    missing = {"bubblewrap": "it is not installed", "Landlock": too_old if version else "the kernel does not have it"}
+    present = [Path(name) for name in (BWRAP_PATHS if programs is None else programs) if os.access(name, os.X_OK)]
+    # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
+    # AppArmor profile or set-id bits may create namespaces. An old bwrap does not have `--disable-userns`, so each is
+    # tried with and without it.
+    candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = [
+        *([("user namespaces", NamespacesLauncher())] if namespaces else ()),
+        *((str(one), BubblewrapLauncher(one, nested=nested)) for one in present for nested in (True, False)),
+        *(() if present else [("bubblewrap", None)]),
+        ("Landlock", LandlockLauncher() if version >= landlock.MIN_ABI else None),
+    ]
+    failed: list[tuple[str, str]] = []
     # No versions are checked: distributions remove features, and containers forbid calls (ADR 14).
     for name, launcher in candidates:
-        reason = "it is not installed" if launcher is None else tier_fault(launcher)
+        reason = missing[name] if launcher is None else tier_fault(launcher)
         if reason is None:
             return TierChoice(launcher, tuple(failed))
         failed.append((name, reason))
-    if version < landlock.MIN_ABI:
-        too_old = f"its interface has version {version}, and {landlock.MIN_ABI} is needed"
-        failed.append(("Landlock", too_old if version else "the kernel does not have it"))
     return TierChoice(None, tuple(failed))
 
 
