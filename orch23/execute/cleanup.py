@@ -48,10 +48,10 @@ class BackgroundCleaner:
     def close(self) -> None:
         """Wait for all work, and raise the first exception of it. The cleaner can be used again."""
         with self._lock:
-            thread, self._thread = self._thread, None
-            if thread is not None:
+            if self._thread is not None:
                 self._work.put(None)
-                thread.join()
+                self._thread.join()
+            self._thread = None
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
@@ -64,8 +64,6 @@ class BackgroundCleaner:
             except BaseException as problem:  # noqa: BLE001 - `close` raises it
                 self._problem = self._problem or problem
 
-
-# ---- temporary folders -------------------------------------------------------------------------------------------
 
 _TEMPORARY_NAME = lazy_pattern(r"orch23-(?:sandbox|template|worker)-[0-9a-f]{16}")
 
@@ -118,13 +116,7 @@ def _remove_abandoned(top: Path) -> None:
 
 
 def _lock_folder(path: Path) -> int:
-    """Open a folder and lock it.
-
-    Raises:
-        BlockingIOError: a living process has locked it.
-        OSError: it is not a folder, or gone.
-
-    """
+    """Open a folder and lock it. It raises BlockingIOError if a living process has locked it."""
     lock = os.open(path, DIRECTORY_FLAGS)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,8 +125,6 @@ def _lock_folder(path: Path) -> int:
         raise
     return lock
 
-
-# ---- processes of killed builds ----------------------------------------------------------------------------------
 
 _KILL_WITHIN_S = 5.0
 _EXEC_WITHIN_S = 1.0
@@ -158,7 +148,9 @@ def kill_leftovers(sandbox_dirs: Path) -> tuple[int, ...]:
     start = time.monotonic()
     while markers:
         # In this order: a process that calls exec after the first look has its marker in the second.
-        starting = time.monotonic() < start + _EXEC_WITHIN_S and _any_leader_before_exec()
+        others = (pid for pid in process_tree.process_ids() if pid != os.getpid())
+        # A build that is killed before the exec of a step leaves a process without a marker, but with a blocked signal.
+        starting = time.monotonic() < start + _EXEC_WITHIN_S and any(map(process_tree.is_leader_before_exec, others))
         left = _leftovers(sandbox_dirs, markers, found)
         found.update((process.pid, process.started) for process in left)
         for process in left:
@@ -169,24 +161,13 @@ def kill_leftovers(sandbox_dirs: Path) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _any_leader_before_exec() -> bool:
-    """Return whether a process may become a step but has no marker yet, since it has not finished exec.
-
-    A build that is killed in that moment leaves such a process. `starting_leader` has marked it by a blocked signal.
-    """
-    return any(pid != os.getpid() and process_tree.is_leader_before_exec(pid) for pid in process_tree.process_ids())
-
-
 def _leftovers(sandbox_dirs: Path, markers: Collection[str], found: Mapping[int, int]) -> list[ProcessInfo]:
-    """Return the living processes of these sandbox directories.
-
-    `found` (pid -> start time) are those of earlier rounds: one that dies after its parent cannot be recognized any
-    more, but still writes where it was writing.
-    """
+    """Return the living processes of these sandbox directories."""
+    # `found` (pid -> start time) are those of earlier rounds: one that dies after its parent cannot be recognized any
+    # more, but still writes where it was writing.
     living = [one for one in process_tree.living_processes() if one.pid != os.getpid()]
-    known = {
-        one.pid for one in living if found.get(one.pid) == one.started or _belongs_to(one.pid, sandbox_dirs, markers)
-    }
+    mine = (one for one in living if found.get(one.pid) == one.started or _belongs_to(one.pid, sandbox_dirs, markers))
+    known = {one.pid for one in mine}
     while more := {one.pid for one in living if one.pid not in known and {one.parent, one.session} & known}:
         known |= more
     return [one for one in living if one.pid in known]
@@ -194,18 +175,14 @@ def _leftovers(sandbox_dirs: Path, markers: Collection[str], found: Mapping[int,
 
 def _belongs_to(pid: int, sandbox_dirs: Path, markers: Collection[str]) -> bool:
     """Return whether a process has one of the markers, or is the bwrap that mounts one of the directories."""
-    prefix = f"{process_tree.MARKER_VARIABLE}=".encode()
-    environ = process_tree.process_environ(pid)
-    if any(one.removeprefix(prefix).decode("ascii", "replace") in markers for one in environ if one.startswith(prefix)):
+    if process_tree.process_environ(pid) & {os.fsencode(f"{process_tree.MARKER_VARIABLE}={one}") for one in markers}:
         return True
     try:
         words = process_tree.read_proc(pid, "cmdline").split(b"\0")
     except OSError:
         return False
-    if os.path.basename(words[0]) != b"bwrap":
-        return False
     folder = os.fsencode(sandbox_dirs)
-    return any(
+    return os.path.basename(words[0]) == b"bwrap" and any(
         option in _MOUNTS and os.path.dirname(source) == folder and os.path.basename(source).decode() in markers
         for option, source in pairwise(words)
     )

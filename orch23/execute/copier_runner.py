@@ -142,15 +142,8 @@ def merge_texts(
     for name, data in zip(names, versions, strict=True):
         (folder / name).write_bytes(data)
     marked = [part for label in labels for part in ("-L", label)]
-    ended = subprocess.run(
-        [git, "merge-file", "-p", *marked, *names],
-        cwd=folder,
-        env=_hermetic({"PATH": str(Path(git).parent)}, folder),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    environ = _hermetic({"PATH": str(Path(git).parent)}, folder)
+    ended = _run([git, "merge-file", "-p", *marked, *names], environ, folder)
     if not 0 <= ended.returncode < _MERGE_FAILED:
         return MergeResult(data=None)
     starts = _CONFLICT_START.encode() + labels[0].encode()
@@ -160,14 +153,7 @@ def merge_texts(
 
 def _failure(command: list[str], environ: Mapping[str, str]) -> str | None:
     try:
-        ended = subprocess.run(
-            command,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        ended = _run(command, environ)
     except subprocess.TimeoutExpired:
         return f"git did not end within {_TIMEOUT_S:g} s"
     if ended.returncode == 0:
@@ -177,11 +163,24 @@ def _failure(command: list[str], environ: Mapping[str, str]) -> str | None:
     return (fatal or lines or ["git failed"])[0]
 
 
+def _run(
+    command: list[str], environ: Mapping[str, str], cwd: Path | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+
+
 def _hermetic(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return an environment in which git and copier write below a folder only, and clone from files only."""
-    kept = {name: environ[name] for name in ("PATH", "TERM", "COLORTERM", "NO_COLOR") if name in environ}
     return {
-        **kept,
+        **{name: environ[name] for name in ("PATH", "TERM", "COLORTERM", "NO_COLOR") if name in environ},
         "HOME": str(folder),
         "TMPDIR": str(folder),
         "XDG_CONFIG_HOME": str(folder / "config"),

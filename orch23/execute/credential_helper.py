@@ -4,6 +4,7 @@ The program is called with the argument `get`. It reads `{"uri": ...}` and print
 "expires": TIME}`. What it prints is never shown, logged or stored, not even if it is wrong.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -15,8 +16,8 @@ from uuid import uuid4
 
 from msgspec import Struct, ValidationError, convert, field
 
-from orch23.execute.interpreters import find_program
-from orch23.execute.process import OutputLimits, ProcessOutcome, run_process
+from orch23.execute.interpreters import find_program, is_program
+from orch23.execute.process import OutputLimits, ProcessOutcome, open_in_memory, run_process
 from orch23.execute.process_tree import MARKER_VARIABLE
 from orch23.execute.supervisor import ProcessSpec
 from orch23.model.diagnostic import Diagnostic
@@ -25,7 +26,6 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.parsing import parse_json
 from orch23.model.server_url import url_fault, url_origin
 from orch23.model.shared_cache import HELPER_VARIABLE
-from orch23.store.safe_files import closing, write_all
 
 TIMEOUT_S: Final = 10.0
 _LIFETIME: Final = timedelta(minutes=30)
@@ -35,7 +35,11 @@ _MARGIN: Final = timedelta(seconds=10)
 _MAX_BYTES: Final = 65_536
 # The head is never full before the process is killed, so that nothing is written to the log.
 _OUTPUT: Final = OutputLimits(head_bytes=1 << 20, tail_bytes=1 << 20, log_bytes=_MAX_BYTES)
-_NO_LOG: Final = Path(os.devnull)
+_STOPPED: Final = {
+    "timed_out": "took too long",
+    "cancelled": "was stopped, since the build ended",
+    "flooded": f"printed more than {_MAX_BYTES} bytes",
+}
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE: Final = re.compile(r"[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?|")
 # They describe the connection or the body of a request, and not who sends it.
@@ -114,34 +118,45 @@ class CredentialHelper(Struct, kw_only=True):
             end = self._run(canonical_json({"uri": self.url}))
         except OSError as error:
             _fail(self.program, f"could not be started ({error.strerror})")
-        if (why := _why_failed(end)) is not None:
-            _fail(self.program, why)
+        if end.reason != "exited":
+            _fail(self.program, _STOPPED[end.reason])
+        if end.exit_code != 0:
+            _fail(self.program, f"exited with status {end.exit_code}")
         try:
             reply = convert(parse_json(end.head, max_bytes=_MAX_BYTES), _Reply)
         except (ValueError, ValidationError):
             # Not the error: it may quote what was printed.
             _fail(self.program, "did not print the JSON of the protocol")
-        return Credentials(_headers(self.program, reply), _end(self.program, reply, began))
+        return self._credentials(reply, began)
+
+    def _credentials(self, reply: _Reply, began: datetime) -> Credentials:
+        pairs = tuple((name, value) for name, values in reply.headers.items() for value in values)
+        for name, value in pairs:
+            # A line break in a value would begin another header, or another request.
+            if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(value)) or name.lower() in _NOT_CREDENTIALS:
+                _fail(self.program, "printed a header that a request cannot have")
+        if reply.expires is None:
+            return Credentials(pairs, began + _LIFETIME)
+        expires = None
+        with contextlib.suppress(ValueError):
+            expires = datetime.fromisoformat(reply.expires)
+        if expires is None or expires.tzinfo is None:
+            _fail(self.program, "printed an `expires` that is not a time with a zone (ISO 8601)")
+        if expires <= began:
+            _fail(self.program, "printed credentials that have expired; check the clock of this machine too")
+        return Credentials(pairs, expires)
 
     def _run(self, request: bytes) -> ProcessOutcome:
+        argv, marker = (str(self.program), "get"), uuid4().hex
+        env = {**self.environ, MARKER_VARIABLE: marker}
         # In memory: its pipe would have to be written while the output is read.
-        stdin = os.memfd_create("request", os.MFD_CLOEXEC)
-        marker = uuid4().hex
-        with closing(stdin):
-            write_all(stdin, request)
-            os.lseek(stdin, 0, os.SEEK_SET)
+        with open_in_memory(request) as stdin:
             return run_process(
-                ProcessSpec(
-                    argv=(str(self.program), "get"),
-                    env={**self.environ, MARKER_VARIABLE: marker},
-                    # Not in the project, whose files could change what a program does.
-                    cwd=Path("/"),
-                    stdin=stdin,
-                    marker=marker,
-                ),
+                # Not in the project, whose files could change what a program does.
+                ProcessSpec(argv=argv, env=env, cwd=Path("/"), stdin=stdin, marker=marker),
                 timeout_s=self.timeout_s,
                 cancel=self.cancel,
-                log=_NO_LOG,
+                log=Path(os.devnull),
                 output=_OUTPUT,
                 errors=_OUTPUT,
             )
@@ -161,64 +176,25 @@ def credential_helper(url: str, root: Path, environ: Mapping[str, str]) -> Crede
     if not named or url_fault(_web(url)) is not None:
         return None
     if "/" in named:
-        path = Path(named) if named.startswith("/") else None
-        found = path if path is not None and path.is_file() and os.access(path, os.X_OK) else None
+        found = named if named.startswith("/") and is_program(Path(named)) else None
     else:
         project = root.resolve()
-        folders = (Path(one) for one in environ.get("PATH", "").split(os.pathsep) if one.startswith("/"))
-        outside = [str(one) for one in folders if not one.resolve().is_relative_to(project)]
-        on_path = find_program(named, os.pathsep.join(outside)) if outside else None
-        found = None if on_path is None else Path(on_path)
+        folders = (one for one in environ.get("PATH", "").split(os.pathsep) if one.startswith("/"))
+        outside = [one for one in folders if not Path(one).resolve().is_relative_to(project)]
+        found = find_program(named, os.pathsep.join(outside)) if outside else None
     if found is None:
         message = f"the credential helper `{named}` in {HELPER_VARIABLE} is not a program"
         hint = "set it to the absolute path of a program, or to the name of one on PATH outside of the project"
         raise ConfigurationError(Diagnostic("E733", message, hint=hint))
-    return CredentialHelper(url=_web(url), program=found, environ=environ)
+    return CredentialHelper(url=_web(url), program=Path(found), environ=environ)
 
 
 def _web(url: str) -> str:
     """Return the URL of a server with the scheme of the web: helpers of Bazel get https also for gRPC."""
     scheme, separator, rest = url.partition("://")
-    web = {"grpc": "http", "grpcs": "https"}.get(scheme.lower(), scheme)
-    return f"{web}{separator}{rest}"
+    return {"grpc": "http", "grpcs": "https"}.get(scheme.lower(), scheme) + separator + rest
 
 
 def _fail(program: Path, why: str) -> NoReturn:
     hint = f"""run it by hand: `echo '{{"uri": "URL"}}' | {program} get`"""
     raise ConfigurationError(Diagnostic("E733", f"the credential helper {program} {why}", hint=hint))
-
-
-def _why_failed(end: ProcessOutcome) -> str | None:
-    """Return why a process did not succeed, without anything that it printed; None if it did."""
-    reasons = {
-        "timed_out": "took too long",
-        "cancelled": "was stopped, since the build ended",
-        "flooded": f"printed more than {_MAX_BYTES} bytes",
-        "overgrown": "used too much",
-    }
-    if end.reason != "exited":
-        return reasons[end.reason]
-    return f"exited with status {end.exit_code}" if end.exit_code != 0 else None
-
-
-def _headers(program: Path, reply: _Reply) -> tuple[tuple[str, str], ...]:
-    pairs = tuple((name, value) for name, values in reply.headers.items() for value in values)
-    for name, value in pairs:
-        # A line break in a value would begin another header, or another request.
-        if not (_HEADER.fullmatch(name) and _VALUE.fullmatch(value)) or name.lower() in _NOT_CREDENTIALS:
-            _fail(program, "printed a header that a request cannot have")
-    return pairs
-
-
-def _end(program: Path, reply: _Reply, began: datetime) -> datetime:
-    if reply.expires is None:
-        return began + _LIFETIME
-    try:
-        expires = datetime.fromisoformat(reply.expires)
-    except ValueError:
-        expires = None
-    if expires is None or expires.tzinfo is None:
-        _fail(program, "printed an `expires` that is not a time with a zone (ISO 8601)")
-    if expires <= began:
-        _fail(program, "printed credentials that have expired; check the clock of this machine too")
-    return expires

@@ -4,6 +4,7 @@ Two virtual environments with the same wheels are equal, wherever they are and w
 out what an installer writes for one machine: scripts with the path of an interpreter, compiled files, its own notes.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Final, NoReturn
 
 from msgspec import Struct, field
 
+from orch23.execute.interpreters import sha256_of
 from orch23.model.digest import digest_json
 from orch23.store.safe_files import FileStamp, stamp_of
 
@@ -56,17 +58,6 @@ class StampedFiles(Struct, frozen=True):
         return self.get("sha256", path, sha256_of)
 
 
-def sha256_of(path: Path) -> str:
-    """Return the sha256, in hex, of a file.
-
-    Raises:
-        OSError: it cannot be read.
-
-    """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 class InstalledPackages(Struct, frozen=True):
     """All packages of an interpreter: the digest of their records, and which have no identity."""
 
@@ -91,7 +82,7 @@ def installed_packages(folders: Iterable[Path], files: StampedFiles) -> Installe
             try:
                 found |= _part(real / name, files)
             except _NoIdentityError as error:
-                faults.append(error.why)
+                faults.append(str(error))
             except OSError:
                 faults.append(f"`{name}` cannot be read")
         faults += _strays(real, names, found, files)
@@ -100,26 +91,15 @@ def installed_packages(folders: Iterable[Path], files: StampedFiles) -> Installe
 
 
 class _NoIdentityError(Exception):
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    """Code of a package is in a folder of this machine."""
 
 
 def _refuse(why: str) -> NoReturn:
     raise _NoIdentityError(why)
 
 
-# ---- distributions ----------------------------------------------------------------------------
-
-
 def _part(path: Path, files: StampedFiles) -> dict[str, str]:
-    """Return the identity of an entry of a folder of packages by its name, if it describes packages.
-
-    Raises:
-        _NoIdentityError: code of a package is in a folder of this machine.
-        OSError: it cannot be read.
-
-    """
+    """Return the identity of an entry of a folder of packages by its name, if it describes packages."""
     name = path.name
     if name.endswith(".dist-info"):
         return {name: _of_dist_info(path, files)}
@@ -146,11 +126,10 @@ def _of_dist_info(folder: Path, files: StampedFiles) -> str:
 def _is_editable(path: Path) -> str:
     from orch23.model.parsing import json_at, parse_stored  # noqa: PLC0415 - few packages have this file
 
-    try:
-        found = json_at(parse_stored(path.read_bytes()), "dir_info", "editable")
-    except ValueError:
-        return "yes"
-    return "no" if found in (None, False) else "yes"
+    with contextlib.suppress(ValueError):
+        if json_at(parse_stored(path.read_bytes()), "dir_info", "editable") in (None, False):
+            return "no"
+    return "yes"
 
 
 def _of_record(path: Path) -> str:
@@ -185,12 +164,11 @@ def _stable(line: bytes, packages: Path, entry_points: frozenset[str]) -> bytes:
 
 def _digest_of_script(path: Path) -> bytes:
     """Return the digest of a script without the path of its interpreter; empty for a program or a missing file."""
-    try:
-        with path.open("rb") as file:
-            script = file.read(_MAX_SCRIPT_BYTES) if file.read(2) == b"#!" else None
-    except OSError:
-        return b""
-    return b"" if script is None else b"script=" + hashlib.sha256(split_script(script)[1]).hexdigest().encode()
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if file.read(2) == b"#!":
+            body = split_script(file.read(_MAX_SCRIPT_BYTES))[1]
+            return b"script=" + hashlib.sha256(body).hexdigest().encode()
+    return b""
 
 
 def split_script(data: bytes) -> tuple[str, bytes]:
@@ -212,9 +190,6 @@ def _entry_points(folder: Path) -> frozenset[str]:
         elif is_script and "=" in text:
             names.add(text.partition("=")[0].strip())
     return frozenset(names)
-
-
-# ---- other files ------------------------------------------------------------------------------
 
 
 def local_files(folder: Path, files: StampedFiles, closed: Collection[Path] = ()) -> str:
@@ -247,13 +222,6 @@ def programs_in_folder(folder: Path, files: StampedFiles) -> str:
 
 
 def _of_path_file(path: Path) -> str:
-    """Return the digest of a `.pth` file.
-
-    Raises:
-        _NoIdentityError: it adds a folder of this machine to the import path.
-        OSError: it cannot be read.
-
-    """
     data = path.read_bytes()
     for line in data.decode("utf-8", "replace").splitlines():
         text = line.strip()
@@ -263,10 +231,8 @@ def _of_path_file(path: Path) -> str:
 
 
 def _strays(folder: Path, names: list[str], found: dict[str, str], files: StampedFiles) -> Iterator[str]:
-    """Add modules to `found` that belong to no distribution, and yield a fault for each such package.
-
-    Where some distributions have no RECORD, such as those of Debian, it is not known what belongs to them.
-    """
+    """Add modules to `found` that belong to no distribution, and yield a fault for each such package."""
+    # Where some distributions have no RECORD, such as those of Debian, it is not known what belongs to them.
     records = [folder / name / "RECORD" for name in found if name.endswith(".dist-info")]
     if any(name.endswith(".egg-info") for name in found) or not all(record.exists() for record in records):
         return

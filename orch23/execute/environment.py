@@ -5,12 +5,14 @@ result only if this identity is the same too. It is found from files: no interpr
 one.
 """
 
+import contextlib
 import hashlib
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from errno import ENOEXEC
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +30,7 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
 from orch23.model.step import ProcessStep, Step, VerifyStep
 from orch23.resolve.commands import SHELL_COMMAND, command_steps
-from orch23.resolve.known_programs import Invocation, starting_fault
+from orch23.resolve.known_programs import starting_fault
 from orch23.resolve.shell_programs import UnknownProgramsError, hides_programs, programs_in
 
 OS_RELEASE_FILES: Final = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
@@ -53,40 +55,22 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
 
 def machine_facts(release_files: Iterable[Path] = OS_RELEASE_FILES) -> MachineFacts:
     """Return the facts of this machine."""
-    texts = (text for path in release_files if (text := _text(path)) is not None)
-    values = _release_values(next(texts, ""))
-    release = " ".join(values[key] for key in _RELEASE_KEYS if values.get(key))
-    return MachineFacts(release=release or "unknown", machine=os.uname().machine, libc=_libc())
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return None
-
-
-def _release_values(text: str) -> dict[str, str]:
-    """Return the assignments of an os-release file; a line that cannot be read is left out."""
-    found = {}
-    for line in text.splitlines():
+    text, values, libc = None, dict[str, str](), None
+    for path in release_files:
+        with contextlib.suppress(OSError):
+            text = path.read_text("utf-8", "replace") if text is None else text
+    for line in (text or "").splitlines():
         key, sign, value = line.strip().partition("=")
-        try:
+        # A line that cannot be read is left out.
+        with contextlib.suppress(ValueError):
             words = shlex.split(value)
-        except ValueError:
-            continue
-        if sign and not key.startswith("#"):
-            found[key] = " ".join(words)
-    return found
-
-
-def _libc() -> str:
-    try:
-        found = os.confstr("CS_GNU_LIBC_VERSION")
-    except (ValueError, OSError):
-        found = None
+            if sign and not key.startswith("#"):
+                values[key] = " ".join(words)
+    release = " ".join(values[key] for key in _RELEASE_KEYS if values.get(key))
+    with contextlib.suppress(ValueError, OSError):
+        libc = os.confstr("CS_GNU_LIBC_VERSION")
     # Other C libraries do not tell their version. Theirs are part of the release of the system.
-    return found or "not glibc"
+    return MachineFacts(release=release or "unknown", machine=os.uname().machine, libc=libc or "not glibc")
 
 
 class _Program(Struct, frozen=True):
@@ -97,7 +81,7 @@ class _Program(Struct, frozen=True):
     is_script: bool = False
 
 
-class Environments(Struct, kw_only=True):
+class Environments(Struct, kw_only=True, dict=True):
     """Finds the environments of the stages of one build; each fact is looked up once.
 
     `checks` are those that the pipeline can name. `executor_of` returns the executor of a stage. `files` may be kept
@@ -112,7 +96,6 @@ class Environments(Struct, kw_only=True):
     system_path: tuple[str, ...] = SYSTEM_PATH
     local_folder: Path = Path("/usr/local")
     closed: tuple[Path, ...] = ()
-    _local: list[str] = field(default_factory=list)
     _pythons: dict[tuple[Path, str], EnvironmentIdentity] = field(default_factory=dict)
     _programs: dict[tuple[str, str, Path], _Program] = field(default_factory=dict)
 
@@ -149,17 +132,16 @@ class Environments(Struct, kw_only=True):
     def _of_machine(self, executor: str) -> EnvironmentIdentity:
         if executor != LOCAL_EXECUTOR:
             return _unknown(f"the executor `{executor}` runs its processes on other machines")
-        machine, local = self.machine, self._local_files()
+        machine, local = self.machine, self._local_files
         if not local:
             return _unknown(f"{self.local_folder} has too many files to compare")
         parts = {"system": machine.release, "architecture": machine.machine, "libc": machine.libc, "local files": local}
         limits = lowered_limits()
         return EnvironmentIdentity(parts={**parts, "limits": limits} if limits else parts)
 
+    @cached_property
     def _local_files(self) -> str:
-        if not self._local:
-            self._local.append(local_files(self.local_folder, self.files, self.closed))
-        return self._local[0]
+        return local_files(self.local_folder, self.files, self.closed)
 
     def _of_process(self, step: ProcessStep, stage: Stage, interpreter: Path) -> EnvironmentIdentity:
         if step.kind not in {"pytest", "shell"}:
@@ -197,25 +179,15 @@ class Environments(Struct, kw_only=True):
             yield _unknown(_UNKNOWN_FORM)
             return
         for called in programs:
-            yield self._of_invocation(called, tools, search, interpreter)
-
-    def _of_invocation(
-        self, called: Invocation, tools: Sequence[str], search: str, interpreter: Path
-    ) -> EnvironmentIdentity:
-        found = self._program(called.name, search, interpreter)
-        why = starting_fault(called, tools, is_python=found.is_python, is_script=found.is_script)
-        return found.identity if why is None or found.identity.faults else _unknown(why)
-
-    # ---- programs -----------------------------------------------------------------------------
+            found = self._program(called.name, search, interpreter)
+            why = starting_fault(called, tools, is_python=found.is_python, is_script=found.is_script)
+            yield found.identity if why is None or found.identity.faults else _unknown(why)
 
     def _program(self, name: str, search: str, interpreter: Path) -> _Program:
         key = (name, search, interpreter)
         if key not in self._programs:
-            found = find_program(name, search)
-            if found is None:
-                self._programs[key] = _Program(_unknown(f"the program `{name}` was not found"))
-            else:
-                self._programs[key] = self._of_file(name, Path(found), search, interpreter)
+            path, missing = find_program(name, search), _Program(_unknown(f"the program `{name}` was not found"))
+            self._programs[key] = self._of_file(name, Path(path), search, interpreter) if path else missing
         return self._programs[key]
 
     def _of_file(self, name: str, path: Path, search: str, interpreter: Path, depth: int = 0) -> _Program:
@@ -239,8 +211,6 @@ class Environments(Struct, kw_only=True):
         identity = _joined([EnvironmentIdentity(parts={f"program {name}": body}), by.identity])
         return _Program(identity, is_python=by.is_python, is_script=not by.is_python)
 
-    # ---- Python -------------------------------------------------------------------------------
-
     def _python(self, interpreter: Path, of_program: str = "") -> EnvironmentIdentity:
         key = (interpreter, of_program)
         if key not in self._pythons:
@@ -248,10 +218,7 @@ class Environments(Struct, kw_only=True):
         return self._pythons[key]
 
     def _of_python(self, path: Path, of_program: str) -> EnvironmentIdentity:
-        """Return the identity of an interpreter: its version, its program with its library, its packages.
-
-        The bytes of the program and of its library determine implementation, full version and build.
-        """
+        """Return the identity of an interpreter: its version, its program with its library, its packages."""
         try:
             version = interpreter_facts(path).version
             real = path.resolve(strict=True)
@@ -259,6 +226,7 @@ class Environments(Struct, kw_only=True):
             libraries = _python_libraries(real, version)
             if library and not libraries:
                 return _unknown(f"the library of the interpreter `{path.name}` was not found")
+            # Their bytes determine implementation, full version and build.
             builds = [program, *map(self.files.sha256, libraries)]
             folders = [folder for folder in package_folders(path) if folder.is_dir()]
         except (OSError, ConfigurationError):
@@ -309,12 +277,7 @@ def _python_libraries(program: Path, version: str) -> list[Path]:
 
 
 def _head_of_script(path: Path) -> str:
-    """Return the digest of a script without the lines that name its interpreter, and the interpreter; empty for others.
-
-    Raises:
-        OSError: it cannot be read.
-
-    """
+    """Return the digest of a script without the lines that name its interpreter, and the interpreter; "" for others."""
     with path.open("rb") as file:
         sign = file.read(2)
         if sign == _BINARY:
@@ -335,9 +298,6 @@ def _unknown(why: str) -> EnvironmentIdentity:
 
 
 def _joined(parts: Sequence[EnvironmentIdentity]) -> EnvironmentIdentity:
-    """Return one environment of several."""
     known = {name: value for one in parts for name, value in one.parts.items()}
-    return EnvironmentIdentity(
-        parts=known,
-        faults=tuple(dict.fromkeys(fault for one in parts for fault in one.faults)),
-    )
+    faults = dict.fromkeys(fault for one in parts for fault in one.faults)
+    return EnvironmentIdentity(parts=known, faults=tuple(faults))

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from msgspec import Struct, field
 
@@ -99,8 +99,7 @@ class GitRevision(Struct, kw_only=True):
         return next((one for one in found if one is not None), data)
 
     def _bytes_of(self, path: str, sha: str) -> bytes:
-        data = read_object(self._process, sha)
-        if data is None:
+        if (data := read_object(self._process, sha)) is None:
             message = f"the repository lacks the bytes of `{path}` at {self.commit[:12]}"
             raise _unknown(message, "fetch them: git fetch")
         return data
@@ -122,8 +121,6 @@ class GitRevision(Struct, kw_only=True):
 
         """
         return list_files(self, pattern, exclude=exclude)
-
-    # ---- for Listing ------------------------------------------------------------------------------------------------
 
     def scan(self, folder: str) -> Iterator[tuple[str, str]]:
         """Yield the names of files, links and folders in a folder with their kinds."""
@@ -209,9 +206,13 @@ def open_revision(root: Path, name: str) -> GitRevision:
     sha = commit.decode().strip()
     objects: list[str] = []
     entries = list(_tree(git, root, sha, prefix.removesuffix(b"\n"), objects))
-    links = {path: sha for path, mode, sha in entries if mode == _LINK_MODE}
-    process = start_cat_file(git, objects)
-    return GitRevision(commit=sha, _blobs=tree_blobs(entries), _links=links, _process=process, _objects=objects)
+    return GitRevision(
+        commit=sha,
+        _blobs=tree_blobs(entries),
+        _links={path: sha for path, mode, sha in entries if mode == _LINK_MODE},
+        _process=start_cat_file(git, objects),
+        _objects=objects,
+    )
 
 
 def _tree(git: list[str], folder: Path, commit: str, below: bytes, objects: list[str]) -> Iterator[_Listed]:
@@ -235,8 +236,7 @@ def git_command(root: Path) -> list[str] | None:
     program = shutil.which("git", path=_ENVIRONMENT["PATH"])
     if program is None:
         return None
-    options = [part for one in _CONFIG for part in ("-c", one)]
-    return [program, "--no-pager", *options, "-C", str(root)]
+    return [program, "--no-pager", *(part for one in _CONFIG for part in ("-c", one)), "-C", str(root)]
 
 
 def start_cat_file(git: list[str], more: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
@@ -252,11 +252,8 @@ def start_cat_file(git: list[str], more: Sequence[str] = ()) -> "subprocess.Pope
 
 def stop_cat_file(process: "subprocess.Popen[bytes]") -> None:
     """End a process of `start_cat_file`, and wait for it."""
-    for pipe in _pipes(process):
-        with contextlib.suppress(OSError):
-            pipe.close()
-    process.kill()
-    process.wait()
+    with contextlib.suppress(OSError), process:
+        process.kill()
 
 
 def run_git(git: list[str], *arguments: str) -> bytes | None:
@@ -289,22 +286,17 @@ def listed_files(listed: bytes, prefix: bytes = b"") -> Iterator[_Listed]:
 
 def read_object(process: "subprocess.Popen[bytes]", name: str) -> bytes | None:
     """Return the bytes of a blob from a process of `start_cat_file`; None if it is missing or not a blob."""
-    requests, replies = _pipes(process)
-    requests.write(f"{name}\n".encode())
-    requests.flush()
-    words = replies.readline().rsplit(None, 2)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{name}\n".encode())
+    process.stdin.flush()
+    words = process.stdout.readline().rsplit(None, 2)
     # Id, kind and size; a missing object is `NAME missing`.
     if len(words) != 3 or not words[2].isdigit():  # noqa: PLR2004 - see above
         return None
-    data = replies.read(int(words[2]))
-    replies.read(1)
+    data = process.stdout.read(int(words[2]))
+    process.stdout.read(1)
     return data if words[1] == b"blob" else None
-
-
-def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    return process.stdin, process.stdout
 
 
 def _unknown(message: str, hint: str) -> NotFoundError:

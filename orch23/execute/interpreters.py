@@ -41,12 +41,10 @@ def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str
     if declared is not None:
         return _declared(declared, root, environ)
     active = environ.get("VIRTUAL_ENV")
-    if active:
-        found = _in_environment(root / active)
-        if found is None:
-            raise _missing(active, "VIRTUAL_ENV names it", "deactivate it, create it again, or set `python:`")
-        return found
-    return _in_environment(root / ".venv") or Path(sys.executable)
+    found = _in_environment(root / (active or ".venv"))
+    if found is None and active:
+        raise _missing(active, "VIRTUAL_ENV names it", "deactivate it, create it again, or set `python:`")
+    return found or Path(sys.executable)
 
 
 def matching_interpreter(wanted: Interpreter, root: Path, environ: Mapping[str, str]) -> Path:
@@ -97,9 +95,8 @@ def interpreter_facts(path: Path) -> InterpreterFacts:
     version = _version(path, config)
     if version is None:
         message = f"the version of the interpreter {path} cannot be read from its files"
-        raise ConfigurationError(
-            Diagnostic("E481", message, hint="name pythonX.Y itself in `python:`, not a script that starts it")
-        )
+        hint = "name pythonX.Y itself in `python:`, not a script that starts it"
+        raise ConfigurationError(Diagnostic("E481", message, hint=hint))
     return InterpreterFacts(version, _pytest_major(_libraries(path, version, config)))
 
 
@@ -118,18 +115,24 @@ def interpreter_candidates(declared: str | None, root: Path, environ: Mapping[st
 
 def interpreter_files(path: Path) -> Iterator[Path]:
     """Yield the files and folders that `interpreter_facts` reads."""
-    config = path.parent.parent / "pyvenv.cfg"
-    known = read_pyvenv_config(config)
-    yield from (path, config)
-    yield from _libraries(path, _version(path, known) or "", known)
+    yield from (path, path.parent.parent / "pyvenv.cfg")
+    yield from package_folders(path)
 
 
 def tool_digest(name: str, path_dirs: Iterable[str | Path]) -> str | None:
     """Return the sha256, in hex, of the program with this name in these folders; None if there is none."""
-    found = find_program(name, os.pathsep.join(str(folder) for folder in path_dirs))
-    if found is None:
-        return None
-    with Path(found).open("rb") as file:
+    found = find_program(name, os.pathsep.join(map(str, path_dirs)))
+    return None if found is None else sha256_of(Path(found))
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256, in hex, of a file.
+
+    Raises:
+        OSError: it cannot be read.
+
+    """
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -148,11 +151,10 @@ def _declared(declared: str, root: Path, environ: Mapping[str, str]) -> Path:
         return Path(on_path).absolute()
     path = Path(os.path.normpath(root / Path(declared).expanduser()))
     if path.is_dir():
-        found = _in_environment(path)
-        if found is None:
+        if (found := _in_environment(path)) is None:
             raise _missing(declared, "it is a folder without bin/python", "create a virtual environment there")
         return found
-    if not _is_program(path):
+    if not is_program(path):
         raise _missing(declared, "there is no program at that path", "create the environment, or correct `python:`")
     return path
 
@@ -163,10 +165,11 @@ def _missing(name: str, why: str, hint: str) -> ConfigurationError:
 
 def _in_environment(folder: Path) -> Path | None:
     found = folder.absolute() / "bin" / "python"
-    return found if _is_program(found) else None
+    return found if is_program(found) else None
 
 
-def _is_program(path: Path) -> bool:
+def is_program(path: Path) -> bool:
+    """Return whether a path is a file that can be executed."""
     return path.is_file() and os.access(path, os.X_OK)
 
 
@@ -199,7 +202,6 @@ def package_folders(path: Path) -> list[Path]:
 
 
 def _libraries(path: Path, version: str, config: Mapping[str, str]) -> list[Path]:
-    """Return the folders of installed packages, in the order of `sys.path`."""
     if not config:
         return _system_libraries(path.resolve().parent.parent, version)
     prefix = path.parent.parent
@@ -222,9 +224,7 @@ def _system_libraries(prefix: Path, version: str) -> list[Path]:
 
 def has_module(path: Path, name: str) -> bool:
     """Return whether an interpreter has a module of this name, of the standard library or installed."""
-    if name in sys.stdlib_module_names:
-        return True
-    return any(
+    return name in sys.stdlib_module_names or any(
         (folder / f"{name}.py").is_file() or (folder / name).is_dir() or any(folder.glob(f"{name}.*.so"))
         for folder in package_folders(path)
     )

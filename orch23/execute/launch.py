@@ -22,7 +22,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
 
 # orch23 itself sets it in the action of a pytest step.
-_ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}
+_ALLOWED = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 _COVERAGE = ".coverage"
 _COMPILERS = ("compileall", "py_compile")
 _CACHES = {
@@ -34,9 +34,7 @@ _CACHES = {
 }
 # They change the dynamic loader, pytest, git or orch23 itself, give access to keys, or are not portable names.
 _REFUSED = lazy_pattern(
-    r"LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR"
-    r"|(?:.*[^A-Za-z0-9_].*)|[0-9].*|",
-    re.DOTALL,
+    r"LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR|.*[^A-Za-z0-9_].*|[0-9].*|", re.DOTALL
 )
 _OF_PYTEST = frozenset(
     {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONSAFEPATH", "PYTHONUSERBASE"}
@@ -53,13 +51,11 @@ def weak_sandbox_error(tier: str) -> Diagnostic | None:
 
 def refused_variables(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names that a step must not have: secrets, settings of the loader, git and pytest, and orch23's own."""
+    others = {name: value for name, value in sorted(env.items()) if (name, value) != _ALLOWED}
     return tuple(
-        sorted(
-            name
-            for name, value in env.items()
-            if (name, value) not in _ALLOWED
-            and (is_secret_name(name) or _REFUSED.fullmatch(name.upper()) or "\0" in value)
-        )
+        name
+        for name, value in others.items()
+        if is_secret_name(name) or _REFUSED.fullmatch(name.upper()) or "\0" in value
     )
 
 
@@ -84,9 +80,8 @@ def cache_variables(seen: SandboxDir, action: Action) -> dict[str, str]:
 
 def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a process in a sandbox directory; nothing is inherited."""
-    directories = dict.fromkeys((str(interpreter.parent), *SYSTEM_PATH))
     return {
-        "PATH": ":".join(directories),
+        "PATH": ":".join(dict.fromkeys((str(interpreter.parent), *SYSTEM_PATH))),
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "PYTHONHASHSEED": "0",
@@ -115,8 +110,9 @@ class Launch(ProcessSpec, frozen=True, kw_only=True):
 
     `reads` are further paths that it must be able to read, `tmpfs` those where a launcher gives it file systems of its
     own in memory. `writable` are the paths of the tree that it may write, beside HOME and TMPDIR; None means all of the
-    tree. `stdin` is what the command reads; a launcher may start its program with another descriptor.
-    `interpret_outcome` corrects the outcome of a sandbox's program; it may raise LaunchRefusedError.
+    tree. `stdin` is what the command reads; a launcher may start its program with another descriptor. `output`,
+    `errors` and `on_output` are those of `run_process`. `interpret_outcome` corrects the outcome of a sandbox's
+    program; it may raise LaunchRefusedError.
     """
 
     sandbox_dir: SandboxDir
@@ -126,18 +122,13 @@ class Launch(ProcessSpec, frozen=True, kw_only=True):
     writable: tuple[str, ...] | None = None
     reads: tuple[Path, ...] = ()
     tmpfs: tuple[str, ...] = ()
+    output: OutputLimits = DEFAULT_OUTPUT
+    errors: OutputLimits | None = None
+    on_output: Callable[[bytes], None] | None = None
     interpret_outcome: Callable[[ProcessOutcome], ProcessOutcome] | None = None
 
 
-def run_launch(
-    launch: Launch,
-    *,
-    timeout_s: float,
-    cancel: Event,
-    output: OutputLimits = DEFAULT_OUTPUT,
-    errors: OutputLimits | None = None,
-    on_output: Callable[[bytes], None] | None = None,
-) -> ProcessOutcome:
+def run_launch(launch: Launch, *, timeout_s: float, cancel: Event) -> ProcessOutcome:
     """Run a prepared launch within the limits of its step, as `run_process` does.
 
     Raises:
@@ -152,9 +143,9 @@ def run_launch(
         timeout_s=timeout_s,
         cancel=cancel,
         log=launch.sandbox_dir.log,
-        output=output,
-        errors=errors,
-        on_output=on_output,
+        output=launch.output,
+        errors=launch.errors,
+        on_output=launch.on_output,
         exceeded_limit=monitor.exceeded_limit,
     )
     return outcome if launch.interpret_outcome is None else launch.interpret_outcome(outcome)
@@ -166,9 +157,6 @@ class Launcher(Protocol):
     @property
     def tier(self) -> str:
         """The name of the tier, as it is shown."""
-
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory with the paths that a process in it has to use."""
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
         """Yield the launch as it runs in the sandbox, until the process has ended.
@@ -185,10 +173,6 @@ class PlainLauncher(Struct, frozen=True):
 
     refusal: Diagnostic | None = None
     tier = "none"
-
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory itself."""
-        return sandbox_dir
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
         """Return the launch itself.

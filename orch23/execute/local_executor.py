@@ -30,11 +30,11 @@ from orch23.execute.launch import (
 from orch23.execute.process import DEFAULT_OUTPUT, NOT_EXECUTABLE, NOT_FOUND, OutputLimits, ProcessOutcome
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import (
+    INSIDE_PATH,
     REPLACED_TREE,
     ReadOnlyChanges,
     SandboxDir,
     TreeChanges,
-    TreeStamps,
     compare_read_only,
     make_pytest_cache,
     make_writable_files,
@@ -59,7 +59,7 @@ from orch23.model.action import (
     required_folders,
 )
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry
+from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.ports import FileContentStore
 from orch23.model.text import LineListener, LineSplitter
@@ -70,9 +70,6 @@ from orch23.store.turns import PAUSE, TURN
 
 if TYPE_CHECKING:
     from orch23.execute.pytest_report import ReportChannel
-
-SHOWN_SANDBOX_PATH = "/room"
-"""Replaces the path of the sandbox directory in all that a process prints: the path itself differs each time."""
 
 _SCRIPT = "command.sh"
 # The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
@@ -189,11 +186,9 @@ class LocalExecutor:
                 self._cleaner.submit(partial(self._sandbox_dirs.discard, sandbox_dir))
 
     def _is_recyclable(self, action: Action, outcome: ActionOutcome) -> bool:
-        """Return whether no process can know the folders of the sandbox directory any more.
-
-        With one worker, each process that was left is known to be of this step. A step that needs a sandbox is not
-        trusted: it may have manipulated the folders.
-        """
+        """Return whether no process can know the folders of the sandbox directory any more."""
+        # With one worker, each process that was left is known to be of this step. A step that needs a sandbox is not
+        # trusted: it may have manipulated the folders.
         ended = isinstance(outcome, Completed) and not outcome.result.violations
         return ended and self._workers == 1 and not action.sandbox
 
@@ -209,7 +204,9 @@ class LocalExecutor:
             created = make_writable_files(sandbox_dir, action.writable or ())
             if action.writable is not None and not action.reports:
                 make_pytest_cache(sandbox_dir)
-            before = self._stamps(sandbox_dir, action)
+            # No sandbox prevents that a read-only tree changes.
+            is_open = action.writable is not None and self._launcher_of(action).tier == PlainLauncher.tier
+            before = stamp_tree(sandbox_dir, action.writable or ()) if is_open else None
         except OSError as problem:
             return _no_sandbox_dir(problem)
         channel = report = None
@@ -232,12 +229,6 @@ class LocalExecutor:
             return self._outcome(sandbox_dir, action, end, report, read_only)
         except OSError as problem:
             return EngineUnavailable(f"the result could not be stored: {problem}", "room")
-
-    def _stamps(self, sandbox_dir: SandboxDir, action: Action) -> TreeStamps | None:
-        """Return the stamps of a tree that must not change, if no sandbox prevents that."""
-        if action.writable is None or self._launcher_of(action).tier != PlainLauncher.tier:
-            return None
-        return stamp_tree(sandbox_dir, action.writable)
 
     def _copy_tools(self, sandbox_dir: SandboxDir, action: Action) -> tuple[str, ...]:
         """Copy the tools beside the tree, where the process can read them. Return those whose bytes are missing."""
@@ -262,7 +253,7 @@ class LocalExecutor:
         on_output: Callable[[bytes], None] | None,
     ) -> ProcessOutcome:
         launcher = self._launcher_of(action)
-        seen = launcher.seen_from_inside(sandbox_dir)
+        seen = sandbox_dir.seen_from_inside(launcher.tier)
         env = process_environment(seen, interpreter, {**cache_variables(seen, action), **action.env})
         argv = _with_script(sandbox_dir, seen, action.argv)
         if argv[0] == PYTHON:
@@ -271,10 +262,7 @@ class LocalExecutor:
             tools, cwd = str(seen.tools), str(seen.work / action.working_directory)
             argv = tuple(one.replace(TOOLS_FOLDER, tools).replace(WORKING_DIRECTORY, cwd) for one in argv)
         if channel is not None:
-            from orch23.execute.pytest_report import report_variables  # noqa: PLC0415 - loaded with the channel
-
-            env |= report_variables(channel) | {"PYTHONPATH": str(seen.tools)}
-            channel.start()
+            env |= {**channel.start(), "PYTHONPATH": str(seen.tools)}
         wanted = Launch(
             argv=argv,
             env=env,
@@ -286,16 +274,12 @@ class LocalExecutor:
             limits=action.limits,
             writable=action.writable,
             pass_fds=(channel.far_fd,) if channel is not None else (),
+            output=self._output_limits,
+            on_output=on_output,
         )
         with launcher.prepare(wanted) as launch:
             self.has_started = True
-            return run_launch(
-                launch,
-                timeout_s=action.timeout_s,
-                cancel=self._stop,
-                output=self._output_limits,
-                on_output=on_output,
-            )
+            return run_launch(launch, timeout_s=action.timeout_s, cancel=self._stop)
 
     def _outcome(
         self,
@@ -314,13 +298,17 @@ class LocalExecutor:
             changes, written = self._result(sandbox_dir, action, read_only)
         if end.reason == "timed_out":
             return TimedOut(output, action.timeout_s, written, () if changes.violations else changes.removed)
+        stored = None
+        if report is not None:
+            text = self._redact(_with_shown_path(sandbox_dir, report).decode("utf-8", "surrogateescape"))
+            stored = self._contents.put(text.encode("utf-8", "surrogateescape"))
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,
                 written=written,
                 removed=changes.removed,
                 output=output,
-                report=None if report is None else self._store_report(sandbox_dir, report),
+                report=stored,
                 violations=(*changes.violations, *_process_violations(end)),
                 duration_s=end.duration_s,
                 touched=read_only.touched,
@@ -332,12 +320,12 @@ class LocalExecutor:
         self, sandbox_dir: SandboxDir, action: Action, read_only: ReadOnlyChanges
     ) -> tuple[TreeChanges, dict[str, FileEntry]]:
         """Return the changes of the tree, and the written files, which are stored; none if it has violations."""
-        try:
-            opened = open_tree(sandbox_dir)
-        except OSError:
-            return REPLACED_TREE, {}
         stored = {}
-        with opened as tree:
+        with contextlib.ExitStack() as stack:
+            try:
+                tree = stack.enter_context(open_tree(sandbox_dir))
+            except OSError:
+                return REPLACED_TREE, {}
             changes = self._sandbox_dirs.scan_open(tree, action.inputs, action.scratch)
             for path, executable in () if changes.violations else changes.written.items():
                 if path not in read_only.unused:
@@ -345,23 +333,13 @@ class LocalExecutor:
                         stored[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
         return changes, stored
 
-    def _store_report(self, sandbox_dir: SandboxDir, report: bytes) -> Digest:
-        """Store a report, without secrets and without the path of the sandbox directory."""
-        text = _with_shown_path(sandbox_dir, report).decode("utf-8", "surrogateescape")
-        return self._contents.put(self._redact(text).encode("utf-8", "surrogateescape"))
-
     def _output(self, sandbox_dir: SandboxDir, end: ProcessOutcome) -> Output:
         """Return the output, without the path of the sandbox directory; if it is long, shortened and as a log."""
         if end.log is None:
             return Output(_text(_with_shown_path(sandbox_dir, end.head + end.tail)), end.size_bytes)
         left_out = end.size_bytes - len(end.head) - len(end.tail)
-        text = "\n".join(
-            (
-                _text(_with_shown_path(sandbox_dir, end.head)),
-                f"... {left_out} bytes are left out here; the log has them ...",
-                _text(_with_shown_path(sandbox_dir, end.tail)),
-            )
-        )
+        head, tail = (_text(_with_shown_path(sandbox_dir, part)) for part in (end.head, end.tail))
+        text = f"{head}\n... {left_out} bytes are left out here; the log has them ...\n{tail}"
         if end.reason == "flooded":
             text += f"\nkilled: it printed more than {self._output_limits.log_bytes} bytes\n"
         log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))
@@ -369,7 +347,7 @@ class LocalExecutor:
 
 
 def _with_shown_path(sandbox_dir: SandboxDir, data: bytes) -> bytes:
-    return data.replace(str(sandbox_dir.root).encode(), SHOWN_SANDBOX_PATH.encode())
+    return data.replace(str(sandbox_dir.root).encode(), INSIDE_PATH.encode())
 
 
 @contextlib.contextmanager
@@ -382,7 +360,7 @@ def _decoded_lines(sandbox_dir: SandboxDir, on_line: LineListener | None) -> Ite
     path = str(sandbox_dir.root)
 
     def report_line(line: str, *, cut: bool = False) -> None:
-        on_line(line.replace(path, SHOWN_SANDBOX_PATH), cut=cut)
+        on_line(line.replace(path, INSIDE_PATH), cut=cut)
 
     lines = LineSplitter(report_line)
     yield lambda data: lines.feed(decoder.decode(data))
@@ -396,9 +374,7 @@ def _refusal(action: Action) -> str | None:
         return f"the environment of a step may not hold {', '.join(names)}; remove them from `env`"
     if not action.argv or any("\0" in part for part in action.argv):
         return "the command is empty or holds a NUL character"
-    if _SCRIPT in action.tools:
-        return f"no tool of an action may be named {_SCRIPT}"
-    return None
+    return f"no tool of an action may be named {_SCRIPT}" if _SCRIPT in action.tools else None
 
 
 def _with_script(sandbox_dir: SandboxDir, seen: SandboxDir, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -419,24 +395,16 @@ def _no_sandbox_dir(problem: OSError) -> EngineUnavailable:
 
 
 def _not_started(action: Action, problem: OSError) -> ActionOutcome:
-    """Return the outcome of a program that did not start.
-
-    A missing program is a failure of the stage, as in a shell. No memory or too many processes is not.
-    """
+    """A missing program is a failure of the stage, as in a shell. No memory or too many processes is not."""
     if problem.errno in _NOT_STARTED:
         exit_code, why = _NOT_STARTED[problem.errno]
         return Completed(ActionResult(exit_code=exit_code, written={}, output=Output(f"{action.argv[0]}: {why}\n")))
-    if problem.errno == errno.E2BIG:
-        return EngineUnavailable(_too_long(action.argv), "length")
-    return EngineUnavailable(f"{action.argv[0]} could not be started: {problem.strerror}")
-
-
-def _too_long(argv: tuple[str, ...]) -> str:
-    sizes = [len(os.fsencode(one)) + 1 for one in argv]
-    return (
-        f"it has {sum(sizes):,} bytes, {max(sizes):,} in one argument; "
-        f"the kernel takes {_ARGUMENT_BYTES:,} in one, and about {_COMMAND_BYTES:,} in all with the environment"
-    )
+    if problem.errno != errno.E2BIG:
+        return EngineUnavailable(f"{action.argv[0]} could not be started: {problem.strerror}")
+    sizes = [len(os.fsencode(one)) + 1 for one in action.argv]
+    has = f"it has {sum(sizes):,} bytes, {max(sizes):,} in one argument"
+    takes = f"the kernel takes {_ARGUMENT_BYTES:,} in one, and about {_COMMAND_BYTES:,} in all with the environment"
+    return EngineUnavailable(f"{has}; {takes}", "length")
 
 
 def _process_violations(end: ProcessOutcome) -> Iterator[Diagnostic]:

@@ -1,11 +1,12 @@
 """Run one process with limited time and output, and leave nothing of it running."""
 
+import contextlib
 import math
 import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import BinaryIO, Final, Literal, TypeAlias
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from orch23.execute import process_tree
 from orch23.execute.supervisor import LeaderExit, ProcessSpec, acquire_supervisor, release_supervisor
-from orch23.store.safe_files import closing
+from orch23.store.safe_files import closing, write_all
 from orch23.store.turns import PAUSE
 
 _READ_BYTES = 1 << 16
@@ -67,29 +68,27 @@ class _Capture:
     """The output of one stream: head and tail in memory, and all of it in a file once they cannot hold it."""
 
     def __init__(self, limits: OutputLimits, log: Path | None, on_output: Callable[[bytes], None] | None) -> None:
-        self.head = bytearray()
-        self.tail = bytearray()
-        self.size_bytes = 0
-        self._limits = limits
-        self._path = log
-        self._on_output = on_output
+        self.head, self.tail, self.size_bytes = bytearray(), bytearray(), 0
+        self.log: Path | None = None  # once there is one
+        self._limits, self._path, self._on_output = limits, log, on_output
         self._file: BinaryIO | None = None
-
-    @property
-    def log(self) -> Path | None:
-        return self._path if self._file is not None else None
 
     @property
     def flooded(self) -> bool:
         return self.size_bytes > self._limits.log_bytes
 
-    def add(self, data: bytes) -> None:
+    def read(self, descriptor: int) -> int | None:
+        """Read what is available, and return its size: 0 at the end of the stream, None if nothing is available."""
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return None
         self.size_bytes += len(data)
         if self._on_output is not None:
             self._on_output(data)
         is_long = self.size_bytes > self._limits.head_bytes + self._limits.tail_bytes
         if self._path is not None and self._file is None and is_long:
-            self._file = self._path.open("wb")
+            self._file, self.log = self._path.open("wb"), self._path
             self._file.write(self.head + self.tail)
         if self._file is not None:
             self._file.write(data[: max(0, self._limits.log_bytes - self._file.tell())])
@@ -98,11 +97,21 @@ class _Capture:
         self.tail += data[head_left:]
         if len(self.tail) > 2 * self._limits.tail_bytes + _READ_BYTES:
             del self.tail[: -self._limits.tail_bytes]
+        return len(data)
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             del self.tail[: max(0, len(self.tail) - self._limits.tail_bytes)]
+
+
+@contextlib.contextmanager
+def open_in_memory(data: bytes) -> Iterator[int]:
+    """Yield the descriptor of a file in memory with the data, such as for a process to read."""
+    with closing(os.memfd_create("orch23-request")) as descriptor:
+        write_all(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
 
 
 def run_process(
@@ -143,7 +152,7 @@ def run_process(
         if reason == "exited":
             # What killed processes had written. No process writes any more, so this ends.
             for descriptor, one in captures.items():
-                while not one.flooded and _read(descriptor, one):
+                while not one.flooded and one.read(descriptor):
                     pass
             reason = "flooded" if any(one.flooded for one in captures.values()) else reason
             excess = exceeded_limit(()) or ""
@@ -268,7 +277,7 @@ def _follow(
                     found = poll.poll(math.ceil(patience_s * 1000))
             ready = {descriptor for descriptor, _ in found}
             now = time.monotonic()
-            ended = {reading for reading in ready & captures.keys() if _read(reading, captures[reading]) == 0}
+            ended = {reading for reading in ready & captures.keys() if captures[reading].read(reading) == 0}
             if leader in ready:
                 ended.add(leader)
                 exited_at = now
@@ -302,13 +311,3 @@ def _stop_reason(
     if cancel.is_set():
         return "cancelled"
     return "timed_out" if now >= deadline else None
-
-
-def _read(reading: int, capture: _Capture) -> int | None:
-    """Read what is available, and return its size: 0 at the end of the stream, None if nothing is available."""
-    try:
-        data = os.read(reading, _READ_BYTES)
-    except BlockingIOError:
-        return None
-    capture.add(data)
-    return len(data)

@@ -171,17 +171,14 @@ def note_namespace(tree: ProcessTree, init: int) -> None:
 
 def find_members(tree: ProcessTree) -> list[int]:
     """Return the pids of a running step, also of processes whose parents ended, and remember them."""
-    members = _members(tree, _children)
-    found = {process.pid: process for process in (*members, *_below(tree.leader, _children))}
-    members = list(found.values())
-    for process in members:
-        tree.seen[process.pid] = process.started
-    return [tree.leader, *(process.pid for process in members)]
+    found = {one.pid: one.started for one in (*_members(tree, _children), *_below([tree.leader], _children))}
+    tree.seen.update(found)
+    return [tree.leader, *found]
 
 
 def descendant_processes(pid: int) -> list[int]:
     """Return the pids of all descendants whose parents are alive."""
-    return [process.pid for process in _below(pid, _children)]
+    return [process.pid for process in _below([pid], _children)]
 
 
 def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
@@ -200,11 +197,9 @@ def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
 
 
 def _was_only_child(tree: ProcessTree) -> bool:
-    """Reap the leader if no other step runs, and return whether orch23 has no child left: then the step has ended.
-
-    One system call instead of a search in /proc. Orphans of the step are children of orch23 by now.
-    """
-    # No other step can start meanwhile, so the pid of the leader is not that of another step.
+    """Reap the leader if no other step runs, and return whether orch23 has no child left: then the step has ended."""
+    # One system call instead of a search in /proc: orphans of the step are children of orch23 by now. No other step
+    # can start meanwhile, so the pid of the leader is not that of another step.
     with _STEPS_LOCK:
         if _STEPS.keys() != {tree.leader}:
             return False
@@ -221,8 +216,7 @@ def kill_strays() -> tuple[int, ...]:
 
     Return the pids that are left.
     """
-    no_step = ProcessTree(leader=-1, marker="", limit=-1)
-    return _kill_members(no_step, time.monotonic() + _KILL_WITHIN_S)
+    return _kill_members(ProcessTree(leader=-1, marker="", limit=-1), time.monotonic() + _KILL_WITHIN_S)
 
 
 def _kill_members(tree: ProcessTree, deadline: float) -> tuple[int, ...]:
@@ -259,7 +253,6 @@ def forget_tree(tree: ProcessTree) -> None:
 
 
 def _is_namespace_init(pid: int, parent: int) -> bool:
-    """Return whether a process is a child of `parent`, and the first in a PID namespace."""
     try:
         status = read_proc(pid, "status")
     except OSError:
@@ -287,32 +280,29 @@ def _members(tree: ProcessTree, children: Callable[[int], list[int]]) -> list[Pr
         others = _STEPS.keys() - {tree.leader}
         roots = [process for pid in children(os.getpid()) if pid not in _STEPS and (process := process_info(pid))]
         mine = [process for process in roots if _belongs_to(process, tree, alone=not others)]
-    found = {process.pid: process for process in mine}
-    for root in mine:
-        found.update((process.pid, process) for process in _below(root.pid, children))
-    return list(found.values())
+    return [*mine, *_below([process.pid for process in mine], children)]
 
 
 def _belongs_to(process: ProcessInfo, tree: ProcessTree, *, alone: bool) -> bool:
     """Return whether a child of ours that is not a leader belongs to a step. Our own helpers have our own limit."""
     if process.session == tree.leader or tree.seen.get(process.pid) == process.started or process.session in tree.seen:
         return True
-    limit = _limit_of(process.pid)
-    if limit in (None, tree.limit):
-        return limit is not None
-    if tree.marker and f"{MARKER_VARIABLE}={tree.marker}".encode() in process_environ(process.pid):
+    try:
+        limit = _size(resource.prlimit(process.pid, resource.RLIMIT_FSIZE)[1])
+    except (OSError, ValueError):  # it is gone or dead
+        return False
+    marker = f"{MARKER_VARIABLE}={tree.marker}".encode()
+    if limit == tree.limit or (tree.marker and marker in process_environ(process.pid)):
         return True
     # Forked before its step had its limit, or it lowered the limit: then it is of the only step that runs.
     return alone and (limit != _own_limit() or _is_marked(process.pid))
 
 
 def _is_marked(pid: int) -> bool:
-    """Return whether a process descends from one that was started within `starting_leader`.
-
-    A process that blocks all signals blocks the mark too: a shell does so for a moment when it waits for a child, and
-    CPython's fork_exec does so between the fork and the exec of a helper. Both were killed here once. Such a process is
-    checked again; if it goes on blocking all signals, it counts as a step's.
-    """
+    """Return whether a process descends from one that was started within `starting_leader`."""
+    # A process that blocks all signals blocks the mark too: a shell does so for a moment when it waits for a child, and
+    # CPython's fork_exec does so between the fork and the exec of a helper. Both were killed here once. Such a process
+    # is checked again; if it goes on blocking all signals, it counts as a step's.
     for _ in range(_MAX_CHECKS):
         try:
             blocked = _blocked_signals(pid)
@@ -351,14 +341,6 @@ def _contains(mask: int, signal_number: int) -> bool:
     return bool(mask >> (signal_number - 1) & 1)
 
 
-def _limit_of(pid: int) -> int | None:
-    """Return the file size limit of a process in bytes; None if it is gone or dead."""
-    try:
-        return _size(resource.prlimit(pid, resource.RLIMIT_FSIZE)[1])
-    except (OSError, ValueError):
-        return None
-
-
 def _own_limit() -> int:
     return _size(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
 
@@ -379,11 +361,10 @@ def kill_process(process: ProcessInfo) -> None:
             os.waitpid(process.pid, os.WNOHANG)
 
 
-def _below(root: int, children: Callable[[int], list[int]]) -> list[ProcessInfo]:
-    """Return the descendants of a process whose parents are alive."""
+def _below(roots: list[int], children: Callable[[int], list[int]]) -> list[ProcessInfo]:
+    """Return the descendants of processes whose parents are alive."""
     found: list[ProcessInfo] = []
-    seen = {root}
-    todo = [root]
+    seen, todo = set(roots), roots[:]
     while todo:
         for pid in children(todo.pop()):
             if pid not in seen and (process := process_info(pid)):
@@ -396,19 +377,16 @@ def _below(root: int, children: Callable[[int], list[int]]) -> list[ProcessInfo]
 def _children(pid: int) -> list[int]:
     """Return the children of all threads of a process; none if it is gone."""
     found: list[int] = []
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return found
-    for thread in threads:
-        try:
-            found.extend(map(int, read_proc(pid, f"task/{thread}/children").split()))
-        except FileNotFoundError:
-            if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
-                # The kernel was built without CONFIG_PROC_CHILDREN.
-                return _snapshot()(pid)
-        except OSError:
-            continue
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            try:
+                found.extend(map(int, read_proc(pid, f"task/{thread}/children").split()))
+            except FileNotFoundError:
+                if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
+                    # The kernel was built without CONFIG_PROC_CHILDREN.
+                    return _snapshot()(pid)
+            except OSError:
+                continue
     return found
 
 
@@ -430,8 +408,7 @@ def process_ids() -> list[int]:
 
 def living_processes() -> list[ProcessInfo]:
     """Return all processes of the machine that have not ended."""
-    everything = map(process_info, process_ids())
-    return [process for process in everything if process is not None and process.state not in "ZX"]
+    return [one for one in map(process_info, process_ids()) if one is not None and one.state not in "ZX"]
 
 
 def process_info(pid: int) -> ProcessInfo | None:
@@ -457,15 +434,12 @@ def read_proc(pid: int, name: str) -> bytes:
         OSError: it is missing or cannot be read.
 
     """
-    descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing(os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         whole = piece = os.read(descriptor, _READ_BYTES)
         while len(piece) >= _SHORT_BYTES:
             piece = os.read(descriptor, _READ_BYTES)
             whole += piece
         return whole
-    finally:
-        os.close(descriptor)
 
 
 def process_environ(pid: int) -> frozenset[bytes]:

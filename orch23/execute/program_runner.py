@@ -6,13 +6,13 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from msgspec import Struct, field
 
 from orch23.execute import process_tree
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher, process_environment, run_launch
-from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome
+from orch23.execute.process import EndReason, OutputLimits, ProcessOutcome, open_in_memory
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, InputsChanged, StepLimits
@@ -20,17 +20,29 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
 from orch23.model.patterns import lazy_pattern
 from orch23.providers.adapter import ProgramCall, ProgramResult
-from orch23.store.safe_files import FileStamp, closing, is_temp, stamp_of, walk_tree, write_all
+from orch23.store.safe_files import FileStamp, is_temp, stamp_of, walk_tree
 
 _OWN_FOLDERS = frozenset({".orch23", "logs"})
 # Of `.git` only these are compared: git itself writes to the others at any command.
 _GIT_NAMES = frozenset({"hooks", "config"})
 
 
-ProjectStamps: TypeAlias = Mapping[str, FileStamp]
+_STDERR_TAIL_BYTES = 64_000
+_CLOSE_WITHIN_S = 10.0
+_MAX_NAMED = 5
+_PYTHON = lazy_pattern(r"python[0-9.]*")
+# In place of an interpreter, for a program that is not Python: it is in a system folder, so no other path is readable.
+_NO_INTERPRETER = Path("/usr/bin/env")
+
+_FAULTS: Mapping[EndReason, Literal["time", "output", "limit", "cancelled"]] = {
+    "timed_out": "time",
+    "flooded": "output",
+    "overgrown": "limit",
+    "cancelled": "cancelled",
+}
 
 
-def stamp_project(root: Path, ignored: Collection[str] = ()) -> ProjectStamps:
+def _stamp_project(root: Path, ignored: Collection[str]) -> dict[str, FileStamp]:
     """Return the stamps of all files and links below a folder, by path; links are not followed."""
 
     def is_skipped(path: str) -> bool:
@@ -47,29 +59,9 @@ def stamp_project(root: Path, ignored: Collection[str] = ()) -> ProjectStamps:
     return found
 
 
-def changed_paths(before: ProjectStamps, after: ProjectStamps, *, modes_alone: bool = False) -> list[str]:
-    """Return the paths that were added, removed or changed, sorted; or those of which only the mode changed."""
-    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    if not modes_alone:
-        return changed
-    both = [(path, before[path], after[path]) for path in changed if path in before and path in after]
-    # A write would change the modification time too. A new mode changes only the time of the inode (ctime).
-    return [path for path, old, new in both if old.mode != new.mode and old[:4] == new[:4]]
-
-
-_STDERR_TAIL_BYTES = 64_000
-_CLOSE_WITHIN_S = 10.0
-_MAX_NAMED = 5
-_PYTHON = lazy_pattern(r"python[0-9.]*")
-# In place of an interpreter, for a program that is not Python: it is in a system folder, so no other path is readable.
-_NO_INTERPRETER = Path("/usr/bin/env")
-
-_FAULTS: Mapping[EndReason, Literal["time", "output", "limit", "cancelled"]] = {
-    "timed_out": "time",
-    "flooded": "output",
-    "overgrown": "limit",
-    "cancelled": "cancelled",
-}
+def _is_new_mode(old: FileStamp | None, new: FileStamp | None) -> bool:
+    """Return whether only the mode changed, and with it the time of the inode: a write would change the mtime too."""
+    return old is not None and new is not None and old.mode != new.mode and old[:4] == new[:4]
 
 
 class LocalProgramRunner(Struct, kw_only=True):
@@ -133,9 +125,9 @@ class LocalProgramRunner(Struct, kw_only=True):
         self._discard_used()
 
     def _discard_used(self) -> None:
-        while self._used:
-            # Another thread may take the last one in between.
-            with contextlib.suppress(IndexError):
+        # Another thread may take the last one in between.
+        with contextlib.suppress(IndexError):
+            while True:
                 self.sandbox_dirs.discard(self._used.pop())
 
     def _run(self, call: ProgramCall) -> ProgramResult:
@@ -144,7 +136,7 @@ class LocalProgramRunner(Struct, kw_only=True):
             raise OSError(errno.EBUSY, f"{', '.join(sandbox_dir.paths)} changed meanwhile")
         try:
             # In memory: bubblewrap's start uses stdin (ADR 25).
-            with self._watched(call), _open_in_memory(call.stdin) as stdin:
+            with self._watched(call), open_in_memory(call.stdin) as stdin:
                 end = self._start(sandbox_dir, call, stdin)
         finally:
             self._used.append(sandbox_dir)
@@ -161,7 +153,7 @@ class LocalProgramRunner(Struct, kw_only=True):
     def _start(self, sandbox_dir: SandboxDir, call: ProgramCall, stdin: int) -> ProcessOutcome:
         from orch23.execute.sandbox.visible_paths import link_chain  # noqa: PLC0415 - only for programs
 
-        seen = self.launcher.seen_from_inside(sandbox_dir)
+        seen = sandbox_dir.seen_from_inside(self.launcher.tier)
         program = call.program if call.program is not None else _NO_INTERPRETER
         wanted = Launch(
             argv=call.argv,
@@ -174,37 +166,30 @@ class LocalProgramRunner(Struct, kw_only=True):
             limits=self.limits,
             reads=(*link_chain(program), *call.reads),
             stdin=stdin,
+            output=OutputLimits(head_bytes=2 * call.stdout_bytes, tail_bytes=0, log_bytes=call.stdout_bytes),
+            errors=OutputLimits(head_bytes=0, tail_bytes=_STDERR_TAIL_BYTES, log_bytes=call.stderr_bytes),
+            on_output=call.on_output,
         )
         with self.launcher.prepare(wanted) as launch:
-            return run_launch(
-                launch,
-                timeout_s=call.timeout_s,
-                cancel=self._stop,
-                output=OutputLimits(head_bytes=2 * call.stdout_bytes, tail_bytes=0, log_bytes=call.stdout_bytes),
-                errors=OutputLimits(head_bytes=0, tail_bytes=_STDERR_TAIL_BYTES, log_bytes=call.stderr_bytes),
-                on_output=call.on_output,
-            )
+            return run_launch(launch, timeout_s=call.timeout_s, cancel=self._stop)
 
     @contextlib.contextmanager
     def _watched(self, call: ProgramCall) -> Iterator[None]:
-        """Compare the project before and after a call, if the tier lets a program change files or their modes.
-
-        Raises:
-            SafetyError: files changed that this build did not write.
-
-        """
+        """Compare the project before and after a call, if the tier lets a program change files or their modes."""
         tier = self.launcher.tier
         if tier not in (PlainLauncher.tier, LANDLOCK_TIER):
             yield
             return
-        before = stamp_project(self.root, self.ignored)
+        before = _stamp_project(self.root, self.ignored)
         try:
             yield
         finally:
-            after, written = stamp_project(self.root, self.ignored), self.written()
-            found = changed_paths(before, after, modes_alone=tier == LANDLOCK_TIER)
-            foreign = [path for path in found if path not in written]
-            if foreign:
+            after, written = _stamp_project(self.root, self.ignored), self.written()
+            pairs = {path: (before.get(path), after.get(path)) for path in sorted(before.keys() | after.keys())}
+            found = (path for path, (old, new) in pairs.items() if old != new)
+            if tier == LANDLOCK_TIER:
+                found = (path for path in found if _is_new_mode(*pairs[path]))
+            if foreign := [path for path in found if path not in written]:
                 program = call.argv[0] if call.program is None else call.program.name
                 raise SafetyError(_violation(program, tier, foreign))
 
@@ -214,15 +199,6 @@ def _violation(program: str, tier: str, paths: list[str]) -> Diagnostic:
     message = f"{', '.join(paths[:_MAX_NAMED])}{more} changed while `{program}` ran (sandbox: {tier})"
     hint = "undo the change if the program made it; with bubblewrap (`orch23 doctor`) a program cannot change files"
     return Diagnostic("E486", message, hint=hint)
-
-
-@contextlib.contextmanager
-def _open_in_memory(data: bytes) -> Iterator[int]:
-    """Yield the descriptor of a file in memory with the data."""
-    with closing(os.memfd_create("orch23-request")) as descriptor:
-        write_all(descriptor, data)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        yield descriptor
 
 
 def _interpreter(program: Path) -> Path:

@@ -12,7 +12,6 @@ from pathlib import Path
 from orch23.model.digest import canonical_json
 from orch23.resolve.commands import EMPTY_PYTEST_CONFIG, REPORTER_MODULE
 
-REPORT_FD_VARIABLE = "ORCH23_REPORT_FD"
 MAX_REPORT_BYTES = 16 << 20
 _KEY_BYTES = 32
 _READ_BYTES = 1 << 16
@@ -36,9 +35,10 @@ class ReportChannel:
         """The descriptor for the process."""
         return self._theirs.fileno()
 
-    def start(self) -> None:
-        """Start to read, so that the process never waits for orch23."""
+    def start(self) -> dict[str, str]:
+        """Start to read, so that the process never waits for orch23. Return the variable that names its descriptor."""
         self._thread.start()
+        return {"ORCH23_REPORT_FD": str(self.far_fd)}
 
     def finish(self) -> bytes | None:
         """Return the signed lines, or None if there are none. The processes of the step must have ended."""
@@ -80,11 +80,6 @@ def verified_lines(data: bytes, key: bytes, *, too_long: bool = False) -> bytes 
     if too_long:
         lines.append(canonical_json({"event": "too_long", "limit": MAX_REPORT_BYTES}))
     return b"".join(line + b"\n" for line in lines) if lines else None
-
-
-def report_variables(channel: ReportChannel) -> dict[str, str]:
-    """Return the variable that names the plugin's descriptor of the channel."""
-    return {REPORT_FD_VARIABLE: str(channel.far_fd)}
 
 
 _FOLDER = Path(__file__).parent / "pytest_plugin"

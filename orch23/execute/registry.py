@@ -16,12 +16,7 @@ _PLACES: Final = {
 }
 
 
-def _load(name: str) -> MakeExecutor:
-    make: MakeExecutor = load_object(_PLACES[name])
-    return make
-
-
-_OWN: Final = LazyMapping(_PLACES, _load)
+_OWN: Final[LazyMapping[MakeExecutor]] = LazyMapping(_PLACES, lambda name: load_object(_PLACES[name]))
 
 
 @cache

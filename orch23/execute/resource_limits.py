@@ -158,10 +158,8 @@ def _use_of_tmpfs(processes: Sequence[int], paths: Sequence[str]) -> tuple[int, 
 
 
 def _unnamed_sizes(processes: Sequence[int], root: Path) -> Iterator[int | None]:
-    """Yield the bytes on disk of each file without a name that processes have open or mapped, in one file system.
-
-    None is yielded for what may hold such files and cannot be read.
-    """
+    """Yield the bytes on disk of each file without a name that processes have open or mapped, in one file system."""
+    # None is yielded for what may hold such files and cannot be read.
     seen = set[tuple[int, int]]()
     for path in chain.from_iterable(map(_references, processes)):
         yield from (None,) if path is None else _sizes_at(path, root, seen)
@@ -177,10 +175,8 @@ def _sizes_at(path: str, root: Path, seen: set[tuple[int, int]]) -> Iterator[int
 
 
 def _sizes_on_their_way(path: str, root: Path, seen: set[tuple[int, int]]) -> list[int | None]:
-    """Return the sizes of files whose descriptors are in messages to a socket: no process has them open.
-
-    Only the first message is read, and it stays. If others have descriptors, None is one of the sizes.
-    """
+    """Return the sizes of files whose descriptors are in messages to a socket: no process has them open."""
+    # Only the first message is read, and it stays. If others have descriptors, None is one of the sizes.
     with open(path.replace("/fd/", "/fdinfo/"), "rb") as file:
         count = int((file.read().partition(b"scm_fds:")[2].split() or [b"0"])[0])
     sizes: list[int | None] = []
@@ -213,10 +209,8 @@ def _first_message(path: str) -> list[tuple[bool, bytes]]:
 
 
 def _references(pid: int) -> Iterator[str | None]:
-    """Yield the paths in /proc of what a process has open, and of deleted files that it has mapped.
-
-    None is yielded for a thread whose descriptors cannot be listed. Only root can follow the paths of mappings.
-    """
+    """Yield the paths in /proc of what a process has open, and of deleted files that it has mapped."""
+    # None is yielded for a thread whose descriptors cannot be listed. Only root can follow the paths of mappings.
     with contextlib.suppress(OSError):
         # A thread can have descriptors of its own, and those of the process end with its first thread.
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -236,11 +230,9 @@ def _references(pid: int) -> Iterator[str | None]:
 
 
 def _named_sizes(root: Path) -> Iterator[int | None]:
-    """Yield the bytes on disk of each file and folder below a folder: 0 for another name of the same file.
-
-    Each folder is opened from the root downwards, since the step may replace any folder by a link. None is yielded for
-    one that cannot be read.
-    """
+    """Yield the bytes on disk of each file and folder below a folder: 0 for another name of the same file."""
+    # Each folder is opened from the root downwards, since the step may replace any folder by a link. None is yielded
+    # for one that cannot be read.
     folders: list[tuple[str, ...]] = [()]
     linked = set[int]()
     yield 0  # the folder itself

@@ -55,7 +55,7 @@ class InputSource(Protocol):
         """Copy the bytes of an entry to `target`; return False if they are gone or changed."""
 
 
-class FolderSkeleton(Struct, frozen=True):
+class _FolderSkeleton(Struct, frozen=True):
     """The folders of a sandbox directory without files, as created: `folders` are those in `work`, parents first.
 
     `access` is that of `root`, `home`, `tmp` and `work`; `below` that of the folders in `work`.
@@ -83,8 +83,8 @@ class SandboxDirs:
         self._sources = sources
         self._meter = meter
         self._limits = limits
-        self._skeletons: dict[str, FolderSkeleton] = {}
-        self._reusable: list[FolderSkeleton] = []
+        self._skeletons: dict[str, _FolderSkeleton] = {}
+        self._reusable: list[_FolderSkeleton] = []
 
     def stage(
         self, inputs: Mapping[str, FileEntry], working_directory: str = ".", output_folders: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class SandboxDirs:
         skeleton = None
         # Another thread may take the last one in between.
         with contextlib.suppress(IndexError):
-            skeleton = refit_skeleton(self._reusable.pop(), folders)
+            skeleton = _refit_skeleton(self._reusable.pop(), folders)
         sandbox_dir = SandboxDir(self.folder / marker if skeleton is None else Path(skeleton.root), marker)
         try:
             skeleton = skeleton or self._new_skeleton(sandbox_dir, folders)
@@ -116,18 +116,15 @@ class SandboxDirs:
         self._skeletons[marker] = skeleton
         return sandbox_dir
 
-    def _new_skeleton(self, sandbox_dir: SandboxDir, folders: Sequence[str]) -> FolderSkeleton:
+    def _new_skeleton(self, sandbox_dir: SandboxDir, folders: Sequence[str]) -> _FolderSkeleton:
         try:
-            return make_skeleton(str(sandbox_dir.root), folders)
+            return _make_skeleton(str(sandbox_dir.root), folders)
         except FileNotFoundError:
             make_folder(self.folder, _OWNER_ONLY)
-            return make_skeleton(str(sandbox_dir.root), folders)
+            return _make_skeleton(str(sandbox_dir.root), folders)
 
-    def _copy_inputs(self, skeleton: FolderSkeleton, inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
-        """Copy the inputs and return those whose bytes changed.
-
-        Directories get their mtime last, since each new entry changes it.
-        """
+    def _copy_inputs(self, skeleton: _FolderSkeleton, inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+        """Copy the inputs and return those whose bytes changed."""
         work = f"{skeleton.root}/{_WORK}"
         lost = []
         for path in sorted(inputs):
@@ -140,6 +137,7 @@ class SandboxDirs:
                 os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH))
             else:
                 lost.append(path)
+        # Last, since each new entry changes the mtime of its folder.
         for folder in (*reversed(skeleton.folders), "."):
             os.utime(f"{work}/{folder}", (SANDBOX_EPOCH, SANDBOX_EPOCH))
         return tuple(lost)
@@ -162,7 +160,7 @@ class SandboxDirs:
         """
         # A folder that the step changed could affect the next one: then it is not reused.
         skeleton = self._skeletons.pop(sandbox_dir.marker, None)
-        if skeleton is None or not empty_skeleton(skeleton):
+        if skeleton is None or not _empty_skeleton(skeleton):
             return False
         remove_trees(self.folder, sandbox_dir.orch23_folder.name, sandbox_dir.log.name)
         self._reusable.append(skeleton)
@@ -178,10 +176,8 @@ class SandboxDirs:
         killed = kill_leftovers(self.folder)
         if self.folder.is_dir():
             remove_trees(self.folder, *os.listdir(self.folder))
-        if not killed:
-            return ()
         many = f"{len(killed)} processes" if len(killed) > 1 else "a process"
-        return (f"ended {many} that a killed build left running",)
+        return (f"ended {many} that a killed build left running",) if killed else ()
 
 
 def _parent_folders(inputs: Iterable[str], more: Iterable[str]) -> list[str]:
@@ -195,30 +191,20 @@ def _parent_folders(inputs: Iterable[str], more: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-# ---- skeletons ---------------------------------------------------------------------------------------------------
-
-
 class _UnexpectedFolderError(Exception):
     """A folder was not created by orch23, its access was changed, or it has many files."""
 
 
-def make_skeleton(root: str, folders: Sequence[str]) -> FolderSkeleton:
-    """Create the folders of a sandbox directory.
-
-    Raises:
-        FileNotFoundError: the folder of all sandbox directories is missing.
-        OSError: the disk is full or not writable.
-
-    """
+def _make_skeleton(root: str, folders: Sequence[str]) -> _FolderSkeleton:
     for folder in (root, *(f"{root}/{part}" for part in (*_EMPTY_PARTS, _WORK))):
         os.mkdir(folder, _OWNER_ONLY)
     for name, text in SEARCH_STOP_FILES.items():
         with closing(os.open(f"{root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)) as file:
             os.write(file, text)
-    return _with_folders(FolderSkeleton(root, (), _access(os.stat(root)), None), folders)
+    return _with_folders(_FolderSkeleton(root, (), _access(os.stat(root)), None), folders)
 
 
-def refit_skeleton(skeleton: FolderSkeleton, folders: Sequence[str]) -> FolderSkeleton | None:
+def _refit_skeleton(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderSkeleton | None:
     """Give an empty skeleton other folders. If that fails, remove it and return None."""
     try:
         for folder in reversed(skeleton.folders):
@@ -230,12 +216,10 @@ def refit_skeleton(skeleton: FolderSkeleton, folders: Sequence[str]) -> FolderSk
         return None
 
 
-def empty_skeleton(skeleton: FolderSkeleton) -> bool:
-    """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many.
-
-    Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
-    which a step can set. No link is followed. A directory with many files is better removed in the background.
-    """
+def _empty_skeleton(skeleton: _FolderSkeleton) -> bool:
+    """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many."""
+    # Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
+    # which a step can set. No link is followed. A directory with many files is better removed in the background.
     try:
         with open_subdirectory(skeleton.root) as root:
             if not _is_as_created(skeleton, root):
@@ -247,7 +231,7 @@ def empty_skeleton(skeleton: FolderSkeleton) -> bool:
         return False
 
 
-def _with_folders(skeleton: FolderSkeleton, folders: Sequence[str]) -> FolderSkeleton:
+def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderSkeleton:
     for folder in folders:
         if folder not in skeleton.folders:
             os.mkdir(path := f"{skeleton.root}/{_WORK}/{folder}")
@@ -258,19 +242,16 @@ def _with_folders(skeleton: FolderSkeleton, folders: Sequence[str]) -> FolderSke
     return replace(skeleton, folders=tuple(folders), below=below)
 
 
-def _is_as_created(skeleton: FolderSkeleton, root: int) -> bool:
-    """Return whether everything but `work` is as `make_skeleton` left it."""
-    if _access(os.fstat(root)) != skeleton.access:
-        return False
-    if sorted(os.listdir(root)) != sorted((*_EMPTY_PARTS, _WORK, *SEARCH_STOP_FILES)):
-        return False
-    if not all(_is_as_written(root, name, text) for name, text in SEARCH_STOP_FILES.items()):
+def _is_as_created(skeleton: _FolderSkeleton, root: int) -> bool:
+    """Return whether everything but `work` is as `_make_skeleton` left it."""
+    names = (*_EMPTY_PARTS, _WORK, *SEARCH_STOP_FILES)
+    if _access(os.fstat(root)) != skeleton.access or sorted(os.listdir(root)) != sorted(names):
         return False
     for part in _EMPTY_PARTS:
         with open_subdirectory(part, root) as folder:
             if _access(os.fstat(folder)) != skeleton.access or os.listdir(folder):
                 return False
-    return True
+    return all(_is_as_written(root, name, text) for name, text in SEARCH_STOP_FILES.items())
 
 
 def _is_as_written(root: int, name: str, text: bytes) -> bool:
@@ -284,7 +265,7 @@ def _is_as_written(root: int, name: str, text: bytes) -> bool:
         return os.read(file, len(text) + 1) == text
 
 
-def _remove_files(skeleton: FolderSkeleton, folder: int, prefix: str) -> int:
+def _remove_files(skeleton: _FolderSkeleton, folder: int, prefix: str) -> int:
     """Unlink the files in a folder and in those below it; return the number of folders below it."""
     with os.scandir(folder) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _MOST_FILES + 1)]

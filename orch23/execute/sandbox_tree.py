@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
@@ -19,17 +18,23 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.action import link_text
+from orch23.model.action import NAMESPACES_TIER, link_text
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern
 from orch23.model.patterns import lazy_pattern
-from orch23.store.file_copy import FileProgress, hash_file, no_progress
+from orch23.store.file_copy import FileProgress, hash_file
 from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
 from orch23.store.tree_removal import DIRECTORY_FLAGS, make_accessible, open_below, open_subdirectory
 
 SANDBOX_EPOCH = 315_619_200
 """The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
+
+BUBBLEWRAP_TIER: Final = "bubblewrap"
+"""The tier of namespaces that bubblewrap creates."""
+
+INSIDE_PATH: Final = "/room"
+"""Where a process in namespaces sees its sandbox directory. In what others print it replaces the path."""
 
 _MAX_NAME_BYTES = 200
 _LINK = ("E610", "is a symbolic link", "copy the file instead of linking it")
@@ -45,6 +50,10 @@ class SandboxDir(Struct, frozen=True):
 
     root: Path
     marker: str
+
+    def seen_from_inside(self, tier: str) -> "SandboxDir":
+        """Return it with the paths that its processes have to use in this tier: others only with namespaces."""
+        return SandboxDir(Path(INSIDE_PATH), self.marker) if tier in (NAMESPACES_TIER, BUBBLEWRAP_TIER) else self
 
     @property
     def work(self) -> Path:
@@ -116,7 +125,7 @@ class _Scan(Struct):
     entries: int = 0
     size_bytes: int = 0
 
-    def report(self, code: str, path: str, message: str, hint: str) -> None:
+    def report(self, path: str, code: str, message: str, hint: str) -> None:
         self.violations.append(Diagnostic(code, message, hint=hint, subject=printable_path(path)))
 
 
@@ -126,11 +135,7 @@ class OpenTree(Struct, frozen=True):
     top: int
 
     def scan(
-        self,
-        inputs: Mapping[str, FileEntry],
-        scratch: tuple[str, ...],
-        limits: TreeLimits = DEFAULT_TREE_LIMITS,
-        meter: FileProgress = no_progress,
+        self, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...], limits: TreeLimits, meter: FileProgress
     ) -> TreeChanges:
         """Compare the tree with the inputs that were staged.
 
@@ -155,34 +160,20 @@ class OpenTree(Struct, frozen=True):
             return _open_regular(folder, name)
 
 
-def open_tree(sandbox_dir: SandboxDir) -> AbstractContextManager[OpenTree]:
+@contextlib.contextmanager
+def open_tree(sandbox_dir: SandboxDir) -> Iterator[OpenTree]:
     """Open the tree, without following links, and close it at the end of the block.
 
     Raises:
         OSError: the tree was replaced or removed.
 
     """
-    return _closed_after(OpenTree(_open_top(sandbox_dir)))
+    with closing(_open_top(sandbox_dir)) as top:
+        yield OpenTree(top)
 
 
-@contextlib.contextmanager
-def _closed_after(tree: OpenTree) -> Iterator[OpenTree]:
-    with closing(tree.top):
-        yield tree
-
-
-REPLACED_TREE = TreeChanges(
-    {},
-    (),
-    (
-        Diagnostic(
-            "E618",
-            "the working directory of the sandbox was replaced or removed",
-            hint="leave it in place",
-            subject=".",
-        ),
-    ),
-)
+_REPLACED = "the working directory of the sandbox was replaced or removed"
+REPLACED_TREE = TreeChanges({}, (), (Diagnostic("E618", _REPLACED, hint="leave it in place", subject="."),))
 """The changes of a tree that cannot be opened."""
 
 
@@ -212,11 +203,9 @@ def scratch_matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 def _shortened(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return at most ten errors of each code and a count of the others: a hostile tree can have 100,000."""
-    by_code: dict[str, list[Diagnostic]] = {}
-    for violation in violations:
-        by_code.setdefault(violation.code, []).append(violation)
     found: list[Diagnostic] = []
-    for code, same_code in by_code.items():
+    for code in dict.fromkeys(one.code for one in violations):
+        same_code = [one for one in violations if one.code == code]
         found += same_code[:_MAX_REPORTED]
         if (more := len(same_code) - _MAX_REPORTED) > 0:
             message = f"the same holds for {more} more files and directories of the result"
@@ -248,18 +237,18 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
     scan.entries += len(names)
     if len(names) > left:
         message = f"more than {scan.limits.entries} files and directories"
-        scan.report("E615", prefix.rstrip("/") or ".", message, "write fewer files")
+        scan.report(prefix.rstrip("/") or ".", "E615", message, "write fewer files")
         raise _LimitReachedError
     for name in names:
         path = f"{prefix}{name}"
         if (problem := file_name_problem(name)) is not None:
-            scan.report("E614", path, f"the name {problem}", "choose another name")
+            scan.report(path, "E614", f"the name {problem}", "choose another name")
             continue
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode):
             _scan_file(scan, folder, name, path, status)
         elif depth >= scan.limits.depth:
-            scan.report("E616", path, f"nested deeper than {scan.limits.depth} levels", "write flatter directories")
+            scan.report(path, "E616", f"nested deeper than {scan.limits.depth} levels", "write flatter directories")
         else:
             if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
                 make_accessible(name, folder)
@@ -272,13 +261,12 @@ def _scan_file(scan: _Scan, folder: int, name: str, path: str, status: os.stat_r
         scan.files.add(path)
         return
     if (violation := _file_violation(status)) is not None:
-        code, message, hint = violation
-        scan.report(code, path, message, hint)
+        scan.report(path, *violation)
         return
     scan.size_bytes += status.st_size
     if scan.size_bytes > scan.limits.size_bytes:
         message = f"the files of the result have more than {scan.limits.size_bytes} bytes in total"
-        scan.report("E617", path, message, "write less")
+        scan.report(path, "E617", message, "write less")
         raise _LimitReachedError
     if not status.st_mode & stat.S_IRUSR:
         _make_readable(folder, name)
@@ -338,15 +326,12 @@ def _open_regular(folder: int, name: str) -> int:
 
 def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | None, meter: FileProgress) -> bool:
     """Return whether a file differs from the staged one. Files of equal size are compared by their hash."""
-    if entry is None or status.st_size != entry.digest.size_bytes:
-        return True
-    if bool(status.st_mode & stat.S_IXUSR) != entry.executable:
+    executable = bool(status.st_mode & stat.S_IXUSR)
+    if entry is None or (status.st_size, executable) != (entry.digest.size_bytes, entry.executable):
         return True
     with closing(_open_regular(folder, name)) as descriptor:
         return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
 
-
-# ---- trees that a process may write only in part -----------------------------------------------------------------
 
 # With the change time of the inode: a process can restore the bytes and the times of a file, but not this (ADR 24).
 TreeStamps: TypeAlias = Mapping[str, FileStamp]
@@ -405,21 +390,17 @@ def compare_read_only(
 
 
 def _is_unused(path: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         status = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return False
-    return status.st_size == 0 and int(status.st_mtime) == SANDBOX_EPOCH
+        return status.st_size == 0 and int(status.st_mtime) == SANDBOX_EPOCH
+    return False
 
 
 def _touched(sandbox_dir: SandboxDir, before: TreeStamps, writable: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that were changed, added or removed, without the folders above them.
-
-    A tree that cannot be read any more counts as changed as a whole.
-    """
+    """Return the paths that were changed, added or removed, without the folders above them."""
     try:
         after = stamp_tree(sandbox_dir, writable)
-    except OSError:
+    except OSError:  # a tree that cannot be read any more counts as changed as a whole
         return (".",)
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
     return tuple(

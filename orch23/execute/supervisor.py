@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from orch23.execute import process_tree
 from orch23.execute.supervisor_child import END_REQUEST, IsolationError, Message, receive_message, send_message
+from orch23.store.safe_files import closing
 from orch23.store.turns import PAUSE
 
 _MAIN = "import sys; sys.path.append(sys.argv[1]); from {program} import main; main()"
@@ -83,7 +84,7 @@ class Supervisor:
         self._control, far = socket.socketpair()
         self._control.settimeout(_REPLY_WITHIN_S)
         with far:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", "-c", _MAIN.format(program=program), _PACKAGES],
                 stdin=far.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -92,19 +93,9 @@ class Supervisor:
                 cwd="/",
                 start_new_session=True,
             )
-        self.purpose = program, setup
+        self.purpose, self.pid = (program, setup), self.process.pid
         with contextlib.suppress(OSError):  # it ended: `start` reports that
             send_message(self._control, setup)
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it can start a step."""
-        return self._process.poll() is None
 
     def start(self, process: ProcessSpec, streams: tuple[int, int], file_bytes: int) -> int:
         """Start a step and return the pid of its first process, which only `end` reaps.
@@ -126,13 +117,9 @@ class Supervisor:
             tuple(process.pass_fds),
             confinement.request,
         )
-        is_null = process.stdin == subprocess.DEVNULL
-        stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if is_null else process.stdin
-        try:
+        with closing(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as null:
+            stdin = null if process.stdin == subprocess.DEVNULL else process.stdin
             send_message(self._control, request, (stdin, *streams, *process.pass_fds, *confinement.descriptors))
-        finally:
-            if is_null:
-                os.close(stdin)
         pid, error, why = self._receive()
         if why:
             raise IsolationError(why)
@@ -147,7 +134,7 @@ class Supervisor:
             status, survivors = self._receive()
         except OSError:
             # The supervisor was killed or stopped: before Linux 6.12 Landlock does not keep a step from that.
-            self._process.kill()
+            self.process.kill()
             self.close()
             return LeaderExit(-signal.SIGKILL, _kill_orphans(tree), lost=True)
         # The supervisor goes on killing them, and starts no other step.
@@ -159,10 +146,10 @@ class Supervisor:
         """End it, with all processes that it started."""
         self._control.close()
         try:
-            self._process.wait(_REPLY_WITHIN_S)
+            self.process.wait(_REPLY_WITHIN_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
 
     def _receive(self) -> Message:
         with PAUSE:
@@ -183,7 +170,7 @@ def acquire_supervisor(confinement: Confinement) -> Supervisor:
     with _LOCK:
         for one in [one for one in reversed(_IDLE) if one.purpose == purpose]:
             _IDLE.remove(one)
-            if one.is_running:
+            if one.process.poll() is None:
                 return one
             one.close()
     return Supervisor(*purpose)

@@ -180,14 +180,10 @@ def check_result(name: str, result: int) -> int:
 
 
 def _receive_exactly(control: _socket.socket, size: int) -> bytes | None:
-    parts = []
-    while size:
-        part = control.recv(min(size, _READ_BYTES))
-        if not part:
-            return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    data = b""
+    while len(data) < size and (part := control.recv(min(size - len(data), _READ_BYTES))):
+        data += part
+    return data if len(data) == size else None
 
 
 def _serve(control: _socket.socket, isolation: Isolation) -> None:
@@ -219,15 +215,10 @@ def _reply(control: _socket.socket, message: Message) -> None:
         return  # orch23 has ended: the next message says so too
 
 
-# ---- start ---------------------------------------------------------------------------------------
-
-
 def _start(control: _socket.socket, isolation: Isolation) -> tuple[int, int, str]:
-    """Return the pid of a step and 0, or that of the process that could not become it, the error number and the reason.
-
-    The reason is empty if the program could not be run. The fork comes before the request, which the child receives, so
-    that a step does not wait for the fork.
-    """
+    """Return the pid of a step and 0, or of the process that could not become it, the error number and the reason."""
+    # The reason is empty if the program could not be run. The fork comes before the request, which the child receives,
+    # so that a step does not wait for the fork.
     reading, writing = os.pipe2(os.O_CLOEXEC)
     try:
         pid = isolation.fork()
@@ -274,13 +265,7 @@ def _described(problem: OSError | IsolationError) -> tuple[int, str]:
 
 
 def _become(request: Message, descriptors: Sequence[int], isolation: Isolation) -> None:
-    """Turn this process into the step.
-
-    Raises:
-        IsolationError: it cannot be isolated.
-        OSError: it cannot be isolated, or its program cannot be run.
-
-    """
+    """Turn this process into the step. Otherwise it raises IsolationError or OSError."""
     argv, env, cwd, limits, numbers, confinement = request
     count = 3 + len(numbers)
     os.setsid()
@@ -299,12 +284,7 @@ def _become(request: Message, descriptors: Sequence[int], isolation: Isolation) 
 
 
 def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
-    """Execute a program, which is searched as a shell does.
-
-    Raises:
-        OSError: it is missing, or cannot be executed.
-
-    """
+    """Execute a program, which is searched as a shell does."""
     folders = env.get(b"PATH", os.defpath.encode()).split(b":") if b"/" not in argv[0] else [b""]
     missing = refused = None
     for folder in folders:
@@ -317,14 +297,9 @@ def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
     raise refused or missing or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
-# ---- end -----------------------------------------------------------------------------------------
-
-
 def _end(leader: int, within_s: float | None) -> tuple[int, list[int]]:
-    """Kill all processes of the step. Return the status of the first one, and the pids that are left after the time.
-
-    Only this process reaps its children, so no pid that it kills can be reused.
-    """
+    """Kill all processes of the step. Return the status of the first one, and the pids that are left after the time."""
+    # Only this process reaps its children, so no pid that it kills can be reused.
     status, rounds = 0, 0
     deadline = None if within_s is None else time.monotonic() + within_s
     while True:

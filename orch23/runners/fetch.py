@@ -4,13 +4,7 @@ import threading
 import time
 from collections import defaultdict
 
-from orch23.engine.attempt import (
-    AttemptInput,
-    AttemptLoop,
-    AttemptResult,
-    StepRequirements,
-    StepRunner,
-)
+from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRequirements, StepRunner
 from orch23.engine.outcomes import failure_of
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConsentError, MissingBytesError
@@ -35,20 +29,21 @@ class _FetchRunner(StepRunner):
         return StepRequirements(step.grants, step.barred)
 
     def attempt(self, attempts: AttemptLoop, step: FetchStep, turn: AttemptInput) -> AttemptResult:
-        """Return the file as the only output of the stage."""
         began = time.monotonic()
         try:
             entry = self._entry(attempts, step)
         except FetchError as error:
-            kind = "timeout" if error.is_timeout else "exception"
-            return AttemptResult(
-                turn.start, (), failure_of(kind, (error.diagnostic,), retryable=error.is_transient or error.is_timeout)
-            )
+            kind, retryable = "timeout" if error.is_timeout else "exception", error.is_transient or error.is_timeout
+            return AttemptResult(turn.start, (), failure_of(kind, (error.diagnostic,), retryable=retryable))
         return AttemptResult({attempts.resolved.stage.outputs[0]: entry}, took_s=time.monotonic() - began)
 
     def _entry(self, attempts: AttemptLoop, step: FetchStep) -> FileEntry:
         if step.file:
-            return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
+            # The inputs of a stage are copied into the store before it starts (ADR 4).
+            digest = _stored(step, attempts.contents) or attempts.resolved.unkeyed[step.file].digest
+            if digest.sha256 != step.sha256:
+                raise wrong_digest_error(step.file, digest.sha256, step.sha256)
+            return FileEntry(digest)
         # Waiting for another stage's download of the file counts too.
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
@@ -67,14 +62,6 @@ class _FetchRunner(StepRunner):
         return FileEntry(found)
 
 
-def _of_project(attempts: AttemptLoop, step: FetchStep) -> Digest:
-    # The inputs of a stage are copied into the store before it starts (ADR 4).
-    digest = attempts.resolved.unkeyed[step.file].digest
-    if digest.sha256 != step.sha256:
-        raise wrong_digest_error(step.file, digest.sha256, step.sha256)
-    return digest
-
-
 def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
     # The whole file is read: damaged bytes count as missing, and are fetched again.
     try:
@@ -85,13 +72,7 @@ def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
 
 
 def _check_allowed(attempts: AttemptLoop, step: FetchStep) -> None:
-    """Check that the build may connect to the servers of a step.
-
-    Raises:
-        FetchError: the build is offline.
-        ConsentError: the user has not consented.
-
-    """
+    """Check that the build may connect to the servers of a step: it is not offline, and the user has consented."""
     outside = attempts.safeguards.network
     if outside.offline and step.barred is not None:
         raise FetchError(step.barred)

@@ -17,8 +17,6 @@ from queue import Empty, SimpleQueue
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-from msgspec import Struct
-
 from orch23.engine.egress import NetworkAccess
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import is_loopback
@@ -63,38 +61,6 @@ def refused_address_error(subject: str, what: str, hint: str) -> FetchError:
     return FetchError(Diagnostic("E454", f"{subject} {what}", hint=hint))
 
 
-class ServerAddress(Struct, frozen=True):
-    """The address of a file, and its parts."""
-
-    url: str
-
-    @property
-    def parts(self) -> SplitResult:
-        """Return the parts of the URL."""
-        return urlsplit(self.url)
-
-    @property
-    def host(self) -> str:
-        """Return the host without its port; empty if there is none."""
-        return self.parts.hostname or ""
-
-    @property
-    def is_https(self) -> bool:
-        """Return whether the connection is encrypted."""
-        return self.parts.scheme.lower() == "https"
-
-    @property
-    def port(self) -> int:
-        """Return the port, by default that of the scheme."""
-        return self.parts.port or (443 if self.is_https else 80)
-
-    @property
-    def target(self) -> str:
-        """Return the path and the query, as a request line has them."""
-        path = self.parts.path or "/"
-        return f"{path}?{self.parts.query}" if self.parts.query else path
-
-
 class DownloadWatch:
     """Ends one download at its deadline, or when the build is stopped.
 
@@ -131,80 +97,66 @@ class DownloadWatch:
             raise download_timeout_error(self._url)
 
 
-class Route(Struct, frozen=True):
-    """A connection, not made yet, to a server or to a proxy, and the target to request from it."""
+def route_to(url: str, watch: DownloadWatch) -> tuple[HTTPConnection, str, Mapping[str, str]]:
+    """Return a connection, not made yet, to the server of a URL or to a proxy of the environment.
 
-    connection: HTTPConnection
-    target: str
-    headers: Mapping[str, str] = {}
-
-
-def route_to(address: ServerAddress, watch: DownloadWatch) -> Route:
-    """Return the route to the server of an address, by the proxy of the environment if there is one."""
+    With it come the target to request from it, and headers for the proxy.
+    """
+    parts, environ = urlsplit(url), watch.outside.environ
+    is_https, host = parts.scheme == "https", parts.hostname or ""
+    port = parts.port or (443 if is_https else 80)
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     # A proxy would look up the name itself, so at least an address that is written in the URL is checked here.
-    _check_address(address.host, address.host)
-    proxy = _proxy(address, watch.outside.environ, offline=watch.outside.offline)
-    host, port = (address.host, address.port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
+    _check_address(host, host)
+    proxy = _proxy(url, f"{host}:{port}", environ, offline=watch.outside.offline)
+    where = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
     timeout_s = min(_READ_S, max(0.1, watch.left_s))
     connection = (
-        HTTPSConnection(host, port, timeout=timeout_s, context=_trusted(address, watch.outside.environ))
-        if address.is_https
-        else HTTPConnection(host, port, timeout=timeout_s)
+        HTTPSConnection(*where, timeout=timeout_s, context=_trusted(url, environ))
+        if is_https
+        else HTTPConnection(*where, timeout=timeout_s)
     )
     # http.client has had this attribute since Python 2.7. It is the only place where an address can be checked between
     # its lookup and the connection.
     connection._create_connection = partial(_connect, watch, is_proxy=proxy is not None)  # type: ignore[attr-defined]  # noqa: SLF001
     if proxy is None:
-        return Route(connection, address.target)
-    login = {"Proxy-Authorization": f"Basic {_login(proxy)}"} if proxy.username else {}
-    if address.is_https:
-        connection.set_tunnel(address.host, address.port, headers=login)
-        return Route(connection, address.target)
-    return Route(connection, f"http://{address.parts.netloc}{address.target}", login)
+        return connection, target, {}
+    named = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}"
+    login = {"Proxy-Authorization": f"Basic {b64encode(named.encode()).decode()}"} if proxy.username else {}
+    if is_https:
+        connection.set_tunnel(host, port, headers=login)
+        return connection, target, {}
+    return connection, f"http://{parts.netloc}{target}", login
 
 
-def _trusted(address: ServerAddress, environ: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the certificates that a server is checked with.
-
-    Raises:
-        FetchError: the file of certificates that the environment names cannot be read.
-
-    """
+def _trusted(url: str, environ: Mapping[str, str]) -> ssl.SSLContext:
+    """Return the certificates that a server is checked with."""
     path = environ.get("SSL_CERT_FILE") or None
     try:
         # OpenSSL would take the variable from the process: these settings may name another file.
         return ssl.create_default_context(cafile=path)
     except OSError as error:
-        raise download_error(address.url, f"the certificates in {path} cannot be read: {error}") from None
+        raise download_error(url, f"the certificates in {path} cannot be read: {error}") from None
 
 
-def _proxy(address: ServerAddress, environ: Mapping[str, str], *, offline: bool) -> SplitResult | None:
-    """Return the proxy of the environment for an address, or None; offline, only a proxy on this machine.
-
-    Raises:
-        FetchError: the address of the proxy is invalid.
-
-    """
-    scheme = address.parts.scheme.lower()
+def _proxy(url: str, server: str, environ: Mapping[str, str], *, offline: bool) -> SplitResult | None:
+    """Return the proxy of the environment for a URL, or None; offline, only a proxy on this machine."""
+    scheme = urlsplit(url).scheme
     names = (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY")
     name = next(filter(environ.get, names), None)
     excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if name is None or proxy_bypass_environment(f"{address.host}:{address.port}", {"no": excluded}):
+    if name is None or proxy_bypass_environment(server, {"no": excluded}):
         return None
-    url = environ[name] if "://" in environ[name] else f"http://{environ[name]}"
+    named = environ[name] if "://" in environ[name] else f"http://{environ[name]}"
     # A proxy on another machine would see what an offline build fetches.
-    if offline and not is_loopback(url):
+    if offline and not is_loopback(named):
         return None
     try:
-        proxy = urlsplit(url)
+        proxy = urlsplit(named)
         _ = proxy.port
     except ValueError:
-        raise download_error(address.url, f"the proxy in {name} is not a valid URL") from None
+        raise download_error(url, f"the proxy in {name} is not a valid URL") from None
     return proxy
-
-
-def _login(proxy: SplitResult) -> str:
-    return b64encode(f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}".encode()).decode("ascii")
 
 
 def _connect(
@@ -215,10 +167,8 @@ def _connect(
     *,
     is_proxy: bool,
 ) -> socket.socket:
-    """Connect to a server at one of the addresses of its name, of which none may be forbidden.
-
-    The address of a proxy is not checked: the user has chosen it in the environment.
-    """
+    """Connect to a server at one of the addresses of its name, of which none may be forbidden."""
+    # The address of a proxy is not checked: the user has chosen it in the environment.
     host, port = where
     found = _offline_addresses(host) if watch.outside.offline else _look_up(host, port, watch)
     # All addresses are checked before the first connection: the name could have harmless ones too.
@@ -240,26 +190,15 @@ def _connect(
 
 
 def _offline_addresses(host: str) -> tuple[str, ...]:
-    """Return the loopback addresses of a host, without a lookup.
-
-    Raises:
-        FetchError: the host is another machine.
-
-    """
+    """Return the loopback addresses of a host, without a lookup. Any other machine is refused."""
     if not is_loopback(f"http://[{host}]" if ":" in host else f"http://{host}"):
         raise FetchError(barred_offline(host))
     return (host.rstrip("."),) if is_address(host) else _LOOPBACK
 
 
 def _look_up(host: str, port: int, watch: DownloadWatch) -> tuple[str, ...]:
-    """Return the addresses of a name.
-
-    A thread calls the resolver: its own timeouts can be longer than the time that is left.
-
-    Raises:
-        OSError: the name has no address, the deadline has passed, or the build was stopped.
-
-    """
+    """Return the addresses of a name. It raises OSError without one, after the deadline, and if the build stops."""
+    # A thread calls the resolver: its own timeouts can be longer than the time that is left.
     found: SimpleQueue[tuple[str, ...] | Exception] = SimpleQueue()
 
     def resolve() -> None:
@@ -275,21 +214,14 @@ def _look_up(host: str, port: int, watch: DownloadWatch) -> tuple[str, ...]:
         with watch.outside.cancellable(lambda: found.put(timeout)):
             result = found.get(timeout=max(0.0, watch.left_s))
     except Empty:
-        result = timeout
+        raise timeout from None
     if isinstance(result, Exception):
         raise result
     return result
 
 
 def _check_address(host: str, written: str) -> None:
-    """Refuse an address at which a cloud serves the credentials of this machine. A name is not looked up here.
-
-    Raises:
-        FetchError: the address is forbidden.
-
-    """
-    address = forbidden_address(written)
-    if address is not None:
-        raise refused_address_error(
-            host, f"has the address {address}, which no step may connect to", "name another server"
-        )
+    """Refuse an address at which a cloud serves the credentials of this machine. A name is not looked up here."""
+    if (address := forbidden_address(written)) is not None:
+        what = f"has the address {address}, which no step may connect to"
+        raise refused_address_error(host, what, "name another server")

@@ -10,7 +10,7 @@ from hashlib import file_digest
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct
 
@@ -21,7 +21,6 @@ from orch23.model.server_url import is_loopback, url_origin
 from orch23.runners.fetch_connections import (
     DownloadWatch,
     FetchError,
-    ServerAddress,
     download_error,
     refused_address_error,
     route_to,
@@ -108,22 +107,16 @@ def download(
             except FetchError as error:
                 pause_s = next(pauses, None)
                 if pause_s is None or not error.is_transient or outside.is_closed or pause_s > watch.left_s:
-                    _remove_empty(part)
+                    with contextlib.suppress(FileNotFoundError):
+                        if part.stat().st_size == 0:
+                            part.unlink()
                     raise
                 time.sleep(pause_s)
 
 
-def _remove_empty(part: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if part.stat().st_size == 0:
-            part.unlink()
-
-
 def _fetch(step: FetchStep, part: Path, watch: DownloadWatch, asked: _Asked) -> Path:
-    """Fetch the missing bytes of a file, and return it.
-
-    A resumed file with another digest may consist of two versions: it is fetched once more from its beginning.
-    """
+    """Fetch the missing bytes of a file, and return it."""
+    # A resumed file with another digest may consist of two versions: it is fetched once more from its beginning.
     while True:
         with os.fdopen(open_own(part, os.O_RDWR | os.O_CREAT), "r+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -174,29 +167,28 @@ def _read(step: FetchStep, response: HTTPResponse, watch: DownloadWatch) -> byte
 @contextlib.contextmanager
 def _response(step: FetchStep, offset: int, watch: DownloadWatch, asked: _Asked) -> Iterator[tuple[HTTPResponse, str]]:
     """Yield the response that has the file from an offset on, after all redirects, and its address."""
-    address = ServerAddress(step.url)
+    url = step.url
     headers = {"User-Agent": f"orch23/{__version__}", "Accept-Encoding": "identity", "Connection": "close"}
     if offset:
         headers["Range"] = f"bytes={offset}-"
     for _ in range(_MAX_REDIRECTS + 1):
         watch.check()
-        route = route_to(address, watch)
-        connection = route.connection
+        connection, target, login = route_to(url, watch)
         with contextlib.closing(watch.sockets), contextlib.closing(connection):
             try:
                 # Another server must not get the login of this one.
-                own = asked.headers if url_origin(address.url) == url_origin(step.url) else {}
-                connection.request("GET", route.target, headers={**headers, **own, **route.headers})
+                own = asked.headers if url_origin(url) == url_origin(step.url) else {}
+                connection.request("GET", target, headers={**headers, **own, **login})
                 response = connection.getresponse()
             except (OSError, HTTPException, ValueError) as error:
                 watch.check()
                 # A wrong certificate stays wrong; other errors of a connection may pass.
                 is_transient = not isinstance(error, ssl.SSLCertVerificationError)
-                raise download_error(address.url, _text(error), is_transient=is_transient) from None
+                raise download_error(url, _text(error), is_transient=is_transient) from None
             with response:
                 if response.status in _REDIRECTS:
-                    is_offline = watch.outside.offline
-                    address = _redirected(address, response.getheader("Location", ""), asked, is_offline=is_offline)
+                    location = response.getheader("Location", "")
+                    url = _redirected(url, location, asked, is_offline=watch.outside.offline)
                     continue
                 if response.status == _NOT_SATISFIABLE and "Range" in headers:
                     # The file on the server is now shorter than the partial download: fetch it from its beginning.
@@ -204,32 +196,28 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch, asked: _Asked)
                     continue
                 if response.status not in (_OK, _PARTIAL):
                     what = f"the server responded with {response.status} {response.reason}".rstrip()
-                    raise download_error(address.url, what, is_transient=response.status in _TRANSIENT)
-                yield response, address.url
+                    raise download_error(url, what, is_transient=response.status in _TRANSIENT)
+                yield response, url
                 return
     raise download_error(step.url, f"more than {_MAX_REDIRECTS} redirects")
 
 
-def _redirected(before: ServerAddress, location: str, asked: _Asked, *, is_offline: bool) -> ServerAddress:
-    url = urljoin(before.url, location).partition("#")[0]
-    fault = fetch_url_fault(url)
-    if fault is not None:
-        raise refused_address_error(before.url, f"redirects to an address that {fault}", "name the file's own address")
-    after = ServerAddress(url)
+def _redirected(before: str, location: str, asked: _Asked, *, is_offline: bool) -> str:
+    url = urljoin(before, location).partition("#")[0]
+    if (fault := fetch_url_fault(url)) is not None:
+        raise refused_address_error(before, f"redirects to an address that {fault}", "name the file's own address")
+    origin = url_origin(url)
     # The digest protects the bytes, but not the request: others could read which file is fetched.
-    if before.is_https and not after.is_https:
-        raise refused_address_error(
-            before.url, f"redirects from https to {url_origin(url)}", "name an address that does not leave https"
-        )
+    if urlsplit(before).scheme == "https" != urlsplit(url).scheme:
+        hint = "name an address that does not leave https"
+        raise refused_address_error(before, f"redirects from https to {origin}", hint)
     # Consent is for one server: it must not choose another one that gets the request (ADR 32).
-    if not asked.is_allowed(url_origin(url)):
-        hint = f"if it is intended, write `redirects: [{url_origin(url)}]` into the step"
-        raise refused_address_error(
-            before.url, f"redirects to {url_origin(url)}, which the pipeline does not name", hint
-        )
+    if not asked.is_allowed(origin):
+        hint = f"if it is intended, write `redirects: [{origin}]` into the step"
+        raise refused_address_error(before, f"redirects to {origin}, which the pipeline does not name", hint)
     if is_offline and not is_loopback(url):
-        raise FetchError(barred_offline(f"{before.url} redirects to {url_origin(url)}, which"))
-    return after
+        raise FetchError(barred_offline(f"{before} redirects to {origin}, which"))
+    return url
 
 
 def _check_size(step: FetchStep, size: int) -> None:

@@ -42,7 +42,6 @@ class _Rejected(Struct, frozen=True):
 
 class _LLMRunner(StepRunner):
     def forbidden(self, attempts: AttemptLoop, step: LLMStep) -> tuple[Diagnostic, ...]:
-        """Return an error for each secret that the first request would send."""
         with contextlib.suppress(MissingBytesError):  # the stage reports it when it reads its inputs
             step = step.of_attempt(attempts.resolved.stage.retry, 1)
             context = _context(attempts, step, AttemptInput(attempt=1, start=attempts.resolved.base))
@@ -67,8 +66,7 @@ class _LLMRunner(StepRunner):
         request = conversation.next_sample(request)
         # A recorded response of an earlier version is still used.
         scope = attempts.resolved.stage.fence
-        media = media_errors(request, media_limits_of(request.provider)) if request.media else ()
-        hopeless = (*binary_inputs(context), *media, *oversized_outputs(step, scope, start, context))
+        hopeless = (*_unreadable(context, request), *oversized_outputs(step, scope, start, context))
         if hopeless and not conversation.is_recorded(request):
             return AttemptResult(start, exchanges, failure_of("preflight", hopeless, retryable=False))
         try:
@@ -81,7 +79,10 @@ class _LLMRunner(StepRunner):
             return AttemptResult(start, exchanges, failure, turn.previous_response, dialogue=dialogue)
         fingerprint, text = call.request.fingerprint(), call.response.text
         dialogue = _dialogue(attempts, context, call.request, text)
-        judged = _judge(attempts, _as_sent(step, call.request), turn, call.response)
+        # The default of its model, or more after a truncated response.
+        limit = call.request.params.get("max_tokens")
+        sent = replace(step, max_tokens=limit) if isinstance(limit, int) else step
+        judged = _judge(attempts, sent, turn, call.response)
         if isinstance(judged, _Rejected):
             conversation.recorded.settle(fingerprint, judged.outcome, judged.failure.feedback.diagnostics)
             # The same model would refuse again.
@@ -142,9 +143,12 @@ def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: Rec
     request, errors = attempts.models.requests.build(attempts.resolved, step, this, other.params)
     if request is None or errors:
         return None
+    return request if not _unreadable(this, request) or other.is_recorded(request) else None
+
+
+def _unreadable(context: AttemptContext, request: Request) -> tuple[Diagnostic, ...]:
     media = media_errors(request, media_limits_of(request.provider)) if request.media else ()
-    unreadable = (*binary_inputs(this), *media)
-    return request if not unreadable or other.is_recorded(request) else None
+    return (*binary_inputs(context), *media)
 
 
 def _dialogue(
@@ -170,12 +174,6 @@ def _settle(conversation: RecordedConversation, fingerprint: str, failure: Failu
     # Codes and tests alone: messages may have texts of inputs, and exchanges are committed.
     codes = failure.feedback.diagnostic_codes() if failure is not None else ()
     conversation.recorded.settle(fingerprint, "accepted" if failure is None else "failed", codes)
-
-
-def _as_sent(step: LLMStep, request: Request) -> LLMStep:
-    """Return the step with the `max_tokens` of a request: its model's default, or more after a truncated response."""
-    limit = request.params.get("max_tokens")
-    return replace(step, max_tokens=limit) if isinstance(limit, int) else step
 
 
 def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: Response) -> Proposal | _Rejected:
@@ -206,13 +204,9 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
     if turn.failure is not None and attempts.history.has_failed and judged.keeps:
         return _changes_nothing(turn.failure, judged)
     # A result records which outputs were deleted. A deleted input could not be recorded.
-    hint = "leave it out of `deletes`"
-    inputs = [
-        Diagnostic(FORBIDDEN_DELETE, "cannot be deleted: it is an input", subject=path, hint=hint)
-        for path in judged.deletes
-        if path not in start
-    ]
-    if inputs:
+    message, hint = "cannot be deleted: it is an input", "leave it out of `deletes`"
+    deleted = (path for path in judged.deletes if path not in start)
+    if inputs := [Diagnostic(FORBIDDEN_DELETE, message, subject=path, hint=hint) for path in deleted]:
         return _Rejected(failure_of("write_scope_violation", inputs), "invalid", judged.digest())
     # Responses are redacted before they are recorded: a file with a redaction mark must not be written (ADR 9).
     secrets = guard_proposal(attempts.safeguards.secrets, judged, base)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.decide.pytest_discovery import expected_tests, selects_tests
 from orch23.decide.verdict import judge_failing, judge_pytest, report_json
 from orch23.engine.attempt import ProcessStepRunner
-from orch23.engine.outcomes import Failure, LeftoverFiles, command_failed, relative_path
+from orch23.engine.outcomes import Failure, LeftoverFiles, command_failed
 from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
 from orch23.execute.pytest_report import reporter_files
 from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY, ActionResult
@@ -56,6 +56,16 @@ def _below_cwd(path: str) -> str:
     return WORKING_DIRECTORY if path in (".", "./") else f"{WORKING_DIRECTORY}/{path.removeprefix('./')}"
 
 
+def _texts(runner: ProcessRunner, files: Files) -> dict[str, str]:
+    """Return the texts of the staged Python files below `cwd`, by path from there."""
+    above = "" if runner.stage.cwd == "." else f"{runner.stage.cwd}/"
+    return {
+        path.removeprefix(above): runner.tree.read(path, entry).decode("utf-8", errors="replace")
+        for path, entry in files.items()
+        if path.endswith(".py") and path.startswith(above)
+    }
+
+
 class _PytestRunner(ProcessStepRunner):
     def distrusted(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
         """Return an error for each config file that a model wrote, and each module that shadows a library."""
@@ -63,8 +73,9 @@ class _PytestRunner(ProcessStepRunner):
 
     def unfixable(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
         """Return an error for each test, and each conftest.py above one, with a syntax error that a stage keeps."""
+        version = tuple(int(part) for part in runner.facts.python.split(".")[:2] if part.isdecimal())
         # An older Python accepts no syntax that a newer one refuses. Files may be left out by arguments or a config.
-        if step.args or step.config is not None or not _reads_syntax_of(runner.facts.python):
+        if step.args or step.config is not None or version > sys.version_info[:2]:
             return ()
         from orch23.decide.source_syntax import syntax_fault  # noqa: PLC0415 - not for stages without a model
 
@@ -78,7 +89,6 @@ class _PytestRunner(ProcessStepRunner):
         return tuple(syntax_error(os.path.normpath(f"{cwd}/{one}"), line, fault) for one, (line, fault) in found)
 
     def launch(self, step: PytestStep, runner: ProcessRunner) -> StepCommand:
-        """Return the command, with the files of the plugin."""
         tools = {name: FileEntry(runner.contents.put(data)) for name, data in reporter_files().items()}
         return replace(pytest_command(step), tools=tools, reports=True)
 
@@ -113,9 +123,11 @@ class _PytestRunner(ProcessStepRunner):
         failed_subtests = sum(outcome == "failed" for outcome in verdict.subtests.values())
         tests = len(verdict.failing) + failed_subtests if verdict.headline else None
         left = LeftoverFiles(result.written, result.removed, verdict)
-        unfixable, cause = _unfixable(step, runner, files, report, verdict)
+        (unfixable, cause), reason = _unfixable(step, runner, files, report, verdict), verdict.summary
         if unfixable is not None:
             failed = replace(failed, diagnostics=(unfixable, *failed.diagnostics), retryable=False)
+            line = f":{unfixable.location.line}" if unfixable.location is not None else ""
+            reason = f"{unfixable.subject}{line}: {unfixable.message}"
         return replace(
             failed,
             leftover=left,
@@ -123,30 +135,18 @@ class _PytestRunner(ProcessStepRunner):
             parts=verdict.parts,
             failed_tests=tests,
             cause=cause,
-            reason=verdict.summary if unfixable is None else _reason(unfixable),
+            reason=reason,
         )
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
-        """Return the JSON report, if the stage has it as an output."""
         return {path: FileEntry(contents.put(report_json(verdict))) for path in step.named_outputs}
-
-
-def _reads_syntax_of(version: str) -> bool:
-    """Return whether the Python of orch23 accepts the syntax of a version: it is not older."""
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    return numbers <= sys.version_info[:2]
 
 
 def _fixed_files(runner: ProcessRunner, files: Files) -> dict[str, str]:
     """Return the texts of staged Python files that the stage (a check: any stage) cannot write, by path below `cwd`."""
-    stage, cwd = runner.stage, runner.stage.cwd
-    scope = (*stage.fence.write, *stage.outputs)
-    return {
-        relative_path(path, cwd): runner.tree.read(path, entry).decode("utf-8", errors="replace")
-        for path, entry in files.items()
-        if path.endswith(".py") and (cwd == "." or path.startswith(f"{cwd}/")) and not match_any(scope, path)
-        if stage.step.asks_model or not runner.trust.makers_of(path)
-    }
+    scope, asks_model = (*runner.stage.fence.write, *runner.stage.outputs), runner.stage.step.asks_model
+    others = (path for path in files if path.endswith(".py") and not match_any(scope, path))
+    return _texts(runner, {path: files[path] for path in others if asks_model or not runner.trust.makers_of(path)})
 
 
 def _collected(step: PytestStep, fixed: Mapping[str, str]) -> list[str]:
@@ -196,19 +196,11 @@ def _is_written_elsewhere(runner: ProcessRunner, module: str) -> bool:
     return not own and bool(runner.trust.makers_of(f"**/{module}.py"))
 
 
-def _reason(unfixable: Diagnostic) -> str:
-    line = f":{unfixable.location.line}" if unfixable.location is not None else ""
-    return f"{unfixable.subject}{line}: {unfixable.message}"
-
-
 def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:
     """Return whether a stage may write a module, in a folder from which the step imports modules."""
     top = module.partition(".")[0]
-    cwd = runner.stage.cwd
-    folders = {os.path.normpath(f"{cwd}/{one}") for one in (".", *step.pythonpath)}
-    names = [top if folder == "." else f"{folder}/{top}" for folder in folders]
-    patterns = (f"{name}{suffix}" for name in names for suffix in (".py", "/**"))
-    return any(map(runner.trust.makers_of, patterns))
+    names = {os.path.normpath(f"{runner.stage.cwd}/{one}/{top}") for one in (".", *step.pythonpath)}
+    return any(map(runner.trust.makers_of, (f"{name}{suffix}" for name in names for suffix in (".py", "/**"))))
 
 
 def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:
@@ -223,13 +215,7 @@ def _expected(step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[st
     """Return the tests in the staged files that the step selects; none if its arguments filter tests, such as `-k`."""
     if selects_tests(step.args):
         return ()
-    cwd = runner.stage.cwd
-    texts = {
-        relative_path(path, cwd): runner.tree.read(path, entry).decode("utf-8", errors="replace")
-        for path, entry in files.items()
-        if path.endswith(".py") and (cwd == "." or path.startswith(f"{cwd}/"))
-    }
-    return tuple(sorted(expected_tests(texts, step.paths)))
+    return tuple(sorted(expected_tests(_texts(runner, files), step.paths)))
 
 
 PYTEST_RUNNER = _PytestRunner()

@@ -7,7 +7,6 @@ from orch23.steps.render.spec import RenderStep
 
 class _RenderRunner(StepRunner):
     def attempt(self, attempts: AttemptLoop, step: RenderStep, turn: AttemptInput) -> AttemptResult:
-        """Return the text as the only output of the stage."""
         del step, turn
         # The text is part of the key, so that it was rendered when the stage was resolved.
         data = attempts.resolved.rendered or b""

@@ -18,19 +18,16 @@ def shell_command(step: ShellStep) -> tuple[str, ...]:
 
 class _ShellRunner(ProcessStepRunner):
     def distrusted(self, step: ShellStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
-        """Return no errors: a command may read any file of its sandbox directory."""
-        del step, runner, files
+        del step, runner, files  # a command may read any file of its sandbox directory
         return ()
 
     def launch(self, step: ShellStep, runner: ProcessRunner) -> StepCommand:
-        """Return the command."""
         del runner
         return StepCommand(shell_command(step))
 
     def judge(
         self, step: ShellStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
-        """Return a failure for any exit code but 0."""
         del step
         if result.exit_code == 0:
             return FinishedProcess(command, result)

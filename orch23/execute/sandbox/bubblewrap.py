@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Final, Self
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,22 +22,17 @@ from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND, ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
-from orch23.execute.sandbox_tree import SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import BUBBLEWRAP_TIER, SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 from orch23.execute.supervisor_child import IsolationError
-from orch23.model.action import StepLimits
+from orch23.model.action import NAMESPACES_TIER, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
+from orch23.store.safe_files import closing
 
 
-def check_program(name: str, path: str, cwd: Path) -> None:
-    """Check that a shell would find a program.
-
-    Raises:
-        FileNotFoundError: it does not exist.
-        PermissionError: it cannot be executed.
-
-    """
+def _check_program(name: str, path: str, cwd: Path) -> None:
+    """Check that a shell would find a program that can be executed."""
     folders = [""] if "/" in name else [folder for folder in path.split(os.pathsep) if folder]
     candidates = [cwd / folder / name for folder in folders]
     found = [candidate for candidate in candidates if os.path.lexists(candidate)]
@@ -50,9 +45,6 @@ def check_program(name: str, path: str, cwd: Path) -> None:
 BWRAP_PATHS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
 """Where bubblewrap is searched: never on PATH, whose folders other users may be able to write."""
 
-INSIDE_PATH: Final = "/room"
-"""Where every process sees its sandbox directory."""
-
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _TMPFS_SIZES: Final = {"/tmp": 1 << 29, "/var/tmp": 1 << 29, "/dev/shm": 1 << 29, "/run": 1 << 24}  # noqa: S108 - mounted for the step alone
 _HIDDEN_TMPFS_BYTES = 1 << 20
@@ -64,7 +56,6 @@ _SHELL = "/bin/sh"
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
 _COPIED_BYTES = 1 << 18
-_UNREADABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 _NOT_RUN = lazy_pattern(rb"\w+: execvp ")
 _CHILD = lazy_pattern(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
@@ -80,11 +71,7 @@ class BubblewrapLauncher(Struct, frozen=True):
     program: Path
     closed: tuple[Path, ...] = ()
     nested: bool = True
-    tier = "bubblewrap"
-
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory as its processes see it: at `/room`."""
-        return SandboxDir(Path(INSIDE_PATH), sandbox_dir.marker)
+    tier = BUBBLEWRAP_TIER
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
@@ -94,20 +81,22 @@ class BubblewrapLauncher(Struct, frozen=True):
             OSError: the program is missing, or no descriptor is left.
 
         """
-        seen = self.seen_from_inside(launch.sandbox_dir)
+        seen = launch.sandbox_dir.seen_from_inside(self.tier)
         inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
-        check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
+        _check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
-        with _Descriptors(seccomp.build_filter(sockets, machine()), _settings(launch), launch.limits) as descriptors:
+        settings, filter_program = _settings(launch), seccomp.build_filter(sockets, machine())
+        with contextlib.ExitStack() as stack:
+            descriptors = _Descriptors(stack, filter_program, settings, launch.limits)
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
                 *("--uid", "1000", "--gid", "1000"),
-                *_machine_mounts(_settings(launch), hidden, [(path, str(one)) for path, one in descriptors.settings]),
+                *_machine_mounts(settings, hidden, [(path, str(one)) for path, one in descriptors.settings]),
                 *_step_mounts(launch, seen, str(launch.sandbox_dir.root), [(path, path) for path in prefixes], hidden),
                 *("--chdir", str(inside)),
                 *("--seccomp", str(descriptors.filter), "--json-status-fd", str(descriptors.status_theirs)),
@@ -135,11 +124,7 @@ class NamespacesLauncher(Struct, frozen=True):
     """
 
     closed: tuple[Path, ...] = ()
-    tier = "namespaces"
-
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory as its processes see it: at `/room`."""
-        return SandboxDir(Path(INSIDE_PATH), sandbox_dir.marker)
+    tier = NAMESPACES_TIER
 
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
@@ -150,7 +135,7 @@ class NamespacesLauncher(Struct, frozen=True):
             OSError: the program cannot be run.
 
         """
-        seen = self.seen_from_inside(launch.sandbox_dir)
+        seen = launch.sandbox_dir.seen_from_inside(self.tier)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
         settings = _settings(launch)
@@ -189,12 +174,10 @@ class NamespacesLauncher(Struct, frozen=True):
 
 
 def _waiting(launch: Launch) -> tuple[str, ...]:
-    """Return a command that reports its start, waits for permission, and then becomes the command of the launch.
-
-    bwrap's first process binds its lifetime to orch23 (`--die-with-parent`) only after it has started its command. If
-    orch23 died before, the command would survive. So the command waits until that is done, and exits when orch23's end
-    of the socket is closed. The variables that the shell adds to the environment are unset.
-    """
+    """Return a command that reports its start, waits for permission, and then becomes the command of the launch."""
+    # bwrap's first process binds its lifetime to orch23 (`--die-with-parent`) only after it has started its command. If
+    # orch23 died before, the command would survive. So the command waits until that is done, and exits when orch23's
+    # end of the socket is closed. The variables that the shell adds to the environment are unset.
     added = " ".join(name for name in ("PWD", "OLDPWD", "SHLVL") if name not in launch.env)
     stdin = "/dev/null" if launch.stdin == DEVNULL else f"/proc/self/fd/{launch.stdin}"
     script = f'echo >&0; read -r go || exit 1; unset go {added}; exec "$@" < {stdin}'
@@ -208,22 +191,18 @@ def _prefixes(launch: Launch, closed: tuple[Path, ...]) -> list[str]:
 
 
 def _settings(launch: Launch) -> dict[str, str]:
-    """Return the settings that a step sees, each with its source: the accounts and hosts are the same on all machines.
-
-    A step with the network has the hosts of this machine.
-    """
+    """Return the settings that a step sees, each with its source: accounts and hosts are the same on all machines."""
+    # A step with the network has the hosts of this machine.
     paths = (*visible_paths.SETTINGS_FILES, *(visible_paths.NETWORK_SETTINGS if launch.network else ()))
     fixed = ("passwd", "group") if launch.network else ("passwd", "group", "hosts")
     return {**{path: path for path in paths}, **{f"/etc/{name}": str(_FIXED_SETTINGS / name) for name in fixed}}
 
 
 def _machine_mounts(settings: Iterable[str], hidden: Sequence[str], copied: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield the options that make the file system without the sandbox directory and the interpreter.
-
-    Of the host's /proc only /proc/sys is there, read-only. `settings` are files of the machine. `copied` are those to
-    copy, each with its source: a descriptor for bwrap, a path for orch23's own program. `hidden` are folders in system
-    folders that appear empty.
-    """
+    """Yield the options that make the file system without the sandbox directory and the interpreter."""
+    # Of the host's /proc only /proc/sys is there, read-only. `settings` are files of the machine. `copied` are those to
+    # copy, each with its source: a descriptor for bwrap, a path for orch23's own program. `hidden` are folders in
+    # system folders that appear empty.
     # There are few mounts, since bwrap reads the whole mount table for each (ADR 14).
     for path in visible_paths.SYSTEM_FOLDERS:
         if os.path.islink(path):
@@ -250,10 +229,8 @@ def _machine_mounts(settings: Iterable[str], hidden: Sequence[str], copied: Sequ
 def _step_mounts(
     launch: Launch, seen: SandboxDir, root: str, prefixes: Iterable[tuple[str, str]], hidden: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the options that mount the interpreter and the sandbox directory, and make all other folders read-only.
-
-    `root` is the path of the sandbox directory, `prefixes` are pairs of a path and where it is mounted.
-    """
+    """Yield the options that mount the interpreter and the sandbox directory, and make all other folders read-only."""
+    # `root` is the path of the sandbox directory, `prefixes` are pairs of a path and where it is mounted.
     for source, path in prefixes:
         yield from ("--ro-bind-try", source, path)
     # The whole directory, or all but its writable parts, read-only.
@@ -274,36 +251,25 @@ class _Descriptors:
     It reports its child on `status`. The command waits for permission on `begin`.
     """
 
-    def __init__(self, filter_program: bytes, settings: Mapping[str, str], limits: StepLimits) -> None:
+    def __init__(
+        self, stack: contextlib.ExitStack, filter_program: bytes, settings: Mapping[str, str], limits: StepLimits
+    ) -> None:
         """Open them. `settings` are paths with their sources; the attribute has the files, with their descriptors."""
-        self._limits = limits
-        with contextlib.ExitStack() as stack:
-            self.filter = _pipe_with(stack, filter_program)
-            self._status, self.status_theirs = _closed_with(stack, *os.pipe2(os.O_CLOEXEC))
-            self._begin, self.begin_theirs = _closed_with(stack, *(end.detach() for end in socket.socketpair()))
-            self.settings = tuple(_open_files(stack, settings))
-            stack.pop_all()
-        self._reported = b""
-        self._theirs = (
-            *(self.filter, self.status_theirs, self.begin_theirs),
-            *(descriptor for _, descriptor in self.settings),
-        )
-        self._open = {*self._theirs, self._status, self._begin}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in tuple(self._open):
-            self._close(descriptor)
+        self._limits, self._reported = limits, b""
+        # `stack` closes all of them. Those of bwrap are closed before, when it has started.
+        self._theirs = theirs = stack.enter_context(contextlib.ExitStack())
+        self.filter = _pipe_with(theirs, filter_program)
+        self._status, self.status_theirs = os.pipe2(os.O_CLOEXEC)
+        stack.callback(os.close, self._status)
+        theirs.callback(os.close, self.status_theirs)
+        near, far = socket.socketpair()
+        self._begin, self.begin_theirs = stack.enter_context(near), theirs.enter_context(far).fileno()
+        self.settings = tuple(_open_files(theirs, settings))
 
     def let_begin(self, tree: process_tree.ProcessTree) -> None:
-        """Set the limits of bwrap's child and of the command once they exist, then let the command begin.
-
-        If orch23 dies before, the command reads the end of the socket and exits.
-        """
-        for descriptor in self._theirs:
-            self._close(descriptor)
+        """Set the limits of bwrap's child and of the command once they exist, then let the command begin."""
+        # If orch23 dies before, the command reads the end of the socket and exits.
+        self._theirs.close()
         while not (child := _CHILD.search(self._reported)) and self._read_status(_START_WITHIN_S):
             pass
         if child:
@@ -311,20 +277,15 @@ class _Descriptors:
             process_tree.note_namespace(tree, init)
             _limit(tree, init, self._limits)
             # Readable: the command has started, or no process is left to report that.
-            if _is_readable(self._begin, _START_WITHIN_S):
+            if _is_readable(self._begin.fileno(), _START_WITHIN_S):
                 for command in _started_by(init):
                     _limit(tree, command, self._limits)
         with contextlib.suppress(ConnectionError):
-            os.write(self._begin, b"\n")
-        self._close(self._begin)
+            self._begin.sendall(b"\n")
+        self._begin.close()
 
     def interpret_outcome(self, outcome: ProcessOutcome) -> ProcessOutcome:
-        """Return how the command ended. If bwrap reported no exit code of it, the output is bwrap's own.
-
-        Raises:
-            LaunchRefusedError: the sandbox could not be made.
-
-        """
+        """Return how the command ended. If bwrap reported no exit code of it, the output is bwrap's own."""
         while self._read_status(0):
             pass
         is_own = outcome.reason == "exited" and outcome.exit_code == _OWN_FAILURE
@@ -345,17 +306,10 @@ class _Descriptors:
         self._reported += data
         return bool(data)
 
-    def _close(self, descriptor: int) -> None:
-        if descriptor in self._open:
-            self._open.discard(descriptor)
-            os.close(descriptor)
-
 
 def _started_by(init: int) -> list[int]:
-    """Wait until the first process of the sandbox has bound its lifetime to its parent, and return its children.
-
-    It does that after it has started the command. Then it sleeps until the command ends.
-    """
+    """Wait until the first process of the sandbox has bound its lifetime to its parent, and return its children."""
+    # It does that after it has started the command. Then it sleeps until the command ends.
     deadline = time.monotonic() + _START_WITHIN_S
     while (started := process_tree.children_if_asleep(init)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -390,47 +344,29 @@ def _is_readable(descriptor: int, timeout_s: float) -> bool:
     return bool(waiting.poll(timeout_s * 1000))
 
 
-def _closed_with(stack: contextlib.ExitStack, *pair: int) -> tuple[int, ...]:
-    for descriptor in pair:
-        stack.callback(os.close, descriptor)
-    return pair
-
-
 def _open_files(stack: contextlib.ExitStack, settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Open the regular files that can be read. Large ones are left out: they are cheaper as a mount."""
-    for path, source in settings.items():
-        try:
+    """Open the files that are copied."""
+    for path, source, *_ in _stamps(settings):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
             descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as problem:
-            if problem.errno in _UNREADABLE:
-                continue
-            raise
-        if _is_small_file(os.fstat(descriptor)):
             stack.callback(os.close, descriptor)
             yield path, descriptor
-        else:
-            os.close(descriptor)
 
 
 def _stamps(settings: Mapping[str, str]) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield the regular files that can be read and are small enough to be copied, with their sources and stamps."""
+    """Yield the regular files that can be read, with their sources and stamps. Large ones are cheaper as a mount."""
     for path, source in settings.items():
         with contextlib.suppress(OSError):
             status = os.stat(source)
-            if _is_small_file(status) and os.access(source, os.R_OK):
+            is_small = stat.S_ISREG(status.st_mode) and status.st_size <= _COPIED_BYTES
+            if is_small and os.access(source, os.R_OK):
                 yield path, source, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _is_small_file(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) and status.st_size <= _COPIED_BYTES
 
 
 def _pipe_with(stack: contextlib.ExitStack, data: bytes) -> int:
     """Return the end of a pipe with this data: a few KiB, which fit into it without a reader."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
     stack.callback(os.close, reading)
-    try:
+    with closing(writing):
         os.write(writing, data)
-    finally:
-        os.close(writing)
     return reading

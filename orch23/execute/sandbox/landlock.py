@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import errno
 import os
 import stat
 import struct
@@ -55,9 +54,8 @@ def ruleset(rules: Iterable[tuple[str, int]]) -> Iterator[int]:
     if version >= _ABI_OF_SCOPES:
         fields += [_NO_PORTS, _SIGNALS_AND_ABSTRACT_SOCKETS]
     attributes = struct.pack(f"={len(fields)}Q", *fields)
-    descriptor = system_call(
-        "landlock_create_ruleset", attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint32(0)
-    )
+    size, no_flags = ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)
+    descriptor = system_call("landlock_create_ruleset", attributes, size, no_flags)
     try:
         for path, rights in rules:
             _allow(descriptor, path, rights & handled)
@@ -66,23 +64,11 @@ def ruleset(rules: Iterable[tuple[str, int]]) -> Iterator[int]:
         os.close(descriptor)
 
 
-def restrict(rules: int) -> None:
-    """Restrict this thread, and all that it starts, by a ruleset; no_new_privs must be set.
-
-    Raises:
-        OSError: the thread is restricted by sixteen rulesets already.
-
-    """
-    system_call("landlock_restrict_self", ctypes.c_int(rules), ctypes.c_uint32(0))
-
-
 def _allow(ruleset_fd: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError as problem:
-        if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES):
-            return
-        raise
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
     try:
         # The kernel refuses a rule for a file with rights that only folders can have.
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):

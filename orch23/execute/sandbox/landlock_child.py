@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Sequence
 
 from orch23.execute import supervisor_child
-from orch23.execute.sandbox import landlock, seccomp
+from orch23.execute.sandbox import seccomp
 from orch23.execute.sandbox.system_calls import machine, system_call
 from orch23.execute.supervisor_child import Isolation, Message, drop_capabilities, install_filter, raise_loopback
 
@@ -36,7 +36,7 @@ class LandlockIsolation(Isolation):
         sockets = seccomp.AllowedSockets.SHARED if own or network else seccomp.AllowedSockets.NONE
         drop_capabilities()
         install_filter(seccomp.build_filter(sockets, machine(), alone=False))
-        landlock.restrict(rules)
+        system_call("landlock_restrict_self", ctypes.c_int(rules), ctypes.c_uint32(0))
 
 
 def _own_network() -> bool:

@@ -158,7 +158,10 @@ class Namespaces(Isolation):
         mask = os.umask(0)
         _make_tree(self._operations)
         os.umask(mask)
-        _drop_bounding_set()
+        # No program may gain a capability that this process does not have. It fails after the last one of the kernel.
+        for capability in range(_CAPABILITIES):
+            if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+                break
         command = os.fork()
         if command:
             self._wait_for(command)
@@ -192,14 +195,9 @@ def _or_report(reporting: int, work: Callable[[], int]) -> int:
 
 
 def _clone(namespaces: int) -> int:
-    """Fork to new namespaces: return 0 in the new process, which is the first one in them.
-
-    The fork of libc has no flags. Code of libc and Python that runs at a fork is needed only by programs with threads.
-
-    Raises:
-        OSError: user namespaces are not allowed, or there are too many.
-
-    """
+    """Fork to new namespaces: return 0 in the new process, which is the first one in them."""
+    # The fork of libc has no flags. Code of libc and Python that runs at a fork is needed only by programs with
+    # threads.
     number = ctypes.c_long(_CLONE[os.uname().machine])
     result = -1
     # Some kernels have no cgroup namespaces.
@@ -222,9 +220,6 @@ def _parse(words: Sequence[str]) -> Iterator[Operation]:
         else:
             yield option, values, int(perms, 8), size
             perms, size = "0755", ""
-
-
-# ---- the file system ------------------------------------------------------------------------------------------------
 
 
 def _make_tree(operations: Sequence[Operation]) -> None:
@@ -258,7 +253,7 @@ def _apply(option: str, words: Sequence[str], perms: int, size: str) -> None:
             if option != "--ro-bind-try" or os.path.exists(source):
                 _bind(source, target, _NO_SUID | _NO_DEVICES | (0 if option == "--bind" else _READ_ONLY))
         case "--symlink":
-            _make_parents(target)
+            _make_folder(os.path.dirname(target))
             os.symlink(words[0], target)
         case "--file":
             _copy_file(f"/old{words[0]}", target, perms)
@@ -282,7 +277,7 @@ def _copy_file(source: str, target: str, perms: int) -> None:
             data = file.read()
     except OSError:
         return
-    _make_parents(target)
+    _make_folder(os.path.dirname(target))
     with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, perms), "wb", buffering=0) as file:
         file.write(data)
 
@@ -315,7 +310,7 @@ def _bind(source: str, target: str, attributes: int) -> None:
     if os.path.isdir(source):
         _make_folder(target)
     elif not os.path.lexists(target):
-        _make_parents(target)
+        _make_folder(os.path.dirname(target))
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444))
     _mount(source, target, None, _BIND | _RECURSIVE)
     _set_attributes(target, attributes, _AT_RECURSIVE)
@@ -328,10 +323,6 @@ def _make_folder(path: str) -> None:
         return
     except FileNotFoundError:
         os.makedirs(path, 0o755, exist_ok=True)
-
-
-def _make_parents(path: str) -> None:
-    _make_folder(os.path.dirname(path))
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
@@ -352,23 +343,9 @@ def _pivot(new: str, old: str) -> None:
     check_result("pivot_root", libc.syscall(ctypes.c_long(number), new.encode(), old.encode()))
 
 
-# ---- privileges -----------------------------------------------------------------------------------------------------
-
-
-def _drop_bounding_set() -> None:
-    """Let no program gain a capability that this process does not have."""
-    for capability in range(_CAPABILITIES):
-        # It fails after the last capability that the kernel knows.
-        if libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
-            break
-
-
 def _give_up_capabilities() -> None:
     libc.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)
     drop_capabilities()
-
-
-# ---- helpers --------------------------------------------------------------------------------------------------------
 
 
 def _reason(problem: BaseException) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from orch23.execute.launch import Launch
 from orch23.execute.sandbox import landlock, visible_paths
-from orch23.execute.sandbox_tree import SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import writable_parts
 from orch23.execute.supervisor import Confinement
 from orch23.model.action import LANDLOCK_TIER
 
@@ -33,10 +33,6 @@ class LandlockLauncher(Struct, frozen=True):
     closed: tuple[Path, ...] = ()
     tier = LANDLOCK_TIER
 
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory itself: without namespaces all processes see the same paths."""
-        return sandbox_dir
-
     @contextlib.contextmanager
     def prepare(self, launch: Launch) -> Iterator[Launch]:
         """Yield the launch with the restrictions of its process.
@@ -57,12 +53,10 @@ class LandlockLauncher(Struct, frozen=True):
             *("/proc", *_RANDOM_DEVICES),
             *visible_paths.interpreter_paths(launch.interpreter, self.closed),
             *launch.reads,
+            launch.sandbox_dir.tools,
         ):
             yield str(path), read
         yield from ((path, read | write) for path in _DEVICES)
-        yield str(launch.sandbox_dir.tools), read
-        if launch.writable is None:
-            yield str(launch.sandbox_dir.root), write
-            return
-        yield str(launch.sandbox_dir.root), read
-        yield from ((str(part), write) for part in writable_parts(launch.sandbox_dir, launch.writable))
+        yield str(launch.sandbox_dir.root), write if launch.writable is None else read
+        if launch.writable is not None:
+            yield from ((str(part), write) for part in writable_parts(launch.sandbox_dir, launch.writable))

@@ -188,10 +188,8 @@ def _families(*allowed: int) -> _Rule:
 
 
 def _search_tree(rules: Sequence[tuple[int, Sequence[_Rule]]]) -> list[tuple[int, int, int, int]]:
-    """Return the instructions that find the rules of a call by binary search.
-
-    The kernel runs the filter for every call number when it is loaded, so a linear list would slow down each start.
-    """
+    """Return the instructions that find the rules of a call by binary search."""
+    # The kernel runs the filter for every call number when it is loaded, so a linear list would slow down each start.
     if len(rules) <= _MAX_LINEAR:
         return [*(step for this, of_it in rules for step in _rules_of_call(this, of_it)), _return(_ALLOW)]
     middle = len(rules) // 2

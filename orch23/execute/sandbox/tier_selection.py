@@ -86,10 +86,8 @@ def _fault_in(launcher: Launcher, folder: Path) -> str | None:
     canary.write_bytes(_CANARY)
     sandbox_dir = SandboxDir(folder / "room", "self-test")
     writable = sandbox_dir.work / _WRITABLE
-    for part in (
-        *(sandbox_dir.orch23_folder, sandbox_dir.root, sandbox_dir.work),
-        *(writable, sandbox_dir.home, sandbox_dir.tmp),
-    ):
+    above = (sandbox_dir.orch23_folder, sandbox_dir.root, sandbox_dir.work)
+    for part in (*above, writable, sandbox_dir.home, sandbox_dir.tmp):
         part.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0)
@@ -98,10 +96,11 @@ def _fault_in(launcher: Launcher, folder: Path) -> str | None:
         with contextlib.suppress(BlockingIOError):
             listener.accept()[0].close()
             reached = True
-    printed = end.head.decode("utf-8", "replace").split("\n")
+    printed = end.head.decode("utf-8", "replace").splitlines()
     works = (end.reason, end.exit_code) == ("exited", 0) and "inside done" in printed
     if not works or not (writable / "inside").exists():
-        return _last_line(end)
+        last = next((line for line in reversed(printed) if line.strip()), "it printed nothing")
+        return f"a test program exited with status {end.exit_code}: {last}"
     if canary.read_bytes() != _CANARY or "outside refused" not in printed:
         return "a file outside of the sandbox directory could be written"
     if reached or "connect refused" not in printed:
@@ -112,8 +111,7 @@ def _fault_in(launcher: Launcher, folder: Path) -> str | None:
 
 
 def _run(launcher: Launcher, sandbox_dir: SandboxDir, canary: Path, port: int) -> ProcessOutcome:
-    seen = launcher.seen_from_inside(sandbox_dir)
-    interpreter = Path(sys.executable)
+    seen, interpreter = sandbox_dir.seen_from_inside(launcher.tier), Path(sys.executable)
     inside = map(str, (seen.work, seen.work / _WRITABLE, seen.home, seen.tmp))
     wanted = Launch(
         argv=(str(interpreter), "-I", "-S", "-B", "-c", _PROGRAM, str(canary), str(port), *inside),
@@ -125,12 +123,6 @@ def _run(launcher: Launcher, sandbox_dir: SandboxDir, canary: Path, port: int) -
     )
     with launcher.prepare(wanted) as launch:
         return run_launch(launch, timeout_s=_TIMEOUT_S, cancel=threading.Event())
-
-
-def _last_line(end: ProcessOutcome) -> str:
-    """Return in one line why the test program failed at what every step needs."""
-    lines = [line for line in end.head.decode("utf-8", "replace").splitlines() if line.strip()]
-    return f"a test program exited with status {end.exit_code}: {lines[-1] if lines else 'it printed nothing'}"
 
 
 ALLOW_OPTION: Final = "--allow-unsandboxed"
@@ -168,37 +160,29 @@ def best_tier(programs: Sequence[str] | None = None, *, namespaces: bool = True)
     """
     # These load tables of system calls: a build whose stages say `sandbox: off` needs none.
     from orch23.execute.sandbox import landlock  # noqa: PLC0415
-    from orch23.execute.sandbox.bubblewrap import (  # noqa: PLC0415
-        BWRAP_PATHS,
-        BubblewrapLauncher,
-        NamespacesLauncher,
-    )
+    from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher  # noqa: PLC0415
     from orch23.execute.sandbox.restricted import LandlockLauncher  # noqa: PLC0415
 
-    failed: list[tuple[str, str]] = []
-    candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = []
-    # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
-    # AppArmor profile or set-id bits may create namespaces.
-    if namespaces:
-        candidates.append(("user namespaces", NamespacesLauncher()))
-    present = [Path(name) for name in (BWRAP_PATHS if programs is None else programs) if os.access(name, os.X_OK)]
-    # An old bwrap does not have `--disable-userns`, so each is tried with and without it.
-    for program in present:
-        candidates += [(str(program), BubblewrapLauncher(program, nested=nested)) for nested in (True, False)]
-    if not present:
-        candidates.append(("bubblewrap", None))
     version = landlock.abi()
-    if version >= landlock.MIN_ABI:
-        candidates.append(("Landlock", LandlockLauncher()))
+    too_old = f"its interface has version {version}, and {landlock.MIN_ABI} is needed"
+    missing = {"bubblewrap": "it is not installed", "Landlock": too_old if version else "the kernel does not have it"}
+    present = [Path(name) for name in (BWRAP_PATHS if programs is None else programs) if os.access(name, os.X_OK)]
+    # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
+    # AppArmor profile or set-id bits may create namespaces. An old bwrap does not have `--disable-userns`, so each is
+    # tried with and without it.
+    candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = [
+        *([("user namespaces", NamespacesLauncher())] if namespaces else ()),
+        *((str(one), BubblewrapLauncher(one, nested=nested)) for one in present for nested in (True, False)),
+        *(() if present else [("bubblewrap", None)]),
+        ("Landlock", LandlockLauncher() if version >= landlock.MIN_ABI else None),
+    ]
+    failed: list[tuple[str, str]] = []
     # No versions are checked: distributions remove features, and containers forbid calls (ADR 14).
     for name, launcher in candidates:
-        reason = "it is not installed" if launcher is None else tier_fault(launcher)
-        if launcher is not None and reason is None:
+        reason = missing[name] if launcher is None else tier_fault(launcher)
+        if reason is None:
             return TierChoice(launcher, tuple(failed))
-        failed.append((name, str(reason)))
-    if version < landlock.MIN_ABI:
-        too_old = f"its interface has version {version}, and {landlock.MIN_ABI} is needed"
-        failed.append(("Landlock", too_old if version else "the kernel does not have it"))
+        failed.append((name, reason))
     return TierChoice(None, tuple(failed))
 
 
@@ -243,10 +227,6 @@ class SandboxLauncher:
         with contextlib.suppress(Exception):
             _ = self.choice
 
-    def seen_from_inside(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Return the sandbox directory with the paths that a process in it has to use."""
-        return self._launcher().seen_from_inside(sandbox_dir)
-
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
         """Return the launch with its sandbox.
 
@@ -254,12 +234,9 @@ class SandboxLauncher:
             LaunchRefusedError: no tier works on this machine, and steps without a sandbox are not allowed.
 
         """
-        return self._launcher().prepare(launch)
-
-    def _launcher(self) -> Launcher:
         if self.choice.launcher is not None:
-            return replace(self.choice.launcher, closed=self._closed)
-        return PlainLauncher(None if self._allowed else no_sandbox_error(self.choice))
+            return replace(self.choice.launcher, closed=self._closed).prepare(launch)
+        return PlainLauncher(None if self._allowed else no_sandbox_error(self.choice)).prepare(launch)
 
 
 _LOCK = threading.Lock()

@@ -52,16 +52,10 @@ def readable_paths(closed: tuple[Path, ...] = ()) -> tuple[str, ...]:
     folders = tuple(path for path in SYSTEM_FOLDERS if os.path.isdir(path))
     whole = {path for path in folders if os.path.realpath(path) == path}
     inside = tuple(f"{path}/" for path in whole)
-    closed_here = closed_in_system(closed)
-    return (
-        *(
-            part
-            for path in folders
-            if path in whole or not f"{os.path.realpath(path)}/".startswith(inside)
-            for part in _beside(path, closed_here)
-        ),
-        *(path for path in (*SETTINGS_FILES, *OPTIONAL_SETTINGS, PROCESSORS_FOLDER) if os.path.exists(path)),
-    )
+    outer = [path for path in folders if path in whole or not f"{os.path.realpath(path)}/".startswith(inside)]
+    parts = (part for path in outer for part in _beside(path, closed_in_system(closed)))
+    settings = (*SETTINGS_FILES, *OPTIONAL_SETTINGS, PROCESSORS_FOLDER)
+    return (*parts, *filter(os.path.exists, settings))
 
 
 def closed_in_system(closed: tuple[Path, ...]) -> tuple[str, ...]:
@@ -91,17 +85,8 @@ def interpreter_paths(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path
     if it is in a closed path and contains more than an interpreter, such as ~/.local.
     """
     beside = interpreter.parent.parent
-    return _prefixes(
-        interpreter,
-        closed,
-        (
-            _stamp(interpreter, follow=False),
-            *(
-                _stamp(path)
-                for path in (interpreter, beside / "pyvenv.cfg", *(beside / name for name in _INSTALLATION_NAMES))
-            ),
-        ),
-    )
+    read = (interpreter, beside / "pyvenv.cfg", *(beside / name for name in _INSTALLATION_NAMES))
+    return _prefixes(interpreter, closed, (_stamp(interpreter, follow=False), *map(_stamp, read)))
 
 
 def add_paths(found: tuple[Path, ...], reads: Iterable[Path]) -> tuple[Path, ...]:
@@ -127,19 +112,18 @@ def _prefixes(interpreter: Path, closed: tuple[Path, ...], _: tuple[FileStamp | 
     found: dict[Path, None] = {}
     for program in link_chain(interpreter):
         for prefix in (program.parent.parent, *_home(program)):
-            for path in _parts(prefix, program, closed):
-                found.setdefault(path)
+            parts = [prefix]
+            if not _is_open(prefix, program, closed):
+                parts = [program, *sorted(prefix.glob("lib/python3*")), *sorted(prefix.glob("lib/libpython3*"))]
+            found |= dict.fromkeys(parts)
     hidden = closed_in_system(closed)
     paths = [path for path in found if path.exists() and not _is_of_system(path, hidden)]
     return tuple(path for path in paths if not any(path != other and path.is_relative_to(other) for other in paths))
 
 
 def _is_of_system(path: Path, hidden: tuple[str, ...]) -> bool:
-    """Return whether a path is readable as part of a system folder."""
-    here = f"{path}/"
-    return any(path.is_relative_to(system) for system in SYSTEM_FOLDERS) and not here.startswith(
-        tuple(f"{p}/" for p in hidden)
-    )
+    is_hidden = any(path.is_relative_to(folder) for folder in hidden)
+    return any(path.is_relative_to(system) for system in SYSTEM_FOLDERS) and not is_hidden
 
 
 def link_chain(program: Path) -> Iterator[Path]:
@@ -161,15 +145,6 @@ def _home(program: Path) -> Iterator[Path]:
         base = Path(os.path.normpath(home)).parent
         yield base
         yield base.resolve()
-
-
-def _parts(prefix: Path, program: Path, closed: tuple[Path, ...]) -> Iterator[Path]:
-    if _is_open(prefix, program, closed):
-        yield prefix
-        return
-    yield program
-    yield from sorted(prefix.glob("lib/python3*"))
-    yield from sorted(prefix.glob("lib/libpython3*"))
 
 
 def _is_open(prefix: Path, program: Path, closed: tuple[Path, ...]) -> bool:

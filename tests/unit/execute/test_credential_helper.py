@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.execute.credential_helper import CredentialHelper, Credentials, _headers, _Reply, credential_helper
+from orch23.execute.credential_helper import CredentialHelper, Credentials, _Reply, credential_helper
 from orch23.model.errors import ConfigurationError
 from orch23.model.shared_cache import HELPER_VARIABLE
 from tests.environments import executable
@@ -271,7 +271,9 @@ def test_nothing_shows_the_values(helper: Helper) -> None:
 @given(st.dictionaries(st.text(), st.lists(st.text(), max_size=3).map(tuple), max_size=3))
 def test_no_header_has_a_line_break_or_a_blank_name(headers) -> None:
     try:
-        found = _headers(Path("/helper"), _Reply(headers))
+        found = (
+            CredentialHelper(url=URL, program=Path("/helper"), environ={})._credentials(_Reply(headers), NOW).headers
+        )
     except ConfigurationError:
         return
     for name, value in found:

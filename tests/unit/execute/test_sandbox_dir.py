@@ -276,8 +276,8 @@ def test_a_work_directory_that_was_replaced_is_not_followed(sandbox_dirs: Sandbo
     sandbox_dir = stage(sandbox_dirs)
     sandbox_dir.work.rename(tmp_path / "moved")
     sandbox_dir.work.symlink_to("/etc")
-    with pytest.raises(NotADirectoryError):
-        open_tree(sandbox_dir)
+    with pytest.raises(NotADirectoryError), open_tree(sandbox_dir):
+        pass
 
 
 def test_caps_on_count(tmp_path: Path) -> None:

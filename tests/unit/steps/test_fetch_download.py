@@ -124,9 +124,7 @@ def test_offline_no_connection_leaves_the_machine(tmp_path, monkeypatch, host):
     ],
 )
 def test_offline_a_proxy_is_one_of_this_machine(proxy, offline, used):
-    found = connections._proxy(
-        connections.ServerAddress("http://localhost:9/x"), {"http_proxy": proxy}, offline=offline
-    )
+    found = connections._proxy("http://localhost:9/x", "localhost:9", {"http_proxy": proxy}, offline=offline)
     assert (found.hostname if found else None) == used
 
 

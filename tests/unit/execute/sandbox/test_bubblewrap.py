@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,8 @@ def test_a_command_may_begin_only_when_the_sandbox_is_tied_to_this_process(
     monkeypatch.setattr(process_tree, "children_if_asleep", look)
     child = subprocess.Popen(["/bin/sleep", "1000"])
     try:
-        with _Descriptors(b"", {}, StepLimits()) as given:
+        with ExitStack() as stack:
+            given = _Descriptors(stack, b"", {}, StepLimits())
             far = os.dup(given.begin_theirs)
             os.write(given.status_theirs, b'{ "child-pid": %d }' % child.pid)
             os.write(far, b"\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orch23.execute.sandbox import visible_paths
-from orch23.execute.sandbox.bubblewrap import check_program
+from orch23.execute.sandbox.bubblewrap import _check_program
 from orch23.execute.sandbox.visible_paths import (
     SETTINGS_FILES,
     SYSTEM_FOLDERS,
@@ -164,11 +164,11 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
 def test_programs_are_looked_for_as_a_shell_does(tmp_path: Path) -> None:
     program(tmp_path / "one/tool")
     (tmp_path / "plain").write_text("")
-    check_program("tool", f"/nowhere:{tmp_path}/one", tmp_path)
-    check_program("one/tool", "", tmp_path)
+    _check_program("tool", f"/nowhere:{tmp_path}/one", tmp_path)
+    _check_program("one/tool", "", tmp_path)
     for name, path in (("tool", "/nowhere"), ("./tool", ""), ("", "")):
         with pytest.raises(FileNotFoundError) if name else pytest.raises(OSError):
-            check_program(name, path, tmp_path)
+            _check_program(name, path, tmp_path)
     for name in ("./plain", "./one"):
         with pytest.raises(PermissionError):
-            check_program(name, "", tmp_path)
+            _check_program(name, "", tmp_path)
