@@ -78,6 +78,8 @@ class _Reporter:
         self.send = send
         self.root = os.path.realpath(str(config.rootpath))
 
+    # ---- collection ---------------------------------------------------------------------------
+
     def pytest_sessionstart(self) -> None:
         self.send({"event": "start", "pytest": pytest.__version__.split(".")[0]})
 
@@ -114,6 +116,8 @@ class _Reporter:
         for start in range(0, len(ids), _IDS_PER_LINE):
             self.send({"event": event, "ids": ids[start : start + _IDS_PER_LINE]})
 
+    # ---- tests --------------------------------------------------------------------------------
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         seen, label = getattr(report, "orch23_seen", None), _label_of(report)
@@ -132,6 +136,8 @@ class _Reporter:
             **({"subtest": label} if label else {}),
         )
         self.send(event)
+
+    # ---- the end ------------------------------------------------------------------------------
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: Any) -> None:
