@@ -74,11 +74,16 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
 
     Raises:
         NotFoundError: no pipeline was found.
+        UsageError: a `--set` without `=`, an empty `--provider` or `--model`.
 
     """
     found = found_project(console, args.arguments)
     path = required_pipeline(found)
     _report_root(console, found)
+    for flag, name in (("--provider", args.provider), ("--model", args.model)):
+        if name is not None and not name.strip():
+            hint = f"write `{flag} NAME`, or leave it out"
+            raise UsageError(Diagnostic("E641", f"`{flag}` must not be empty", hint=hint))
     file = args.vars_file and (args.vars_file if console.here == found.root else str(console.here / args.vars_file))
     named = (("--vars", file), ("--provider", args.provider), ("--model", args.model))
     options = (*(("--set", one) for one in args.sets), *((flag, value) for flag, value in named if value))
@@ -88,8 +93,8 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
         environ=console.environ,
         sets=parse_sets(args.sets),
         vars_file=None if args.vars_file is None else console.here / args.vars_file,
-        provider=_named("--provider", args.provider),
-        model=_named("--model", args.model),
+        provider=args.provider,
+        model=args.model,
         options=tuple((flag, value) for flag, value in options if console.redact(value) == value),
         meter=console.progress,
     )
@@ -116,21 +121,8 @@ def open_for_command(
     most_stages: int | None = None,
     stale_snapshot: StaleSnapshot | None = None,
 ) -> tuple[Project, tuple[str, ...]]:
-    """Return the project and the named stages. Warnings of the pipeline go to stderr. Writes nothing.
-
-    `stale_snapshot` is that of the last build of the same command, if only the stages that changed are to be decided.
-
-    Raises:
-        UsageError: more names than the command takes, a `--set` without `=`, an empty `--provider` or `--model`.
-        NotFoundError: the pipeline does not exist.
-        InvalidInputError: the pipeline has errors.
-
-    """
-    # The number of names is checked before the pipeline is loaded: loading may take seconds and report other errors.
-    settings = settings_of(console, args)
-    stages = found_project(console, args.arguments).stages
-    check_stage_count(stages, most_stages)
-    project = open_with_exit_codes(console, settings, stale_snapshot)
+    """Return what `open_quietly` does. Warnings of the pipeline go to stderr."""
+    project, stages = open_quietly(console, args, most_stages, stale_snapshot)
     foreign = (foreign_store_warning(project.store.folder),) if project.store.is_foreign else ()
     console.write_diagnostics((*foreign, *project.loaded.warnings), project.loaded.sources)
     return project, stages
@@ -151,16 +143,24 @@ def check_stage_count(stages: Sequence[str], most: int | None) -> None:
     raise UsageError(Diagnostic("E641", f"the command takes {takes}, not {names}", hint=hint))
 
 
-def open_with_exit_codes(
-    console: Console, settings: ProjectSettings, stale_snapshot: StaleSnapshot | None = None
-) -> Project:
-    """Return the project, and set the exit codes of its pipeline on the console, even if the pipeline is invalid.
+def open_quietly(
+    console: Console, args: PipelineArguments, most_stages: int | None, stale_snapshot: StaleSnapshot | None = None
+) -> tuple[Project, tuple[str, ...]]:
+    """Return the project and the named stages. Writes nothing.
+
+    The exit codes of the pipeline are set on the console, even if the pipeline is invalid. `stale_snapshot` is that of
+    the last build of the same command, if only the stages that changed are to be decided.
 
     Raises:
+        UsageError: as `settings_of`, or there are more names than the command takes.
         NotFoundError: the pipeline does not exist.
         InvalidInputError: the pipeline has errors.
 
     """
+    settings = settings_of(console, args)
+    stages = found_project(console, args.arguments).stages
+    # The number of names is checked before the pipeline is loaded: loading may take seconds and report other errors.
+    check_stage_count(stages, most_stages)
     try:
         with collector_paused():
             project = open_project(settings, stale_snapshot)
@@ -169,11 +169,10 @@ def open_with_exit_codes(
             console.exit_codes.update(invalid.parsed.partial.exit_codes)
         raise
     _register(console, project)
-    return project
+    return project, stages
 
 
 def _register(console: Console, project: Project) -> None:
-    """Set the exit codes of a pipeline on the console, and close the project when the command ends."""
     console.exit_codes.update(project.pipeline.exit_codes)
     console.resources.callback(project.git.close)
     console.resources.callback(project.store.index.close)
@@ -280,14 +279,6 @@ def cache_address(here: Path, named: str | None) -> str | None:
     if not named or named == NO_CACHE or ":" in named.partition("/")[0]:
         return named
     return os.path.abspath(here / named)  # noqa: PTH100 - `resolve` would follow links
-
-
-def _named(flag: str, name: str | None) -> str | None:
-    if name is not None and not name.strip():
-        raise UsageError(
-            Diagnostic("E641", f"`{flag}` must not be empty", hint=f"write `{flag} NAME`, or leave it out")
-        )
-    return name
 
 
 def texts_of(project: Project, diagnostics: Sequence[Diagnostic]) -> dict[str, str]:

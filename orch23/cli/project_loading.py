@@ -141,16 +141,14 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
 
     """
     store = open_store(settings.root, settings.meter)
-    tools, facts = _machinery(settings, store)
     # The index has loaded pipelines by the digest of their text: an unchanged one is not parsed again (ADR 31).
     try:
         loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
-        raise _with_the_rest(error, store, tools) from None
-    project = _project(settings, loaded, store, tools, facts)
-    loaded = replace(project.loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
-    project = replace(project, loaded=loaded)
-    if stale_snapshot is None or (earlier := stages_before(stale_snapshot, store, loaded.pipeline)) is None:
+        raise _with_the_rest(error, store, _machinery(settings, store)[0]) from None
+    loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
+    project = _project(settings, loaded, store)
+    if stale_snapshot is None or (earlier := stages_before(stale_snapshot, store, project.pipeline)) is None:
         return project
     return replace(project, last_build=LastBuild(stale_snapshot, earlier.index), earlier=earlier)
 
@@ -166,17 +164,14 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
         # The whole project opens its own store, and `watch` builds in one process for hours.
         store.index.close()
         return None
-    tools, facts = _machinery(settings, store)
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
     last = LastBuild(stale_snapshot, part.rows)
-    return replace(_project(settings, loaded, store, tools, facts), last_build=last, part=part)
+    return replace(_project(settings, loaded, store), last_build=last, part=part)
 
 
-def _project(
-    settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore, tools: PlanningTools, facts: FactFinder
-) -> Project:
-    """Return the project of a pipeline, and tell the facts which plugins and which executors it names."""
+def _project(settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore) -> Project:
+    tools, facts = _machinery(settings, store)
     pipeline = replace(loaded.pipeline, options=settings.options)
     loaded = replace(loaded, pipeline=pipeline)
     facts.plugins = pipeline.plugins
@@ -308,11 +303,7 @@ def open_read_session(
 
 
 def open_build_session(
-    project: Project,
-    *,
-    forced: Sequence[str] = (),
-    overwrite_edited: bool = False,
-    shared: "SharedResults | None" = None,
+    project: Project, *, forced: Sequence[str], overwrite_edited: bool, shared: "SharedResults | None"
 ) -> Session:
     """Return a session that looks at the files of the project again for each decision. Writes nothing.
 

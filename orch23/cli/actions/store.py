@@ -63,8 +63,7 @@ def remove_unneeded(
     collect = _select if dry_run else collect_garbage
     roots, selected = collect(store, console.environ, limits, show)
     hint = "`orch23 validate` reports its errors"
-    notes = (Diagnostic("W671", note, severity=Severity.WARNING, hint=hint) for note in roots.notes)
-    console.write_diagnostics(tuple(notes))
+    console.write_diagnostics([Diagnostic("W671", note, hint=hint, severity=Severity.WARNING) for note in roots.notes])
     if not as_json:
         console.write_out(_text(selected, limits, dry_run=dry_run))
         return
@@ -97,12 +96,7 @@ def _to_remove(selected: GcSelection, root: Path, *, dry_run: bool) -> str:
 def _select(
     store: ProjectStore, environ: Mapping[str, str], limits: GcLimits, show: Callable[[GcSelection], None]
 ) -> tuple[GcRoots, GcSelection]:
-    """Show and return what can be removed, with what is needed. Takes no lock, writes nothing.
-
-    Raises:
-        CorruptStateError: a lock file or a journal is damaged, so it is not known what is needed.
-
-    """
+    """Show and return what can be removed, with what is needed. Takes no lock, writes nothing."""
     replay = _replay_needs if limits.transcripts else None
     roots = project_needs(store.root, store.logs, environ, replay)
     selected = GarbageCollector(store).select(roots, limits)
@@ -143,7 +137,7 @@ def collect_garbage(
     """Show and remove what is not needed, and return the same as `_select`.
 
     Raises:
-        CorruptStateError: as `_select`. Nothing was removed.
+        CorruptStateError: a lock file or a journal is damaged, so it is not known what is needed; nothing was removed.
         BusyError: a build holds the lock.
 
     """
@@ -262,7 +256,6 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
 
 
 def _ran_none(logs: Path, run: str) -> str:
-    """Return that a run ran no command, and the last run that did."""
     others = (logs / f"{one}.jsonl" for one in run_ids(logs) if one != run)
     last = next((one.stem for one in others if any(ran_commands(line.event for line in read_journal(one)))), "")
     more = f"; the last one that did is {last}: `orch23 log {last} --commands`" if last else ""
@@ -279,8 +272,7 @@ def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool
         from orch23.model.features import SPANS, load_feature  # noqa: PLC0415 - only for this option
         from orch23.report.observers import event_redactor  # noqa: PLC0415 - as above
 
-        code: int = load_feature(SPANS["log"])(console, path, event_redactor(console.environ))
-        return code
+        return int(load_feature(SPANS["log"])(console, path, event_redactor(console.environ)))
     if commands:
         ran = [*ran_commands(line.event for line in read_journal(path))]
         body: dict[str, Json] = {"orch23_log": 1, "run": path.stem, "commands": commands_json(ran)}
