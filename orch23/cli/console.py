@@ -202,7 +202,6 @@ def _write_err(text: str) -> None:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write a text and flush. Characters that the stream's encoding lacks are escaped."""
     encoding = stream.encoding or "utf-8"
     # A terminal with a narrow encoding, such as LANG=C, must not end a build with a UnicodeEncodeError.
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -64,7 +64,6 @@ class CommandGroup(click.Group):
 
         Raises:
             NoSuchCommandError: there is no such command.
-
         """
         # An unknown option is reported by click itself.
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
@@ -180,32 +179,22 @@ executor_options = _options(
 )
 budget_option = option("--budget", metavar="USD", help="Spend at most this; replaces max_cost_usd.")
 unsandboxed_option = option(
-    "--allow-unsandboxed",
-    is_flag=True,
-    envvar="ORCH23_ALLOW_UNSANDBOXED",
-    help="Allow steps without a sandbox.",
+    "--allow-unsandboxed", is_flag=True, envvar="ORCH23_ALLOW_UNSANDBOXED", help="Allow steps without a sandbox."
 )
 json_option = option("--json", "as_json", is_flag=True, help="Write one JSON document.")
 exit_code_option = option("--exit-code", is_flag=True, help="Exit with 1 if a stage would run.")
 
 
-def read_names(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the stages that a repeatable option names."""
-    return plain_names(names)
-
-
+repeatable_stage_option = partial(
+    option,
+    metavar="STAGE",
+    multiple=True,
+    callback=lambda _context, _parameter, names: plain_names(names),
+    shell_complete=complete_stage,
+)
 selection_options = _options(
     option("--overwrite-edited", is_flag=True, help="Overwrite outputs that you edited."),
-    option(
-        "-f",
-        "--force",
-        "forced",
-        metavar="STAGE",
-        multiple=True,
-        callback=read_names,
-        shell_complete=complete_stage,
-        help="Run this stage even if it is fresh. Repeatable.",
-    ),
+    repeatable_stage_option("-f", "--force", "forced", help="Run this stage even if it is fresh. Repeatable."),
     option("--only", is_flag=True, help="Select only the named stages."),
     option("--until", is_flag=True, help="Select the named stages and their upstream (default)."),
     option("--downstream", is_flag=True, help="Select the named stages and their downstream."),

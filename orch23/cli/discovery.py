@@ -73,7 +73,6 @@ def required_pipeline(found: FoundProject) -> Path:
 
     Raises:
         NotFoundError: there is none, or it belongs to another user.
-
     """
     if found.pipeline is not None:
         return found.pipeline

@@ -57,7 +57,6 @@ def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool,
         UsageError: a file cannot be written, or nothing is built.
         SafetyError: its path leads through a link in the project.
         ConfigurationError: spans cannot be sent.
-
     """
     if dry_run and files:
         message = f"`--dry-run` builds nothing that `--{min(files)}` could describe"

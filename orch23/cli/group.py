@@ -50,7 +50,6 @@ class LazyGroup(CommandGroup):
 
         Raises:
             ConfigurationError: it is of a feature that is not a part of this installation.
-
         """
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
             module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")

@@ -75,7 +75,6 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
     Raises:
         NotFoundError: no pipeline was found.
         UsageError: a `--set` without `=`, an empty `--provider` or `--model`.
-
     """
     found = found_project(console, args.arguments)
     path = required_pipeline(found)
@@ -133,7 +132,6 @@ def check_stage_count(stages: Sequence[str], most: int | None) -> None:
 
     Raises:
         UsageError: there are more than `most`.
-
     """
     if most is None or len(stages) <= most:
         return
@@ -155,7 +153,6 @@ def open_quietly(
         UsageError: as `settings_of`, or there are more names than the command takes.
         NotFoundError: the pipeline does not exist.
         InvalidInputError: the pipeline has errors.
-
     """
     settings = settings_of(console, args)
     stages = found_project(console, args.arguments).stages
@@ -183,7 +180,6 @@ def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[st
 
     Raises:
         InvalidInputError: a plugin is not installed.
-
     """
     from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
 
@@ -199,7 +195,6 @@ def open_stages(console: Console, args: PipelineArguments, most: int | None = No
 
     Raises:
         UsageError: no stage is named, or too many.
-
     """
     project, stages = open_for_command(console, args, most_stages=most)
     if not stages:
@@ -212,7 +207,6 @@ def select_run(known: list[str], run: str | None) -> str:
 
     Raises:
         NotFoundError: no id begins with `run`, or several do.
-
     """
     found = [one for one in known if run is None or one.startswith(run)]
     # A whole id wins over longer ids that begin with it.
@@ -232,7 +226,6 @@ def select_pipeline_run(project: Project, known: list[str], run: str, command: s
 
     Raises:
         NotFoundError: as for `select_run`, or the run is of another pipeline.
-
     """
     found = select_run(known, run)
     pipeline = journal_pipeline(project.store.logs / f"{found}.jsonl")
@@ -248,7 +241,6 @@ def parse_sets(sets: Sequence[str]) -> dict[str, str]:
 
     Raises:
         UsageError: one has no `=`.
-
     """
     hint = "write `--set NAME=VALUE`"
     wrong = [one for one in sets if "=" not in one or one.startswith("=")]
@@ -262,7 +254,6 @@ def parse_budget(text: str | None) -> Decimal | None:
 
     Raises:
         UsageError: it is not a number greater than 0.
-
     """
     if text is None:
         return None
@@ -293,7 +284,6 @@ def selection_of(args: PipelineArguments, stages: tuple[str, ...]) -> Selection:
 
     Raises:
         UsageError: two options contradict each other, or an option needs a stage.
-
     """
     flags = [name for name in ("only", "until", "downstream") if getattr(args, name)]
     if len(flags) > 1:
@@ -313,7 +303,6 @@ def check_forced(plan: Plan, forced: tuple[str, ...]) -> None:
 
     Raises:
         NotFoundError: some are not stages; with all of these.
-
     """
     if forced:
         Selection(targets=forced).nodes(plan)

@@ -138,7 +138,6 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
     Raises:
         InvalidInputError: the pipeline has errors; with all of them.
         NotFoundError: the file does not exist.
-
     """
     store = open_store(settings.root, settings.meter)
     # The index has loaded pipelines by the digest of their text: an unchanged one is not parsed again (ADR 31).
@@ -187,7 +186,6 @@ def usual_executor(pipeline: Pipeline, named: str | None) -> str:
 
     Raises:
         UsageError: the command line replaces the executor of a plugin, whose version is in the keys of stages.
-
     """
     if named is None or named == pipeline.executor:
         return pipeline.executor
@@ -239,7 +237,6 @@ def model_override_of(settings: ProjectSettings) -> "ModelOverride":
 
     Raises:
         InvalidInputError: the provider does not exist.
-
     """
     from orch23.load.overrides import ModelOverride  # noqa: PLC0415 - loaded with the pipeline
     from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
@@ -260,7 +257,7 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
     more = errors_of_sound_stages(parsed.partial, store, tools, names=names, unread=parsed.unread)
     known = [*error.diagnostics, *more]
     known.sort(key=lambda d: (d.location is None, d.location or Location("", 0, 0)))
-    from orch23.cli.var_notes import with_var_notes  # noqa: PLC0415 - only for errors
+    from orch23.cli.error_notes import with_var_notes  # noqa: PLC0415 - only for errors
 
     noted = with_var_notes(known, parsed.origins, error.sources, parsed.partial.file)
     return InvalidPipelineError(*noted, sources=error.sources, parsed=parsed)
@@ -268,7 +265,7 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
 
 def noted_errors(project: Project, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return errors of the project's pipeline, with notes about vars that are set outside of it."""
-    from orch23.cli.var_notes import with_var_notes  # noqa: PLC0415 - only for errors
+    from orch23.cli.error_notes import with_var_notes  # noqa: PLC0415 - only for errors
 
     return with_var_notes(diagnostics, project.loaded.origins, project.loaded.sources, project.pipeline.file)
 
@@ -278,7 +275,6 @@ def read_yaml(text: str) -> Json:
 
     Raises:
         ValueError: it is not valid; with place and reason.
-
     """
     from orch23.load.data import parse_yaml_data  # noqa: PLC0415 - loads PyYAML
 

@@ -122,7 +122,6 @@ def _failed(name: str, value: str, hint: str | None) -> DoctorFinding:
 
 
 def _sandbox(choice: TierChoice) -> DoctorFinding:
-    """Return the sandbox that works here and, if it is not the best one, how to get a better one."""
     match choice.launcher:
         case NamespacesLauncher():
             return DoctorFinding("sandbox", f"namespaces: {_ISOLATED}")

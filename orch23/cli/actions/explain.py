@@ -50,7 +50,6 @@ def explain_stage(project: Project, session: Session, name: str) -> tuple[Explan
 
     Raises:
         NotFoundError: the stage does not exist.
-
     """
     Selection(targets=(name,)).nodes(session.state.plan)
     seen = preview(session)
@@ -212,7 +211,6 @@ def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cau
 
 
 def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visited: set[str]) -> list[Cause]:
-    """Return the cause of one reason, and the causes of the stage that makes its file, if that is not fresh."""
     text = reason_text(reason)
     if reason.code not in _INPUT_CODES:
         return [Cause(name, depth, text)]

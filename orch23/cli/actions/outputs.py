@@ -57,7 +57,6 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
 
     Raises:
         NotFoundError: a name is not a stage, and no record has it.
-
     """
     owning = {
         name: record for name, record in session.lock.owner_records().items() if session.state.may_remove_by(record)
@@ -82,7 +81,6 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
 
 
 def _classify(session: Session, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
-    """Add an output to the removal, unless it is missing or is the original already."""
     current = session.store.workspace.entry(path)
     if current is None or current == original:
         return
@@ -221,7 +219,6 @@ def locks_to_reset(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
 
     Raises:
         NotFoundError: the pipeline is outside of the project.
-
     """
     if pipeline is not None:
         whole = pipeline.resolve()

@@ -61,10 +61,6 @@ def _find_kept(
     """Return what the store and the pipeline's journals keep of a stage. `view` is an option of `show`, or all.
 
     `read_cache` lets the store look up responses in the shared cache, too; False if they are not shared.
-
-    Raises:
-        NotFoundError: the stage, run or attempt does not exist, or nothing of it is kept.
-
     """
     session = open_read_session(project)
     Selection(targets=(stage,)).nodes(session.state.plan)
@@ -90,7 +86,6 @@ def _find_kept(
 
 
 def _with_accepted(project: Project, session: Session, stage: str, search: "_Search") -> ShowResult:
-    """Return the texts of the newest attempt, and whether the last result has edits that the user accepted."""
     record = _known_record(session, stage)
     if record is None or not record.accepted:
         return search.find()
@@ -317,7 +312,6 @@ def _ended(text: str) -> str:
 
 
 def _nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm: bool) -> Diagnostic:
-    """Return the error that no attempt of a stage is kept, with the reason."""
     name = _named(project, stage)
     if record is None:
         hint = f"`orch23 build {name}` makes one"
