@@ -72,17 +72,15 @@ def _find_kept(
     node = seen.plan.nodes.get(stage)
     if node is None or isinstance(node, ForeachStage):
         raise _no_item(seen, stage)
-    match view:
-        case "key":
-            return _key(session, seen, stage)
-        case "diff":
-            return _diff(project, session, stage)
-        case _:
-            step = node.step if is_llm(node.step) else None
-            runs, events = _runs(project, stage, run), cache(partial(_events, project, stage))
-            found = _Search(project, session, seen, step, stage, view, attempt, run, runs, events, read_cache)
-            is_newest = view == "all" and attempt is None and run is None
-            return _with_accepted(project, session, stage, found) if is_newest else found.find()
+    if view == "key":
+        return _key(session, seen, stage)
+    if view == "diff":
+        return _diff(project, session, stage)
+    step = node.step if is_llm(node.step) else None
+    runs, events = _runs(project, stage, run), cache(partial(_events, project, stage))
+    found = _Search(project, session, seen, step, stage, view, attempt, run, runs, events, read_cache)
+    is_newest = view == "all" and attempt is None and run is None
+    return _with_accepted(project, session, stage, found) if is_newest else found.find()
 
 
 def _with_accepted(project: Project, session: Session, stage: str, search: "_Search") -> ShowResult:
