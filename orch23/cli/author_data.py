@@ -23,7 +23,6 @@ def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponse
 
     Raises:
         InvalidInputError: the file is missing or has another form.
-
     """
     text, problem = sources.text(path)
     if text is None:
@@ -87,7 +86,6 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Autho
 
     Raises:
         InvalidInputError: with all errors.
-
     """
     problems: list[Diagnostic] = []
     inputs = (one for stage in pipeline.stages if isinstance(stage, Stage) for one in stage.inputs)

@@ -123,7 +123,6 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
         Raises:
             ConsentError, ConfigurationError, ProviderError: one of them is not.
-
         """
         request, session, sources = self.request, self.session, self.project.tools.sources
         pipeline = self.project.pipeline
@@ -289,7 +288,6 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         return self.name_of(node) == LOCAL_EXECUTOR
 
     def _placement(self, local: LocalExecutor, look: Callable[[], Preview]) -> "Placement":
-        """Return the executors of the stages, for a build some of whose stages run elsewhere."""
         from orch23.cli.placement import check_offline, nodes_to_run, place_stages  # noqa: PLC0415 - few builds run elsewhere
         from orch23.cli.shared_cache import granted_settings  # noqa: PLC0415 - as above
         from orch23.execute.server_login import engine_opener  # noqa: PLC0415 - as above
@@ -319,7 +317,6 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         return place_stages(pipeline, nodes, self.name_of, local, self.jobs, surroundings, self.stack.callback)
 
     def _provider_context(self) -> ProviderContext:
-        """Return what providers may use: the environment, files, grants and a runner for programs."""
         project = self.project
         context = ProviderContext(
             environ=project.settings.environ,

@@ -64,7 +64,6 @@ class Consent(Struct):
 
         Raises:
             ConfigurationError: there is no state directory outside of the project.
-
         """
         if self.grants.path is None:
             message = "cannot store consent: there is no state directory outside of the project"

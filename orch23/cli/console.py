@@ -1,11 +1,10 @@
 """Write to stdout and stderr: redaction, colors, closed pipes."""
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
@@ -60,7 +59,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
         from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
-        write = ignore_closed_pipe(lambda text: _write(sys.stderr, self.redact(text)), sys.stderr)
+        write = lambda text: _write_err(self.redact(text))  # noqa: E731
         return ProgressLine(write=write, clock=monotonic, is_terminal=self._can_overwrite)
 
     @property
@@ -74,8 +73,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
             return None
         from orch23.report.area import TerminalArea  # noqa: PLC0415 - only on a terminal
 
-        write = ignore_closed_pipe(lambda text: _write(sys.stderr, text), sys.stderr)
-        return TerminalArea(write=write, size=_terminal_size)
+        return TerminalArea(write=_write_err, size=_terminal_size)
 
     def exit_number_of(self, stopped: Orch23Error) -> int:
         """Return the exit code for an error: the pipeline's own, if it sets one in `exit_codes`."""
@@ -91,13 +89,9 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         redacted = self.redact(text)
         with self._cleared():
             self.err_written.append(redacted)
-            try:
-                _write(sys.stderr, self._fitted(redacted))
-            except BrokenPipeError:  # the reader is gone: the exit code says what happened
-                redirect_to_devnull(sys.stderr)
+            _write_err(self._fitted(redacted))
 
     def _fitted(self, text: str) -> str:
-        """Return a text for stderr whose lines are broken between words, if it is a terminal."""
         if not self._can_overwrite or max(map(len, text.split("\n"))) <= (columns := _terminal_size().columns):
             return text
         from orch23.report.fitting import fit_lines  # noqa: PLC0415 - few lines are that long
@@ -179,18 +173,11 @@ def working_directory() -> Path | None:
 
 def ignore_closed_pipe(write: Callable[[str], None], stream: TextIO) -> Callable[[str], None]:
     """Return a write that does nothing once the stream is closed by its reader: a build continues without a screen."""
-    is_closed = False
 
     def attempt(text: str) -> None:
-        nonlocal is_closed
-        if is_closed:
-            return
         try:
             write(text)
-        except OSError as error:
-            if error.errno != errno.EPIPE:
-                raise
-            is_closed = True
+        except BrokenPipeError:
             redirect_to_devnull(stream)
 
     return attempt
@@ -209,8 +196,12 @@ def use_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -
     return choice == "always" if choice != "auto" else color_by_environment(environ, terminal=stream.isatty())
 
 
+def _write_err(text: str) -> None:
+    # If the reader is gone, the exit code says what happened.
+    ignore_closed_pipe(partial(_write, sys.stderr), sys.stderr)(text)
+
+
 def _write(stream: TextIO, text: str) -> None:
-    """Write a text and flush. Characters that the stream's encoding lacks are escaped."""
     encoding = stream.encoding or "utf-8"
     # A terminal with a narrow encoding, such as LANG=C, must not end a build with a UnicodeEncodeError.
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, update_wrapper
 from types import NoneType
 from typing import Any, TypeAlias, TypeVar
@@ -28,8 +28,9 @@ def declare_command(name: str, place: str, group: click.Group | None = None) -> 
 
     def act(context: click.Context, /, **given: Any) -> Any:
         console: Console = context.obj
+        texts = (name for name, value in given.items() if not isinstance(value, _STORABLE))
         # A snapshot must not store a text from the environment, which may be a secret.
-        if all(isinstance(value, _STORABLE) or not is_from_environment(context, name) for name, value in given.items()):
+        if not any(context.get_parameter_source(name) is ParameterSource.ENVIRONMENT for name in texts):
             console.parameters.update(given)
         return run_action(action, console, given)
 
@@ -44,22 +45,17 @@ def declare_command(name: str, place: str, group: click.Group | None = None) -> 
 _STORABLE = (bool, int, NoneType)
 
 
-def is_from_environment(context: click.Context, parameter: str) -> bool:
-    """Return whether an environment variable set a parameter."""
-    return context.get_parameter_source(parameter) is ParameterSource.ENVIRONMENT
-
-
 class NoSuchCommandError(click.UsageError):
-    """A word is not a command. `known` are the commands of the group; None for the group of all commands."""
+    """A word is not a command of a group."""
 
-    def __init__(self, name: str, ctx: click.Context, known: Sequence[str] | None = None) -> None:
+    def __init__(self, name: str, ctx: click.Context) -> None:
         """Keep the word, to suggest near ones."""
         super().__init__(f"no such command: `{name}`", ctx)
-        self.name, self.known = name, known
+        self.name = name
 
 
-class _Group(click.Group):
-    """A group of commands below a command."""
+class CommandGroup(click.Group):
+    """A group of commands, which reports a word that is not a command by an error of its own."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,10 +64,10 @@ class _Group(click.Group):
 
         Raises:
             NoSuchCommandError: there is no such command.
-
         """
-        if not args[0].startswith("-") and args[0] not in self.commands:
-            raise NoSuchCommandError(args[0], ctx, sorted(self.commands))
+        # An unknown option is reported by click itself.
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise NoSuchCommandError(args[0], ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -87,7 +83,7 @@ def declare_group(name: str, group: click.Group | None = None) -> Callable[[Decl
 
         make = click.group if group is None else group.group
         shown = update_wrapper(click.pass_context(show), declaration)
-        return make(name, cls=_Group, invoke_without_command=True)(shown)
+        return make(name, cls=CommandGroup, invoke_without_command=True)(shown)
 
     return declare
 
@@ -146,7 +142,7 @@ class PluginChoice(click.Choice[str]):
 
 
 def _arguments(metavar: str) -> Callable[[_Function], _Function]:
-    """Take the pipeline and the stages, in any order: `discovery` tells them apart by the suffix."""
+    # In any order: `discovery` tells them apart by the suffix.
     return click.argument("arguments", nargs=-1, metavar=metavar, shell_complete=complete_stage)
 
 
@@ -156,9 +152,8 @@ stage_argument = _arguments("[PIPELINE] STAGE")
 
 
 def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function], _Function]:
-    """Take some options. `--help` lists them in this order."""
-
     def declare(function: _Function) -> _Function:
+        # `--help` lists them in the order given.
         for one in reversed(options):
             function = one(function)
         return function
@@ -184,32 +179,22 @@ executor_options = _options(
 )
 budget_option = option("--budget", metavar="USD", help="Spend at most this; replaces max_cost_usd.")
 unsandboxed_option = option(
-    "--allow-unsandboxed",
-    is_flag=True,
-    envvar="ORCH23_ALLOW_UNSANDBOXED",
-    help="Allow steps without a sandbox.",
+    "--allow-unsandboxed", is_flag=True, envvar="ORCH23_ALLOW_UNSANDBOXED", help="Allow steps without a sandbox."
 )
 json_option = option("--json", "as_json", is_flag=True, help="Write one JSON document.")
 exit_code_option = option("--exit-code", is_flag=True, help="Exit with 1 if a stage would run.")
 
 
-def read_names(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the stages that a repeatable option names."""
-    return plain_names(names)
-
-
+repeatable_stage_option = partial(
+    option,
+    metavar="STAGE",
+    multiple=True,
+    callback=lambda _context, _parameter, names: plain_names(names),
+    shell_complete=complete_stage,
+)
 selection_options = _options(
     option("--overwrite-edited", is_flag=True, help="Overwrite outputs that you edited."),
-    option(
-        "-f",
-        "--force",
-        "forced",
-        metavar="STAGE",
-        multiple=True,
-        callback=read_names,
-        shell_complete=complete_stage,
-        help="Run this stage even if it is fresh. Repeatable.",
-    ),
+    repeatable_stage_option("-f", "--force", "forced", help="Run this stage even if it is fresh. Repeatable."),
     option("--only", is_flag=True, help="Select only the named stages."),
     option("--until", is_flag=True, help="Select the named stages and their upstream (default)."),
     option("--downstream", is_flag=True, help="Select the named stages and their downstream."),

@@ -73,7 +73,6 @@ def required_pipeline(found: FoundProject) -> Path:
 
     Raises:
         NotFoundError: there is none, or it belongs to another user.
-
     """
     if found.pipeline is not None:
         return found.pipeline
@@ -116,14 +115,10 @@ def is_project_root(folder: Path) -> bool:
 
 
 def _split(arguments: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the first name of a pipeline file, if there is one, and all other names."""
     for position, argument in enumerate(arguments):
         if argument.endswith(PIPELINE_SUFFIXES) and "@" not in argument:
             return argument, (*arguments[:position], *arguments[position + 1 :])
     return None, arguments
-
-
-# ---- what a directory has -----------------------------------------------------------------------
 
 
 def _nearest(
@@ -151,10 +146,8 @@ def _marker(folder: Path) -> Path | None:
 
 
 def _repository(folder: Path) -> Path | None:
-    try:
-        return folder / ".git" if (folder / ".git").exists() else None
-    except OSError:
-        return None
+    # Not `Path.exists`, which raises for a folder that cannot be read.
+    return folder / ".git" if os.path.exists(folder / ".git") else None  # noqa: PTH110
 
 
 def _default_pipeline(folder: Path) -> Path | None:
@@ -162,7 +155,6 @@ def _default_pipeline(folder: Path) -> Path | None:
 
 
 def _pipeline_folder(folder: Path) -> Path | None:
-    """Return the directory `pipelines` if it has pipelines."""
     return folder / PIPELINES if _pipelines(folder) else None
 
 
@@ -191,7 +183,6 @@ def _folder_of_named(start: Path, pipeline: Path) -> tuple[Path, NotOwn | None]:
 
 
 def _with_store(start: Path) -> Path:
-    """Return the nearest directory with a store of this user, else `start`."""
     for folder in (start, *start.parents):
         store = folder / STORE
         if is_registered(str(store)) and (folder == start or _not_own(store) is None):
@@ -226,11 +217,8 @@ def _pipelines(here: Path) -> list[str]:
     return [path for path in (f"{PIPELINES}/{name}" for name in names) if _is_file(here / path)]
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+# Not `Path.is_file`, which raises for a folder that cannot be read.
+_is_file = os.path.isfile
 
 
 def _has_table(path: Path) -> bool:

@@ -17,6 +17,8 @@ from orch23.model.ports import Sink
 from orch23.report.formats import Document, View
 from orch23.report.observers import Fanout, Guarded, sink_observer
 
+_MAX_SUMMARY_BYTES = 1_048_576
+
 
 class Documents(Struct):
     """The documents of a build: `paths` by name; `spans` makes the sink that sends spans.
@@ -31,7 +33,7 @@ class Documents(Struct):
     def beside(self, screen: Observer, view: View) -> Observer:
         """Return an observer that shows a build on a screen, and writes the documents when it has ended."""
         for name, file in self.files.items():
-            write = partial(_WRITERS.get(name, NamedFile.write), file)
+            write = partial(_append if name == "summary" else NamedFile.write, file)
             sink: Sink = load_feature(DOCUMENTS[name])(replace(view, answer=write))
             self._observers += (Guarded(sink_observer(sink, view.clock)),)
         # After the screen: what the user sees does not wait for a slow disk.
@@ -55,19 +57,13 @@ def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool,
         UsageError: a file cannot be written, or nothing is built.
         SafetyError: its path leads through a link in the project.
         ConfigurationError: spans cannot be sent.
-
     """
     if dry_run and files:
+        message = f"`--dry-run` builds nothing that `--{min(files)}` could describe"
         hint = "drop `--dry-run`; `orch23 plan --json` describes what a build would do"
-        raise UsageError(
-            Diagnostic("E641", f"`--dry-run` builds nothing that `--{min(files)}` could describe", hint=hint)
-        )
+        raise UsageError(Diagnostic("E641", message, hint=hint))
     named = {name: named_file(console.here, file) for name, file in files.items()}
-    errors = [
-        error
-        for name, file in named.items()
-        if (error := _unwritable(_SOURCES.get(name, f"--{name}"), file)) is not None
-    ]
+    errors = [*filter(None, map(_unwritable, named, named.values()))]
     if errors:
         raise UsageError(*errors)
     if not otel or dry_run:
@@ -75,7 +71,7 @@ def open_documents(console: Console, files: Mapping[str, str], *, dry_run: bool,
     return Documents(named, load_feature(SPANS["build"])(console))
 
 
-def _unwritable(option: str, file: NamedFile) -> Diagnostic | None:
+def _unwritable(name: str, file: NamedFile) -> Diagnostic | None:
     try:
         file.check()
     except OSError as error:
@@ -84,9 +80,9 @@ def _unwritable(option: str, file: NamedFile) -> Diagnostic | None:
         if os.access(file.path.parent, os.W_OK | os.X_OK):
             return None
         why = "is in a folder that you cannot write to"
-    return Diagnostic(
-        "E641", f"`{option}` cannot write `{file.path}`: {why}", hint="name a file in a folder of your own"
-    )
+    source = "GITHUB_STEP_SUMMARY" if name == "summary" else f"--{name}"
+    message = f"`{source}` cannot write `{file.path}`: {why}"
+    return Diagnostic("E641", message, hint="name a file in a folder of your own")
 
 
 def _append(named: NamedFile, text: str) -> None:
@@ -96,8 +92,3 @@ def _append(named: NamedFile, text: str) -> None:
         # The last lines are left out as a whole.
         data = text.encode("utf-8", "backslashreplace")
         file.write(data if len(data) <= left else data[: data.rfind(b"\n", 0, max(left, 0)) + 1])
-
-
-_MAX_SUMMARY_BYTES = 1_048_576
-_SOURCES = {"summary": "GITHUB_STEP_SUMMARY"}
-_WRITERS = {"summary": _append}

@@ -50,7 +50,6 @@ def report_error(error: Exception | SystemExit, console: Console, argv: Sequence
 
 
 def _move_aside(foreign: ForeignStoreError, console: Console) -> int | None:
-    """Move a store aside that does not belong to the user: the command can run again without it."""
     try:
         warning = move_store_aside(foreign.folder)
     except (OSError, SafetyError) as error:
@@ -94,7 +93,7 @@ def _report(error: Orch23Error, console: Console, argv: Sequence[str] = ()) -> i
     if not isinstance(sources, Mapping):
         sources = _sources(error, _root(console))
     diagnostics = tuple(_with_command(one, console.here, argv) for one in error.diagnostics)
-    from orch23.cli.root_note import with_root_note  # noqa: PLC0415 - only for errors
+    from orch23.cli.error_notes import with_root_note  # noqa: PLC0415 - only for errors
 
     console.write_diagnostics(with_root_note(diagnostics, console), sources)
     if console.is_in_github_actions:
@@ -137,7 +136,6 @@ def _root(console: Console) -> Path:
 
 
 def _sources(error: Orch23Error, root: Path) -> dict[str, str]:
-    """Return the texts that the diagnostics point into, as far as they can be read."""
     found: dict[str, str] = {}
     for diagnostic in error.diagnostics:
         locations = [diagnostic.location, *(related.location for related in diagnostic.related)]

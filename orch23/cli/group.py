@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from orch23 import __version__
 from orch23.cli.console import ColorChoice, Console, working_directory
-from orch23.cli.declaration import NoSuchCommandError, option
+from orch23.cli.declaration import CommandGroup, option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
@@ -35,7 +35,7 @@ class CommandLine(Struct, frozen=True):
     consoles: list[Console] = []
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """A group that imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -50,7 +50,6 @@ class LazyGroup(click.Group):
 
         Raises:
             ConfigurationError: it is of a feature that is not a part of this installation.
-
         """
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
             module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
@@ -61,21 +60,6 @@ class LazyGroup(click.Group):
                 found = load_feature(COMMANDS[cmd_name])
             self.commands[cmd_name] = found
         return super().get_command(ctx, cmd_name)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first argument names, with its arguments.
-
-        Raises:
-            NoSuchCommandError: there is no such command.
-
-        """
-        name = args[0]
-        # An unknown option is reported by click itself.
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise NoSuchCommandError(name, ctx)
-        return super().resolve_command(ctx, args)
 
 
 @click.group(

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from orch23.cli.console import Console
-from orch23.cli.parameters import console_of, parsed_build, run_parsed
+from orch23.cli.parameters import parsed_build, run_build
 from orch23.model.errors import OS_ERROR_HINTS, ExitCode
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 
@@ -46,8 +46,8 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
     try:
         build = parsed_build(argv, stale_snapshot)
         if build is not None:
-            consoles.append(console_of(build, stale_snapshot))
-            code = run_parsed(consoles[0])
+            consoles.append(build)
+            code = run_build(build)
         else:
             from orch23.cli.group import CommandLine, run_command  # noqa: PLC0415 - loads click
 

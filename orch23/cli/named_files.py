@@ -42,7 +42,6 @@ class NamedFile(Struct, frozen=True):
         Raises:
             OSError: there is something else, or a folder cannot be created.
             SafetyError: there is a link on the path.
-
         """
         names, name = split_path(self.below)
         make_folder(self.anchor)
@@ -95,7 +94,6 @@ def write_named_file(console: Console, name: str, text: str) -> None:
     Raises:
         UsageError: of click, if the file cannot be written.
         SafetyError: its path leads through a link in the project.
-
     """
     try:
         named_file(console.here, name).write(text)

@@ -74,11 +74,15 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
 
     Raises:
         NotFoundError: no pipeline was found.
-
+        UsageError: a `--set` without `=`, an empty `--provider` or `--model`.
     """
     found = found_project(console, args.arguments)
     path = required_pipeline(found)
     _report_root(console, found)
+    for flag, name in (("--provider", args.provider), ("--model", args.model)):
+        if name is not None and not name.strip():
+            hint = f"write `{flag} NAME`, or leave it out"
+            raise UsageError(Diagnostic("E641", f"`{flag}` must not be empty", hint=hint))
     file = args.vars_file and (args.vars_file if console.here == found.root else str(console.here / args.vars_file))
     named = (("--vars", file), ("--provider", args.provider), ("--model", args.model))
     options = (*(("--set", one) for one in args.sets), *((flag, value) for flag, value in named if value))
@@ -88,8 +92,8 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
         environ=console.environ,
         sets=parse_sets(args.sets),
         vars_file=None if args.vars_file is None else console.here / args.vars_file,
-        provider=_named("--provider", args.provider),
-        model=_named("--model", args.model),
+        provider=args.provider,
+        model=args.model,
         options=tuple((flag, value) for flag, value in options if console.redact(value) == value),
         meter=console.progress,
     )
@@ -116,21 +120,8 @@ def open_for_command(
     most_stages: int | None = None,
     stale_snapshot: StaleSnapshot | None = None,
 ) -> tuple[Project, tuple[str, ...]]:
-    """Return the project and the named stages. Warnings of the pipeline go to stderr. Writes nothing.
-
-    `stale_snapshot` is that of the last build of the same command, if only the stages that changed are to be decided.
-
-    Raises:
-        UsageError: more names than the command takes, a `--set` without `=`, an empty `--provider` or `--model`.
-        NotFoundError: the pipeline does not exist.
-        InvalidInputError: the pipeline has errors.
-
-    """
-    # The number of names is checked before the pipeline is loaded: loading may take seconds and report other errors.
-    settings = settings_of(console, args)
-    stages = found_project(console, args.arguments).stages
-    check_stage_count(stages, most_stages)
-    project = open_with_exit_codes(console, settings, stale_snapshot)
+    """Return what `open_quietly` does. Warnings of the pipeline go to stderr."""
+    project, stages = open_quietly(console, args, most_stages, stale_snapshot)
     foreign = (foreign_store_warning(project.store.folder),) if project.store.is_foreign else ()
     console.write_diagnostics((*foreign, *project.loaded.warnings), project.loaded.sources)
     return project, stages
@@ -141,7 +132,6 @@ def check_stage_count(stages: Sequence[str], most: int | None) -> None:
 
     Raises:
         UsageError: there are more than `most`.
-
     """
     if most is None or len(stages) <= most:
         return
@@ -151,16 +141,23 @@ def check_stage_count(stages: Sequence[str], most: int | None) -> None:
     raise UsageError(Diagnostic("E641", f"the command takes {takes}, not {names}", hint=hint))
 
 
-def open_with_exit_codes(
-    console: Console, settings: ProjectSettings, stale_snapshot: StaleSnapshot | None = None
-) -> Project:
-    """Return the project, and set the exit codes of its pipeline on the console, even if the pipeline is invalid.
+def open_quietly(
+    console: Console, args: PipelineArguments, most_stages: int | None, stale_snapshot: StaleSnapshot | None = None
+) -> tuple[Project, tuple[str, ...]]:
+    """Return the project and the named stages. Writes nothing.
+
+    The exit codes of the pipeline are set on the console, even if the pipeline is invalid. `stale_snapshot` is that of
+    the last build of the same command, if only the stages that changed are to be decided.
 
     Raises:
+        UsageError: as `settings_of`, or there are more names than the command takes.
         NotFoundError: the pipeline does not exist.
         InvalidInputError: the pipeline has errors.
-
     """
+    settings = settings_of(console, args)
+    stages = found_project(console, args.arguments).stages
+    # The number of names is checked before the pipeline is loaded: loading may take seconds and report other errors.
+    check_stage_count(stages, most_stages)
     try:
         with collector_paused():
             project = open_project(settings, stale_snapshot)
@@ -169,11 +166,10 @@ def open_with_exit_codes(
             console.exit_codes.update(invalid.parsed.partial.exit_codes)
         raise
     _register(console, project)
-    return project
+    return project, stages
 
 
 def _register(console: Console, project: Project) -> None:
-    """Set the exit codes of a pipeline on the console, and close the project when the command ends."""
     console.exit_codes.update(project.pipeline.exit_codes)
     console.resources.callback(project.git.close)
     console.resources.callback(project.store.index.close)
@@ -184,7 +180,6 @@ def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[st
 
     Raises:
         InvalidInputError: a plugin is not installed.
-
     """
     from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
 
@@ -200,7 +195,6 @@ def open_stages(console: Console, args: PipelineArguments, most: int | None = No
 
     Raises:
         UsageError: no stage is named, or too many.
-
     """
     project, stages = open_for_command(console, args, most_stages=most)
     if not stages:
@@ -213,7 +207,6 @@ def select_run(known: list[str], run: str | None) -> str:
 
     Raises:
         NotFoundError: no id begins with `run`, or several do.
-
     """
     found = [one for one in known if run is None or one.startswith(run)]
     # A whole id wins over longer ids that begin with it.
@@ -233,7 +226,6 @@ def select_pipeline_run(project: Project, known: list[str], run: str, command: s
 
     Raises:
         NotFoundError: as for `select_run`, or the run is of another pipeline.
-
     """
     found = select_run(known, run)
     pipeline = journal_pipeline(project.store.logs / f"{found}.jsonl")
@@ -249,7 +241,6 @@ def parse_sets(sets: Sequence[str]) -> dict[str, str]:
 
     Raises:
         UsageError: one has no `=`.
-
     """
     hint = "write `--set NAME=VALUE`"
     wrong = [one for one in sets if "=" not in one or one.startswith("=")]
@@ -263,7 +254,6 @@ def parse_budget(text: str | None) -> Decimal | None:
 
     Raises:
         UsageError: it is not a number greater than 0.
-
     """
     if text is None:
         return None
@@ -282,14 +272,6 @@ def cache_address(here: Path, named: str | None) -> str | None:
     return os.path.abspath(here / named)  # noqa: PTH100 - `resolve` would follow links
 
 
-def _named(flag: str, name: str | None) -> str | None:
-    if name is not None and not name.strip():
-        raise UsageError(
-            Diagnostic("E641", f"`{flag}` must not be empty", hint=f"write `{flag} NAME`, or leave it out")
-        )
-    return name
-
-
 def texts_of(project: Project, diagnostics: Sequence[Diagnostic]) -> dict[str, str]:
     """Return the texts by path that excerpts of diagnostics need: of the pipeline, and of prompts and templates."""
     files = {one.location.file for one in diagnostics if one.location is not None}
@@ -302,7 +284,6 @@ def selection_of(args: PipelineArguments, stages: tuple[str, ...]) -> Selection:
 
     Raises:
         UsageError: two options contradict each other, or an option needs a stage.
-
     """
     flags = [name for name in ("only", "until", "downstream") if getattr(args, name)]
     if len(flags) > 1:
@@ -322,7 +303,6 @@ def check_forced(plan: Plan, forced: tuple[str, ...]) -> None:
 
     Raises:
         NotFoundError: some are not stages; with all of these.
-
     """
     if forced:
         Selection(targets=forced).nodes(plan)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from orch23.cli.console import ColorChoice, Console, working_directory
+from orch23.cli.console import Console, working_directory
 from orch23.snapshot.fast_path import StaleSnapshot
 
 BUILD_ACTION = "build.build_stages"
@@ -39,25 +39,11 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     offline: bool = False
 
 
-class ParsedBuild(Struct, frozen=True):
-    """A command line of `build` with its parameters, as click parsed it in an earlier build (ADR 36).
+def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> Console | None:
+    """Return the console of a `build` whose command line an earlier build parsed; None if click has to (ADR 36).
 
-    Its snapshot shows that the environment is the same.
+    The snapshot of that build shows that the environment is the same.
     """
-
-    argv: tuple[str, ...]
-    color: ColorChoice
-    parameters: dict[str, Any]
-
-    def to_json(self) -> str:
-        """Return it as text, which `parsed_build` reads."""
-        import json  # noqa: PLC0415 - not for `--help`
-
-        return json.dumps([self.argv, self.color, self.parameters])
-
-
-def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> ParsedBuild | None:
-    """Return a command line as an earlier build parsed it; None if click has to parse it."""
     if stale_snapshot is None:
         return None
     text = stale_snapshot.snapshot.facts.get(PARSED_FACT)
@@ -71,22 +57,11 @@ def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> P
     if known != list(argv):
         return None
     parameters = {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
-    return ParsedBuild(tuple(argv), color, parameters)
+    return Console(color=color, argv=tuple(argv), stale_snapshot=stale_snapshot, parameters=parameters, was_parsed=True)
 
 
-def console_of(build: ParsedBuild, stale_snapshot: StaleSnapshot | None) -> Console:
-    """Return the console of a build in the working directory."""
-    return Console(
-        color=build.color,
-        argv=build.argv,
-        stale_snapshot=stale_snapshot,
-        parameters=build.parameters,
-        was_parsed=True,
-    )
-
-
-def run_parsed(console: Console) -> Any:
-    """Run a build with the parameters of an earlier one."""
+def run_build(console: Console) -> Any:
+    """Run a build with the parameters on its console."""
     with console.resources:
         return run_action(load_action(BUILD_ACTION), console, console.parameters)
 
@@ -120,7 +95,9 @@ def fact_of(console: Console) -> dict[str, str]:
     # `-C` can be set by a variable, which is not stored.
     if not console.parameters or console.here != working_directory():
         return {}
-    return {PARSED_FACT: ParsedBuild(console.argv, console.color, console.parameters).to_json()}
+    import json  # noqa: PLC0415 - not for `--help`
+
+    return {PARSED_FACT: json.dumps([console.argv, console.color, console.parameters])}
 
 
 def plain_names(stages: tuple[str, ...]) -> tuple[str, ...]:

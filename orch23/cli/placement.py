@@ -80,7 +80,6 @@ def place_stages(
 
     Raises:
         ConfigurationError: an executor that a stage may need cannot be used.
-
     """
     makers = executors_of(pipeline.plugins)
 
@@ -119,7 +118,6 @@ def check_offline(pipeline: Pipeline, name_of: NameOf, scheduler: str, cache: st
 
     Raises:
         ConfigurationError: with the first stage that would be.
-
     """
     named = {"--scheduler": scheduler, "--cache": cache}
     # Addresses of other machines, and no paths of directories.
@@ -146,7 +144,6 @@ def check_connections(plan: Plan, placement: Placement, look: Callable[[], Previ
 
     Raises:
         ConfigurationError: one cannot be reached.
-
     """
     elsewhere = [
         node
@@ -169,7 +166,6 @@ def check_scheduler_of(
 
     Raises:
         ConfigurationError: it cannot, or must not, be used, or a library is missing.
-
     """
     usual = usual_executor(pipeline, named)
     names = {executor_of(node, pipeline, usual) for node in nodes if may_have_process(node)}

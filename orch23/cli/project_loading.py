@@ -138,19 +138,16 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
     Raises:
         InvalidInputError: the pipeline has errors; with all of them.
         NotFoundError: the file does not exist.
-
     """
     store = open_store(settings.root, settings.meter)
-    tools, facts = _machinery(settings, store)
     # The index has loaded pipelines by the digest of their text: an unchanged one is not parsed again (ADR 31).
     try:
         loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
-        raise _with_the_rest(error, store, tools) from None
-    project = _project(settings, loaded, store, tools, facts)
-    loaded = replace(project.loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
-    project = replace(project, loaded=loaded)
-    if stale_snapshot is None or (earlier := stages_before(stale_snapshot, store, loaded.pipeline)) is None:
+        raise _with_the_rest(error, store, _machinery(settings, store)[0]) from None
+    loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
+    project = _project(settings, loaded, store)
+    if stale_snapshot is None or (earlier := stages_before(stale_snapshot, store, project.pipeline)) is None:
         return project
     return replace(project, last_build=LastBuild(stale_snapshot, earlier.index), earlier=earlier)
 
@@ -166,17 +163,14 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
         # The whole project opens its own store, and `watch` builds in one process for hours.
         store.index.close()
         return None
-    tools, facts = _machinery(settings, store)
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
     last = LastBuild(stale_snapshot, part.rows)
-    return replace(_project(settings, loaded, store, tools, facts), last_build=last, part=part)
+    return replace(_project(settings, loaded, store), last_build=last, part=part)
 
 
-def _project(
-    settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore, tools: PlanningTools, facts: FactFinder
-) -> Project:
-    """Return the project of a pipeline, and tell the facts which plugins and which executors it names."""
+def _project(settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore) -> Project:
+    tools, facts = _machinery(settings, store)
     pipeline = replace(loaded.pipeline, options=settings.options)
     loaded = replace(loaded, pipeline=pipeline)
     facts.plugins = pipeline.plugins
@@ -192,7 +186,6 @@ def usual_executor(pipeline: Pipeline, named: str | None) -> str:
 
     Raises:
         UsageError: the command line replaces the executor of a plugin, whose version is in the keys of stages.
-
     """
     if named is None or named == pipeline.executor:
         return pipeline.executor
@@ -244,7 +237,6 @@ def model_override_of(settings: ProjectSettings) -> "ModelOverride":
 
     Raises:
         InvalidInputError: the provider does not exist.
-
     """
     from orch23.load.overrides import ModelOverride  # noqa: PLC0415 - loaded with the pipeline
     from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
@@ -265,7 +257,7 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
     more = errors_of_sound_stages(parsed.partial, store, tools, names=names, unread=parsed.unread)
     known = [*error.diagnostics, *more]
     known.sort(key=lambda d: (d.location is None, d.location or Location("", 0, 0)))
-    from orch23.cli.var_notes import with_var_notes  # noqa: PLC0415 - only for errors
+    from orch23.cli.error_notes import with_var_notes  # noqa: PLC0415 - only for errors
 
     noted = with_var_notes(known, parsed.origins, error.sources, parsed.partial.file)
     return InvalidPipelineError(*noted, sources=error.sources, parsed=parsed)
@@ -273,7 +265,7 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
 
 def noted_errors(project: Project, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return errors of the project's pipeline, with notes about vars that are set outside of it."""
-    from orch23.cli.var_notes import with_var_notes  # noqa: PLC0415 - only for errors
+    from orch23.cli.error_notes import with_var_notes  # noqa: PLC0415 - only for errors
 
     return with_var_notes(diagnostics, project.loaded.origins, project.loaded.sources, project.pipeline.file)
 
@@ -283,7 +275,6 @@ def read_yaml(text: str) -> Json:
 
     Raises:
         ValueError: it is not valid; with place and reason.
-
     """
     from orch23.load.data import parse_yaml_data  # noqa: PLC0415 - loads PyYAML
 
@@ -308,11 +299,7 @@ def open_read_session(
 
 
 def open_build_session(
-    project: Project,
-    *,
-    forced: Sequence[str] = (),
-    overwrite_edited: bool = False,
-    shared: "SharedResults | None" = None,
+    project: Project, *, forced: Sequence[str], overwrite_edited: bool, shared: "SharedResults | None"
 ) -> Session:
     """Return a session that looks at the files of the project again for each decision. Writes nothing.
 

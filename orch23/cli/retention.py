@@ -37,7 +37,6 @@ def parse_keep(texts: Sequence[str], now_ns: int, *, answers: bool = False) -> G
 
     Raises:
         UsageError: a text is none of these, or there are two of a kind.
-
     """
     found: dict[str, int] = {}
     for text in texts:
@@ -97,7 +96,6 @@ def project_needs(
 
     Raises:
         CorruptStateError: a lock file or a journal is damaged, so the roots are not known.
-
     """
     locks, pipelines = find_lock_files(root, b"" if replay_needs is None else b"transcripts")
     pipelines |= {name for path in journal_paths(logs) if (name := journal_pipeline(path)) and (root / name).is_file()}

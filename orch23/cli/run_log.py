@@ -15,7 +15,6 @@ def write_run_log(project: Project, template: str, folder: Path) -> None:
 
     Raises:
         InvalidInputError: the template cannot be rendered.
-
     """
     events = [json.loads(line) for line in (read_regular(folder.with_suffix(".jsonl")) or b"").splitlines()]
     for event in events:

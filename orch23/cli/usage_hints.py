@@ -29,23 +29,22 @@ def usage_hint(error: click.ClickException, here: Path, argv: Sequence[str]) -> 
     command = context.command_path if context is not None else PROGRAM_NAME
     words = ""
     if isinstance(error, NoSuchCommandError):
-        words = _meant_command(error, here)
+        near = _near_commands(error.name, context, here)
+        words = f"did you mean `{near[0]}`? " if near else ""
     elif isinstance(error, click.NoSuchOption) and context is not None and context.parent is None:
         words = _meant_option(context, error.option_name, argv)
     what = "commands" if isinstance(error, NoSuchCommandError) else "options and arguments"
     return f"{words}`{command} --help` lists {what}"
 
 
-def _meant_command(error: NoSuchCommandError, here: Path) -> str:
-    word = error.name
-    if error.known is not None:
-        near = nearest_names(word, error.known)
-    elif _is_target(word, here):
-        near = [f"{PROGRAM_NAME} build {word}"]
-    else:
-        known = _SAME_AS.get(word)
-        near = [known] if known in COMMAND_NAMES else nearest_names(word, COMMAND_NAMES)
-    return f"did you mean `{near[0]}`? " if near else ""
+def _near_commands(word: str, context: click.Context | None, here: Path) -> list[str]:
+    group = None if context is None else context.command
+    if isinstance(group, click.Group) and group is not orch23:
+        return nearest_names(word, sorted(group.commands))
+    if _is_target(word, here):
+        return [f"{PROGRAM_NAME} build {word}"]
+    known = _SAME_AS.get(word)
+    return [known] if known in COMMAND_NAMES else nearest_names(word, COMMAND_NAMES)
 
 
 def _is_target(word: str, here: Path) -> bool:

@@ -4,7 +4,6 @@ Both can be sent to another machine: they name files by digest, and contain no p
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -165,7 +164,6 @@ class Action(Struct, frozen=True, kw_only=True):
 
         Raises:
             ValueError: one of its strings is not valid Unicode.
-
         """
         return _encode(self, Action)
 
@@ -176,7 +174,6 @@ class Action(Struct, frozen=True, kw_only=True):
         Raises:
             ValueError: these are not the bytes of an action, or a path leads out of its tree. An unknown field is
                 refused too: it could be a restriction, which this version would ignore.
-
         """
         action: Action = _decode(data, cls)
         action.check_paths()
@@ -288,7 +285,6 @@ def outcome_to_bytes(outcome: ActionOutcome) -> bytes:
 
     Raises:
         ValueError: one of its strings is not valid Unicode.
-
     """
     return _encode(outcome, ActionOutcome)
 
@@ -298,7 +294,6 @@ def outcome_from_bytes(data: bytes) -> ActionOutcome:
 
     Raises:
         ValueError: these are not the bytes of an outcome, or a file that it names is outside of the tree.
-
     """
     outcome: ActionOutcome = _decode(data, ActionOutcome)
     changes = outcome.result if isinstance(outcome, Completed) else outcome
@@ -307,14 +302,14 @@ def outcome_from_bytes(data: bytes) -> ActionOutcome:
     return outcome
 
 
-def _encode(value: object, kind: object) -> bytes:
+def _encode(value: object, kind: Any) -> bytes:
     # Equal values must have equal bytes: decoding makes the 300 of a caller the 300.0 that the field declares.
-    return _canonical(_decoder(kind).decode(msgspec.json.encode(value)))
+    return _canonical(msgspec.json.decode(msgspec.json.encode(value), type=kind))
 
 
-def _decode(data: bytes, kind: object) -> Any:
+def _decode(data: bytes, kind: Any) -> Any:
     try:
-        value = _decoder(kind).decode(data)
+        value = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:  # the value of an unknown field may be nested deeply
         raise ValueError(str(error)) from None
     if _canonical(value) != data:  # msgspec ignores unknown fields, and takes the last of two
@@ -325,8 +320,3 @@ def _decode(data: bytes, kind: object) -> Any:
 
 def _canonical(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
-
-
-@cache
-def _decoder(kind: object) -> "msgspec.json.Decoder[Any]":
-    return msgspec.json.Decoder(kind, strict=True)

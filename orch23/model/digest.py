@@ -63,7 +63,6 @@ def canonical_json(value: Json) -> bytes:
     Raises:
         ValueError: the value contains NaN, an infinity or a lone surrogate.
         TypeError: the value contains something that is not JSON, such as bytes.
-
     """
     return _CANONICAL.encode(value).encode("utf-8")
 
@@ -107,7 +106,6 @@ def json_builtin(value: object) -> object:
 
     Raises:
         TypeError: the value is not JSON; bytes are not, although they are a sequence.
-
     """
     if isinstance(value, Mapping):
         return dict(value)

@@ -30,7 +30,6 @@ class EnvironmentIdentity(Struct, frozen=True, kw_only=True):
 
         Raises:
             ValueError: the environment has no identity.
-
         """
         if self.faults:
             message = f"BUG: an environment without an identity: {self.faults[0]}"

@@ -32,9 +32,6 @@ ORCH23_ROLE = "orch23"
 """The role of an event that does not belong to a stage."""
 
 
-# ---- the run ------------------------------------------------------------------------------------
-
-
 class RunStarted(EventData, frozen=True, kw_only=True):
     """A build starts.
 
@@ -78,87 +75,6 @@ class Planned(EventData, frozen=True, kw_only=True):
     needs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class RunFinished(EventData, frozen=True, kw_only=True):
-    """The build has ended; the last event.
-
-    `stages` counts the stages by status, `before` has the totals of interrupted runs that this one continued,
-    `unpriced` counts the calls of unknown price, `saved` is the recorded cost of the replayed responses. `cost` is
-    known; `possible_cost` is the maximum that may have been charged besides, for calls without a known outcome.
-    """
-
-    kind: ClassVar[str] = "run_finished"
-    status: RunStatus
-    exit_code: int = 0
-    stages: dict[str, int] = field(default_factory=dict)
-    saved: str = "0"
-    calls: int = 0
-    tokens: int = 0
-    cost: CostText = "0"
-    possible_tokens: int = 0
-    possible_cost: str = "0"
-    unpriced: int = 0
-    before: RequestTotals = RequestTotals()
-    limits: RunLimits = RunLimits()
-
-
-class Notice(EventData, frozen=True, kw_only=True):
-    """An event whose message says all of it. Each screen and page shows it, so that a new one changes none of them."""
-
-
-class Warned(Notice, frozen=True, kw_only=True, omit_defaults=True):
-    """A warning for the user. With `of_steps` it matters only if a step runs."""
-
-    kind: ClassVar[str] = "warning"
-    code: str = ""
-    fingerprint: str = ""
-    response_id: str = ""
-    paths: tuple[str, ...] = ()
-    exit_code: int | None = None
-    of_steps: bool = False
-
-
-class SharedCacheUsed(EventData, frozen=True, kw_only=True):
-    """What the build did with the shared cache, once it has ended; not emitted if it did nothing.
-
-    `restored` counts the results that were used, `confirmed` those whose files were on disk already, `missing` those
-    that the cache did not have, `stored` those that were stored, `not_stored` those that could not be, `refused` those
-    that have secrets. `responses` counts
-    the recorded responses of models that were used. `waited_s` is the time that the
-    build waited for the cache. `saved_s` and `saved` are what the used results had taken: seconds and US dollars.
-    """
-
-    kind: ClassVar[str] = "shared_cache"
-    restored: int = 0
-    confirmed: int = 0
-    missing: int = 0
-    stored: int = 0
-    not_stored: int = 0
-    refused: int = 0
-    responses: int = 0
-    down_bytes: int = 0
-    up_bytes: int = 0
-    waited_s: float = 0.0
-    saved_s: float = 0.0
-    saved: str = "0"
-
-
-class StoreRepaired(Notice, frozen=True, kw_only=True):
-    """Damage to the store, or the rest of a killed build, was repaired."""
-
-    kind: ClassVar[str] = "healed"
-
-
-# ---- stages -------------------------------------------------------------------------------------
-
-
-class StagesAdded(EventData, frozen=True, kw_only=True):
-    """A foreach was expanded to these items. `at_rest` counts further ones, which no edit affects, by status."""
-
-    kind: ClassVar[str] = "stages_added"
-    items: tuple[str, ...] = ()
-    at_rest: dict[str, int] | UnsetType = UNSET
-
-
 class StageDecided(EventData, frozen=True, kw_only=True):
     """The decision for a stage, with its reasons."""
 
@@ -166,32 +82,6 @@ class StageDecided(EventData, frozen=True, kw_only=True):
     decision: DecisionName
     key: str = ""
     reasons: tuple[EventReason, ...] = ()
-
-
-class StageStarted(EventData, frozen=True, kw_only=True):
-    """A stage starts to run."""
-
-    kind: ClassVar[str] = "stage_started"
-    key: str = ""
-
-
-class StageWithheld(EventData, frozen=True, kw_only=True):
-    """A stage has a result, but waits for others of its promotion group.
-
-    `for` names the first of them, `waits_for` counts them.
-    """
-
-    kind: ClassVar[str] = "stage_held"
-    key: str = ""
-    missing: tuple[str, ...] = field(default=(), name="for")
-    waits_for: NaturalNumber = 0
-
-
-class StageAwaiting(EventData, frozen=True, kw_only=True):
-    """A stage waits until the result of its request is in a batch; it starts again then."""
-
-    kind: ClassVar[str] = "stage_awaiting"
-    fingerprint: str = ""
 
 
 class StageRestored(EventData, frozen=True, kw_only=True):
@@ -202,63 +92,19 @@ class StageRestored(EventData, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
 
 
-class FilesPromoted(EventData, frozen=True, kw_only=True):
-    """Files were written to the workspace, or removed from it."""
+class StagesAdded(EventData, frozen=True, kw_only=True):
+    """A foreach was expanded to these items. `at_rest` counts further ones, which no edit affects, by status."""
 
-    kind: ClassVar[str] = "promoted"
-    files: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-
-
-class FilesReleased(EventData, frozen=True, kw_only=True):
-    """Files of stages that the pipeline no longer declares become source files of the user."""
-
-    kind: ClassVar[str] = "released"
-    files: tuple[str, ...] = ()
-    stages: tuple[str, ...] = ()
+    kind: ClassVar[str] = "stages_added"
+    items: tuple[str, ...] = ()
+    at_rest: dict[str, int] | UnsetType = UNSET
 
 
-class StageFinished(EventData, frozen=True, kw_only=True):
-    """A stage has ended.
+class StageStarted(EventData, frozen=True, kw_only=True):
+    """A stage starts to run."""
 
-    `calls` counts responses that were paid for, `recorded` those that were replayed, `by_hand` those that a user wrote,
-    `fallbacks` those of `llm.fallback`.
-    With `unchanged` its outputs have the same bytes as before. `possible_cost` may have been charged besides `cost`.
-    `failure` is the excerpt of a failure, `kind` its kind. `exit_code` and `command_s` are those of its `command`; the
-    duration is in seconds. `cause` is missing if orch23 does not know one. `metrics` maps the metrics files of a stage
-    that is up to date to the SHA-256 of their bytes; it is missing if the stage has none.
-    """
-
-    kind: ClassVar[str] = "stage_finished"
-    status: StageStatus
+    kind: ClassVar[str] = "stage_started"
     key: str = ""
-    duration_s: float | None = None
-    attempts: int = 0
-    calls: int = 0
-    recorded: int = 0
-    input_tokens: NaturalNumber = 0
-    output_tokens: NaturalNumber = 0
-    cost: CostText = "0"
-    possible_cost: str = "0"
-    saved: str = "0"
-    by_hand: int = 0
-    fallbacks: int = 0
-    outputs: tuple[str, ...] = ()
-    unchanged: bool = False
-    failure: str = ""
-    problems: tuple[EventProblem, ...] = ()
-    # Named `kind` in its line; in the class `kind` is the type of the event.
-    failure_kind: FailureName = field(default="", name="kind")
-    command: str = ""
-    by: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    exit_code: int | UnsetType = UNSET
-    command_s: float | UnsetType = UNSET
-    cause: LikelyCause | UnsetType = UNSET
-    metrics: dict[str, str] | UnsetType = UNSET
-
-
-# ---- attempts -----------------------------------------------------------------------------------
 
 
 class AttemptStarted(EventData, frozen=True, kw_only=True):
@@ -268,70 +114,6 @@ class AttemptStarted(EventData, frozen=True, kw_only=True):
     attempt: NaturalNumber = 1
     max_attempts: NaturalNumber = 1
     key: str = ""
-
-
-class FilesProposed(EventData, frozen=True, kw_only=True):
-    """A response contains these files; none of them is in the workspace yet."""
-
-    kind: ClassVar[str] = "files_proposed"
-    files: tuple[str, ...] = ()
-
-
-class CheckResult(EventData, frozen=True, kw_only=True):
-    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt."""
-
-    kind: ClassVar[str] = "check_result"
-    step: str = "verify"
-    passed: bool = False
-    exit_code: int | None = None
-    excerpt: str = ""
-    attempt: NaturalNumber = 0
-    printed: str = ""
-
-
-class AttemptFinished(EventData, frozen=True, kw_only=True):
-    """An attempt has ended; after a failure with its kind, command, failed tests, and an excerpt of the output.
-
-    Attempt 0 is the verification of a recorded result, which failed.
-    """
-
-    kind: ClassVar[str] = "attempt_finished"
-    attempt: NaturalNumber = 1
-    passed: bool = False
-    failure_kind: FailureName = field(default="", name="kind")
-    command: str = ""
-    exit_code: int | None = None
-    failing: tuple[str, ...] = ()
-    excerpt: str = ""
-
-
-class CommandRan(EventData, frozen=True, kw_only=True):
-    """A command of a stage has ended: of a step, of `verify`, or the program of the provider `command`.
-
-    `exit_code` is null if it was killed, at a timeout or by an interruption. It belongs to the attempt that
-    `attempt_started` began; without one, it verified a recorded result.
-    """
-
-    kind: ClassVar[str] = "command_ran"
-    command: str = ""
-    exit_code: int | None = None
-    duration_s: float = 0
-
-
-class StepOutput(EventData, frozen=True, kw_only=True):
-    """A line that a step printed. Only with `--live`.
-
-    With `cut`, `line` is the first 2,000 characters of a longer line. After 1,000 lines of a step, an empty line with
-    `cut` means that there are more.
-    """
-
-    kind: ClassVar[str] = "step_output"
-    step: str = ""
-    line: str = ""
-    cut: bool = False
-
-
-# ---- models -------------------------------------------------------------------------------------
 
 
 class LlmRequest(EventData, frozen=True, kw_only=True):
@@ -454,6 +236,18 @@ class RateLimitWait(EventData, frozen=True, kw_only=True):
     limit: str = ""
 
 
+class LlmText(EventData, frozen=True, kw_only=True):
+    """A line of a model's response. Only with `--live`, and with the limits of `step_output`.
+
+    After `http_retry` the response starts again from its beginning.
+    """
+
+    kind: ClassVar[str] = "llm_text"
+    attempt: NaturalNumber = 1
+    line: str = ""
+    cut: bool = False
+
+
 class LlmResponse(EventData, frozen=True, kw_only=True):
     """The response of a model, or a recorded one (`replayed`).
 
@@ -481,55 +275,216 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     fallback: bool = False
 
 
-class LlmText(EventData, frozen=True, kw_only=True):
-    """A line of a model's response. Only with `--live`, and with the limits of `step_output`.
+class FilesProposed(EventData, frozen=True, kw_only=True):
+    """A response contains these files; none of them is in the workspace yet."""
 
-    After `http_retry` the response starts again from its beginning.
+    kind: ClassVar[str] = "files_proposed"
+    files: tuple[str, ...] = ()
+
+
+class StepOutput(EventData, frozen=True, kw_only=True):
+    """A line that a step printed. Only with `--live`.
+
+    With `cut`, `line` is the first 2,000 characters of a longer line. After 1,000 lines of a step, an empty line with
+    `cut` means that there are more.
     """
 
-    kind: ClassVar[str] = "llm_text"
-    attempt: NaturalNumber = 1
+    kind: ClassVar[str] = "step_output"
+    step: str = ""
     line: str = ""
     cut: bool = False
 
 
+class CommandRan(EventData, frozen=True, kw_only=True):
+    """A command of a stage has ended: of a step, of `verify`, or the program of the provider `command`.
+
+    `exit_code` is null if it was killed, at a timeout or by an interruption. It belongs to the attempt that
+    `attempt_started` began; without one, it verified a recorded result.
+    """
+
+    kind: ClassVar[str] = "command_ran"
+    command: str = ""
+    exit_code: int | None = None
+    duration_s: float = 0
+
+
+class CheckResult(EventData, frozen=True, kw_only=True):
+    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt."""
+
+    kind: ClassVar[str] = "check_result"
+    step: str = "verify"
+    passed: bool = False
+    exit_code: int | None = None
+    excerpt: str = ""
+    attempt: NaturalNumber = 0
+    printed: str = ""
+
+
+class AttemptFinished(EventData, frozen=True, kw_only=True):
+    """An attempt has ended; after a failure with its kind, command, failed tests, and an excerpt of the output.
+
+    Attempt 0 is the verification of a recorded result, which failed.
+    """
+
+    kind: ClassVar[str] = "attempt_finished"
+    attempt: NaturalNumber = 1
+    passed: bool = False
+    failure_kind: FailureName = field(default="", name="kind")
+    command: str = ""
+    exit_code: int | None = None
+    failing: tuple[str, ...] = ()
+    excerpt: str = ""
+
+
+class StageWithheld(EventData, frozen=True, kw_only=True):
+    """A stage has a result, but waits for others of its promotion group.
+
+    `for` names the first of them, `waits_for` counts them.
+    """
+
+    kind: ClassVar[str] = "stage_held"
+    key: str = ""
+    missing: tuple[str, ...] = field(default=(), name="for")
+    waits_for: NaturalNumber = 0
+
+
+class StageAwaiting(EventData, frozen=True, kw_only=True):
+    """A stage waits until the result of its request is in a batch; it starts again then."""
+
+    kind: ClassVar[str] = "stage_awaiting"
+    fingerprint: str = ""
+
+
+class FilesPromoted(EventData, frozen=True, kw_only=True):
+    """Files were written to the workspace, or removed from it."""
+
+    kind: ClassVar[str] = "promoted"
+    files: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class FilesReleased(EventData, frozen=True, kw_only=True):
+    """Files of stages that the pipeline no longer declares become source files of the user."""
+
+    kind: ClassVar[str] = "released"
+    files: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+
+
+class StageFinished(EventData, frozen=True, kw_only=True):
+    """A stage has ended.
+
+    `calls` counts responses that were paid for, `recorded` those that were replayed, `by_hand` those that a user wrote,
+    `fallbacks` those of `llm.fallback`.
+    With `unchanged` its outputs have the same bytes as before. `possible_cost` may have been charged besides `cost`.
+    `failure` is the excerpt of a failure, `kind` its kind. `exit_code` and `command_s` are those of its `command`; the
+    duration is in seconds. `cause` is missing if orch23 does not know one. `metrics` maps the metrics files of a stage
+    that is up to date to the SHA-256 of their bytes; it is missing if the stage has none.
+    """
+
+    kind: ClassVar[str] = "stage_finished"
+    status: StageStatus
+    key: str = ""
+    duration_s: float | None = None
+    attempts: int = 0
+    calls: int = 0
+    recorded: int = 0
+    input_tokens: NaturalNumber = 0
+    output_tokens: NaturalNumber = 0
+    cost: CostText = "0"
+    possible_cost: str = "0"
+    saved: str = "0"
+    by_hand: int = 0
+    fallbacks: int = 0
+    outputs: tuple[str, ...] = ()
+    unchanged: bool = False
+    failure: str = ""
+    problems: tuple[EventProblem, ...] = ()
+    # Named `kind` in its line; in the class `kind` is the type of the event.
+    failure_kind: FailureName = field(default="", name="kind")
+    command: str = ""
+    by: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    exit_code: int | UnsetType = UNSET
+    command_s: float | UnsetType = UNSET
+    cause: LikelyCause | UnsetType = UNSET
+    metrics: dict[str, str] | UnsetType = UNSET
+
+
+class SharedCacheUsed(EventData, frozen=True, kw_only=True):
+    """What the build did with the shared cache, once it has ended; not emitted if it did nothing.
+
+    `restored` counts the results that were used, `confirmed` those whose files were on disk already, `missing` those
+    that the cache did not have, `stored` those that were stored, `not_stored` those that could not be, `refused` those
+    that have secrets. `responses` counts
+    the recorded responses of models that were used. `waited_s` is the time that the
+    build waited for the cache. `saved_s` and `saved` are what the used results had taken: seconds and US dollars.
+    """
+
+    kind: ClassVar[str] = "shared_cache"
+    restored: int = 0
+    confirmed: int = 0
+    missing: int = 0
+    stored: int = 0
+    not_stored: int = 0
+    refused: int = 0
+    responses: int = 0
+    down_bytes: int = 0
+    up_bytes: int = 0
+    waited_s: float = 0.0
+    saved_s: float = 0.0
+    saved: str = "0"
+
+
+class Notice(EventData, frozen=True, kw_only=True):
+    """An event whose message says all of it. Each screen and page shows it, so that a new one changes none of them."""
+
+
+class StoreRepaired(Notice, frozen=True, kw_only=True):
+    """Damage to the store, or the rest of a killed build, was repaired."""
+
+    kind: ClassVar[str] = "healed"
+
+
+class Warned(Notice, frozen=True, kw_only=True, omit_defaults=True):
+    """A warning for the user. With `of_steps` it matters only if a step runs."""
+
+    kind: ClassVar[str] = "warning"
+    code: str = ""
+    fingerprint: str = ""
+    response_id: str = ""
+    paths: tuple[str, ...] = ()
+    exit_code: int | None = None
+    of_steps: bool = False
+
+
+class RunFinished(EventData, frozen=True, kw_only=True):
+    """The build has ended; the last event.
+
+    `stages` counts the stages by status, `before` has the totals of interrupted runs that this one continued,
+    `unpriced` counts the calls of unknown price, `saved` is the recorded cost of the replayed responses. `cost` is
+    known; `possible_cost` is the maximum that may have been charged besides, for calls without a known outcome.
+    """
+
+    kind: ClassVar[str] = "run_finished"
+    status: RunStatus
+    exit_code: int = 0
+    stages: dict[str, int] = field(default_factory=dict)
+    saved: str = "0"
+    calls: int = 0
+    tokens: int = 0
+    cost: CostText = "0"
+    possible_tokens: int = 0
+    possible_cost: str = "0"
+    unpriced: int = 0
+    before: RequestTotals = RequestTotals()
+    limits: RunLimits = RunLimits()
+
+
 EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
-    one.kind: one
-    for one in (
-        RunStarted,
-        Planned,
-        StageDecided,
-        StageRestored,
-        StagesAdded,
-        StageStarted,
-        AttemptStarted,
-        LlmRequest,
-        CallReserved,
-        CallSubmitted,
-        BatchSubmitted,
-        BatchWaiting,
-        CallSettled,
-        HttpRetry,
-        RateLimitWait,
-        LlmText,
-        LlmResponse,
-        FilesProposed,
-        StepOutput,
-        CommandRan,
-        CheckResult,
-        AttemptFinished,
-        StageWithheld,
-        StageAwaiting,
-        FilesPromoted,
-        FilesReleased,
-        StageFinished,
-        SharedCacheUsed,
-        StoreRepaired,
-        Warned,
-        RunFinished,
-    )
+    one.kind: one for base in EventData.__subclasses__() for one in base.__subclasses__() or (base,)
 }
-"""The types of events by the `type` of their lines."""
+"""The types of events by the `type` of their lines, in the order of this module. `Notice` stands for its own types."""
 
 
 class Event(Struct, frozen=True):
@@ -557,7 +512,6 @@ def parse_event(
 
     Raises:
         ValueError: the type is unknown, or its data has another form.
-
     """
     form = EVENT_KINDS.get(kind)
     if form is None:

@@ -54,7 +54,6 @@ def load_feature(place: str) -> Any:
 
     Raises:
         ConfigurationError: the folder of the feature is not a part of this installation.
-
     """
     module, _, name = place.partition(":")
     if not is_installed(place):

@@ -109,7 +109,6 @@ class OneOf(Document):
 
         Raises:
             ValueError: msgspec turns it into a ValidationError.
-
         """
         if sum(getattr(self, name) is not UNSET for name in self.exactly_one) != 1:
             message = f"exactly one of {', '.join(self.exactly_one)} is needed"
@@ -141,7 +140,6 @@ def _readers(kind: type[Document]) -> tuple[tuple[str, str, str, Reader | None],
 
 
 def _reader_of(hint: Any) -> Reader | None:
-    """Return the reader that a type, or an alternative of it, states."""
     metas = (meta for part in (hint, *get_args(hint)) for meta in getattr(part, "__metadata__", ()))
     return next((meta.extra["read"] for meta in metas if meta.extra), None)
 
@@ -170,8 +168,6 @@ def item(text: str) -> Meta:
     """Return the rule of a text in a list: it is not empty."""
     return Meta(min_length=1, description=text)
 
-
-# ---- scalars ----------------------------------------------------------------------------------
 
 Text: TypeAlias = Annotated[str, Meta(pattern=r"\S")]
 Word: TypeAlias = Annotated[str | int | float, Meta(description="One argument: a string or a number.")]
@@ -223,9 +219,6 @@ RateText: TypeAlias = Annotated[
 ]
 
 
-# ---- models ---------------------------------------------------------------------------------
-
-
 class ModelDocument(Document):
     """A model with its settings. What is left out is as in `llm`; another provider takes no setting of its own kind."""
 
@@ -267,9 +260,6 @@ def read_choice(document: str | ModelDocument, at: Problems) -> str | ModelChoic
 def read_choices(at: Problems, key: str, entries: Sequence[str | ModelDocument]) -> tuple[str | ModelChoice, ...]:
     """Return what each entry of a list of models states."""
     return tuple(read_choice(one, at.below(f"{key}/{number}")) for number, one in enumerate(entries))
-
-
-# ---- step kinds ---------------------------------------------------------------------------
 
 
 class Language(Struct, frozen=True, kw_only=True, eq=False):

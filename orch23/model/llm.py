@@ -226,7 +226,6 @@ class Provider(Protocol):
 
         Raises:
             ProviderError: the provider failed, or could not be reached.
-
         """
 
 

@@ -68,7 +68,6 @@ def parse_json(
     Raises:
         StrictJsonError: the first error of the text.
         UnicodeDecodeError: bytes are not UTF-8.
-
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
@@ -90,7 +89,6 @@ def parse_stored(text: str | bytes) -> Json:
 
     Raises:
         ValueError: it is not strict JSON, or not UTF-8.
-
     """
     return parse_json(text, max_bytes=None, max_depth=None, lone_surrogates=True)
 
@@ -107,7 +105,6 @@ def _may_hold_half(text: str) -> bool:
 
 
 def _is_deeper(value: Json, text: str, most: int) -> bool:
-    """Return whether a value has more levels of lists and mappings than `most`."""
     if text.count("[") + text.count("{") <= most:
         return False
     level = [value]
@@ -120,9 +117,8 @@ def _is_deeper(value: Json, text: str, most: int) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = {
-        intern(name) if name.isidentifier() else name: value for name, value in pairs
-    }  # keys repeat: one string each
+    # Keys repeat: one string each.
+    found = {intern(name) if name.isidentifier() else name: value for name, value in pairs}
     if len(found) != len(pairs):
         raise ValueError
     return found
@@ -268,7 +264,6 @@ class _Reader(Struct, frozen=True):
 
 
 def _short(text: str) -> str:
-    """Return a text, shortened with dots if it is long."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
@@ -300,7 +295,6 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is not TOML (`tomllib.TOMLDecodeError`), or a key is too long (`LongTomlKeyError`).
         RecursionError: it is nested too deeply.
-
     """
     # tomllib takes time that is quadratic in the parts of a dotted key.
     if text.count(".") >= MAX_TOML_KEY_PARTS:
@@ -355,7 +349,6 @@ def to_struct(value: Json, form: type[_Value]) -> _Value:
 
     Raises:
         ValueError: a field is missing, unknown or of another type. Only the first error is reported.
-
     """
     try:
         return convert(value, form)
@@ -369,7 +362,6 @@ def from_struct(value: Struct) -> JsonObject:
 
     Raises:
         TypeError: it contains a value that is not JSON.
-
     """
     found: JsonObject = to_builtins(value, builtin_types=_NOT_JSON, enc_hook=json_builtin)
     return found

@@ -50,9 +50,6 @@ DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
 )
 
 
-# ---- inputs: a closed union -------------------------------------------------------------------
-
-
 class _OneFile:
     """An input that is one file."""
 
@@ -136,18 +133,12 @@ class SliceInput(_OneFile, Struct, frozen=True, omit_defaults=True, tag=True):
 Input: TypeAlias = PathInput | OrderInput | GlobInput | ListInput | SliceInput
 
 
-# ---- verification ---------------------------------------------------------------------------
-
-
 class BriefLimits(Struct, frozen=True, omit_defaults=True):
     """How the text of a failure is shortened: over `limit` characters, to the first `head` and the last `tail`."""
 
     limit: int = 4000
     head: int = 2500
     tail: int = 1000
-
-
-# ---- conditions and verification --------------------------------------------------------------
 
 
 class Condition(Struct, frozen=True, omit_defaults=True):
@@ -260,9 +251,6 @@ The keys are `requests`, `tokens` (input and output together), `input_tokens` an
 # Likewise: most builds have no shared cache. `model.shared_cache` reads it.
 DeclaredCache: TypeAlias = Mapping[str, bool | str | tuple[str, ...]]
 """The keys of `cache` that a pipeline states, valid and with their expressions evaluated."""
-
-
-# ---- stages -----------------------------------------------------------------------------------
 
 
 class ChainLink(Struct, frozen=True, omit_defaults=True, kw_only=True):

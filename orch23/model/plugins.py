@@ -85,7 +85,6 @@ def load_object(place: str) -> Any:
 
     Raises:
         ConfigurationError: it is of a plugin, and cannot be loaded.
-
     """
     module, _, name = place.partition(":")
     # Code of a plugin runs at its import: it may raise anything, and may call sys.exit.
@@ -102,7 +101,6 @@ def load_object_as(kind: type[_Value], place: str) -> _Value:
 
     Raises:
         ConfigurationError: it is of a plugin, and cannot be loaded or is of another type.
-
     """
     found = load_object(place)
     if not isinstance(found, kind):
@@ -111,7 +109,6 @@ def load_object_as(kind: type[_Value], place: str) -> _Value:
 
 
 def _unusable(place: str, why: str) -> ConfigurationError:
-    """Return the error that an object which a plugin names cannot be used."""
     owner = next((one for one in _found_plugins() if _top(place) in _tops(one)), None)
     of_plugin = f" of the plugin {_versioned(owner)}" if owner is not None else ""
     return ConfigurationError(
@@ -146,7 +143,6 @@ def used_plugins() -> tuple[str, ...]:
 
 
 def _owner(module: str, file: str) -> "Distribution | None":
-    """Return the plugin whose code is in a file."""
     if _top(module) in _OWN:
         return None
     known = _found_plugins()
@@ -188,7 +184,6 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
         Raises:
             KeyError: the name is not known.
             ConfigurationError: the object that a plugin has under the name cannot be used.
-
         """
         if name in self._own:
             return self._own[name]
@@ -257,7 +252,6 @@ def plugin_codes(plugins: tuple[str, ...]) -> Mapping[str, tuple[str, str, str]]
 
     Raises:
         ConfigurationError: such a module cannot be loaded.
-
     """
     found: dict[str, tuple[str, str, str]] = {}
     for plugin in filter(None, map(_installed, plugins)):
@@ -304,7 +298,6 @@ def _tops(plugin: "Distribution") -> frozenset[str]:
 
 
 def _entries(plugin: "Distribution") -> "Iterator[EntryPoint]":
-    """Yield the entry points of a distribution for orch23."""
     return (entry for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
 
 

@@ -34,7 +34,6 @@ class ContentStore(Protocol):
 
         Raises:
             MissingBytesError: they are missing or damaged. Damaged bytes are missing until they are stored again.
-
         """
 
     def put(self, data: bytes) -> Digest:
@@ -47,7 +46,6 @@ class ContentStore(Protocol):
 
         Raises:
             MissingBytesError: as for `get`.
-
         """
 
     def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
@@ -58,7 +56,6 @@ class ContentStore(Protocol):
 
         Raises:
             MissingBytesError: as for `get`.
-
         """
 
     def sync(self) -> None:
@@ -79,7 +76,6 @@ class FileContentStore(ContentStore, Protocol):
 
         Raises:
             MissingBytesError: they are missing or damaged. Delete the file: what was written is not verified.
-
         """
 
 

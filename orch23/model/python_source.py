@@ -19,7 +19,6 @@ def parse_python(source: str | bytes, name: str = "<unknown>") -> ast.Module:
         ValueError: it contains a null byte (in some versions of Python).
         RecursionError: it is nested too deeply.
         MemoryError: it is nested too deeply for the stack of the parser.
-
     """
     with WARNING_FILTERS_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")

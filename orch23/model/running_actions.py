@@ -1,18 +1,19 @@
 """The port to what is known of actions that run on other machines."""
 
-from typing import Protocol
-
 from orch23.model.digest import Digest
 
 
-class RunningActions(Protocol):
+class RunningActions:
     """Where actions run on other machines, so that the build after a killed one finds them. Never raises.
 
-    Safe for calls from several threads. `engine` names the engine with its address, `place` the execution there.
+    Safe for calls from several threads. `engine` names the engine with its address, `place` the execution there. This
+    class keeps nothing: it is for an executor without a project.
     """
 
     def take(self, engine: str, action: Digest) -> str:
         """Return the place of an action that an earlier build left running, only once; empty if there is none."""
+        del engine, action
+        return ""
 
     def note(self, engine: str, action: Digest, place: str) -> None:
         """Keep a place until it is forgotten."""
@@ -21,18 +22,4 @@ class RunningActions(Protocol):
         """Remove a place: its result was fetched, or it was cancelled or lost."""
 
 
-class NothingRuns:
-    """Keeps nothing: for an executor without a project."""
-
-    def take(self, _engine: str, _action: Digest) -> str:
-        """Return that there is none."""
-        return ""
-
-    def note(self, _engine: str, _action: Digest, _place: str) -> None:
-        """Do nothing."""
-
-    def forget(self, _engine: str, _place: str) -> None:
-        """Do nothing."""
-
-
-NOTHING_RUNS = NothingRuns()
+NOTHING_RUNS = RunningActions()

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 from ipaddress import ip_address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 _USUAL_PORTS = {"http": 80, "https": 443}
 _FIRST_PRINTABLE = 0x21
@@ -76,10 +76,6 @@ def url_fault(url: str) -> str | None:
         port = parts.port
     except ValueError:
         return "has a host or a port that cannot be read"
-    return _fault(url, parts, port)
-
-
-def _fault(url: str, parts: SplitResult, port: int | None) -> str | None:
     scheme = parts.scheme.lower()
     rules = (
         (scheme not in _USUAL_PORTS, "has to begin with http:// or https://"),

@@ -97,7 +97,6 @@ def cache_grant(
 
     Raises:
         ConfigurationError: as `cache_settings`.
-
     """
     own = convert(dict(declared), _Declared)
     if own.url is None or own.mode == "off" or _of_user(environ, options) is not None:
@@ -129,7 +128,6 @@ def cache_settings(
 
     Raises:
         ConfigurationError: an address of the environment or the command line cannot be used, or `write` has no cache.
-
     """
     own = convert(dict(declared), _Declared)
     named = _of_user(environ, options)
@@ -159,12 +157,7 @@ def cache_settings(
 
 
 def _of_user(environ: Mapping[str, str], options: CacheOptions) -> str | None:
-    """Return the address that the user names, or NO_CACHE; None if the user names none. An empty one counts as none.
-
-    Raises:
-        ConfigurationError: the address cannot be used.
-
-    """
+    """Return the address that the user names, or NO_CACHE; None if the user names none. An empty one counts as none."""
     for text, source in ((options.url, "--cache"), (environ.get(CACHE_VARIABLE), CACHE_VARIABLE)):
         if not text:
             continue

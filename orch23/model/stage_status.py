@@ -94,7 +94,6 @@ def checked_transition(before: StageStatus, after: StageStatus, name: str) -> St
 
     Raises:
         ValueError: `after` may not follow `before`.
-
     """
     if after not in TRANSITIONS.get(before, ()):
         message = f"BUG: stage {name} cannot go from {before} to {after}"

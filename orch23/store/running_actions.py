@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.parsing import from_struct, to_struct
+from orch23.model.running_actions import RunningActions
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
 from orch23.store.store_key import TRUSTED, StoreKey
 
@@ -27,7 +28,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
     noted_s: float
 
 
-class ActionFiles:
+class ActionFiles(RunningActions):
     """The files of submitted actions in a folder of the store. Safe for calls from several threads; never raises.
 
     They need not survive a power cut, so they are not synced.

@@ -122,7 +122,6 @@ def _failed(name: str, value: str, hint: str | None) -> DoctorFinding:
 
 
 def _sandbox(choice: TierChoice) -> DoctorFinding:
-    """Return the sandbox that works here and, if it is not the best one, how to get a better one."""
     match choice.launcher:
         case NamespacesLauncher():
             return DoctorFinding("sandbox", f"namespaces: {_ISOLATED}")
@@ -142,16 +141,18 @@ def _sandbox(choice: TierChoice) -> DoctorFinding:
             assert_never(never)
 
 
-def model_findings(
-    pipeline: Pipeline, environ: Mapping[str, str], root: Path, trust_command: str, *, online: bool
-) -> Iterator[DoctorFinding]:
+def _model_findings(project: Project, trust_command: str, *, online: bool) -> Iterator[DoctorFinding]:
     """Give a finding for each model that a pipeline may call.
 
     `online` looks the model up: at vendors always, at other servers only with the user's consent.
     """
+    environ, root = project.settings.environ, project.settings.root
     consent = Consent.of(root, environ)
     secrets = secrets_from(environ)
-    for step in distinct_llm_steps(pipeline):
+    models: dict[tuple[str, str, str], LLMStep] = {}
+    for step in _steps(project.pipeline):
+        models.setdefault((step.provider, _address(step), step.model), step)
+    for step in models.values():
         # Messages of vendors' libraries may repeat the key or a password in the address.
         with redacted_messages(secrets.redact):
             found = _finding(step, environ, root)
@@ -162,14 +163,6 @@ def model_findings(
                 error = find_model(step, environ)
                 found = _failed_by(found.name, error) if error else replace(found, value=f"{_address(step)} has it")
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
-
-
-def distinct_llm_steps(pipeline: Pipeline) -> "tuple[LLMStep, ...]":
-    """Return the llm steps of a pipeline, one for each provider, address and model."""
-    found: dict[tuple[str, str, str], LLMStep] = {}
-    for step in _steps(pipeline):
-        found.setdefault((step.provider, _address(step), step.model), step)
-    return tuple(found.values())
 
 
 def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorFinding:
@@ -208,18 +201,11 @@ def _steps(pipeline: Pipeline) -> "Iterator[LLMStep]":
             yield from (*llm_steps_of(node), *fallbacks_of(node))
 
 
-def check_setup(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    online: bool,
-    as_json: bool,
-) -> None:
+def check_setup(console: Console, *, args: PipelineArguments, online: bool, as_json: bool) -> None:
     """Check the machine, the project and its models."""
     root = project_root(console, args.arguments)
-    found = [*_machine_findings(root, console.environ)]
     of_pipeline, project = _of_pipeline(console, args, online=online)
-    found += of_pipeline
+    found = [*_machine_findings(root, console.environ), *of_pipeline]
     # `init` uses this module, too, and no cache.
     from orch23.cli.doctor_sharing import sharing_findings  # noqa: PLC0415 - loads the client of caches
 
@@ -240,7 +226,6 @@ def check_setup(
 def _of_pipeline(
     console: Console, args: PipelineArguments, *, online: bool
 ) -> tuple[list[DoctorFinding], Project | None]:
-    """Check that the pipeline is valid, and the models that it may call. Return its project if it is valid."""
     try:
         name = required_pipeline(found_project(console, args.arguments)).name
     except NotFoundError as missing:
@@ -251,6 +236,5 @@ def _of_pipeline(
     except InvalidInputError as invalid:
         hint = "`orch23 validate` reports all errors"
         return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)], None
-    command = trust_command_line(project.settings)
-    findings = model_findings(project.pipeline, console.environ, project.settings.root, command, online=online)
+    findings = _model_findings(project, trust_command_line(project.settings), online=online)
     return [DoctorFinding("pipeline", name), *findings], project

@@ -50,7 +50,6 @@ def explain_stage(project: Project, session: Session, name: str) -> tuple[Explan
 
     Raises:
         NotFoundError: the stage does not exist.
-
     """
     Selection(targets=(name,)).nodes(session.state.plan)
     seen = preview(session)
@@ -88,7 +87,6 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
 
 
 def _summary(project: Project, decided: DecidedStage, request: Request) -> RequestSummary | None:
-    """Return the request of the first attempt, with the recorded responses to it."""
     stage, step = decided.resolved.stage.name, decided.resolved.stage.step
     if not is_llm(step):
         return None
@@ -119,9 +117,6 @@ def _former(session: Session, decided: DecidedStage) -> Record | None:
         return locked or decided.decision.record
     relatives = session.store.records.by_identity(decided.resolved.identity)
     return locked or next((record for record in relatives if not record.failed), None)
-
-
-# ---- the texts behind the key ------------------------------------------------------------------
 
 
 def _diffs(
@@ -161,7 +156,6 @@ def _text(session: Session, path: str, value: Json) -> str | None:
 
 
 def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
-    """Return how the first request differs from the first request of the record."""
     transcripts = getattr(decided.resolved.stage.step, "transcripts", None)
     known = session.store.exchanges.get(then.exchanges[0], transcripts) if then.exchanges else None
     # A stage without requests, or an accepted edit, has no prompt to compare: a render stage has its text.
@@ -195,9 +189,6 @@ def _messages_text(parts: Mapping[str, Json]) -> str | None:
     return "\n\n".join(str(one.get("content", "")) for one in messages if isinstance(one, Mapping))
 
 
-# ---- the causes --------------------------------------------------------------------------------
-
-
 def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cause]:
     """Return the causes of a decision, and of those of upstream stages; each stage once."""
     # Several paths can lead to one stage: it is explained once.
@@ -220,37 +211,21 @@ def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cau
 
 
 def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visited: set[str]) -> list[Cause]:
-    """Return the cause of one reason, and the causes of the stage that makes its file, if that is not fresh."""
-    maker = _maker(seen, name, reason)
-    found = [Cause(name, depth, f"{reason_text(reason)}{_whose(seen, reason, maker)}")]
-    if maker is not None and not isinstance(seen.decisions.get(maker), Fresh):
-        found += _causes(seen, maker, depth + 1, visited)
-    return found
-
-
-def _maker(seen: Preview, name: str, reason: Reason) -> str | None:
-    """Return the upstream stage that makes the file of a reason."""
+    text = reason_text(reason)
     if reason.code not in _INPUT_CODES:
-        return None
+        return [Cause(name, depth, text)]
     path = reason.subject.partition("#")[0]
     upstream = (*reversed(seen.plan.earlier_items(name)), *seen.plan.upstream.get(name, ()))
-    return next((up for up in upstream if match_any(writes_of(seen.plan.nodes[up]), path)), None)
-
-
-def _whose(seen: Preview, reason: Reason, maker: str | None) -> str:
-    if reason.code not in _INPUT_CODES:
-        return ""
+    maker = next((up for up in upstream if match_any(writes_of(seen.plan.nodes[up]), path)), None)
     if maker is None:
-        return ", because you edited it" if reason.code == "input_changed" else ""
-    return f", which {maker} made" if isinstance(seen.decisions.get(maker), Fresh) else f", which {maker} makes"
+        edited = ", because you edited it" if reason.code == "input_changed" else ""
+        return [Cause(name, depth, f"{text}{edited}")]
+    if isinstance(seen.decisions.get(maker), Fresh):
+        return [Cause(name, depth, f"{text}, which {maker} made")]
+    return [Cause(name, depth, f"{text}, which {maker} makes"), *_causes(seen, maker, depth + 1, visited)]
 
 
-def show_explanation(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    as_json: bool,
-) -> None:
+def show_explanation(console: Console, *, args: PipelineArguments, as_json: bool) -> None:
     """Show why a stage's key changed."""
     project, (name,) = open_stages(console, args, 1)
     found = explain_stage(project, open_read_session(project), name)

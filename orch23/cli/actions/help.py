@@ -28,20 +28,16 @@ def show_help(console: Console, *, topic: str | None) -> None:
     command = root.command.get_command(root, topic) if topic and isinstance(root.command, click.Group) else None
     if topic is None:
         console.write_out(f"{root.get_help()}\n")
-    elif command is None and topic == "pages":
-        console.write_out("".join(f"{name:<{_NAME_WIDTH}}  {title}\n" for name, title in page_titles()))
-    elif command is None:
-        page = find_page(topic)
-        if page is None:
-            _explain(console, topic)
-        else:
-            console.write_out(page)
-    else:
+    elif command is not None:
         with click.Context(command, info_name=topic, parent=root) as below:
             console.write_out(f"{below.get_help()}\n")
+    elif topic == "pages":
+        console.write_out("".join(f"{name:<{_NAME_WIDTH}}  {title}\n" for name, title in page_titles()))
+    else:
+        console.write_out(find_page(topic) or _explanation(console, topic))
 
 
-def _explain(console: Console, topic: str) -> None:
+def _explanation(console: Console, topic: str) -> str:
     known, code, plugin = diagnostic_codes(), topic.upper(), ""
     renamed = (one for one, (_, text) in known.items() if text.endswith(f" Its code was {code}."))
     code = code if code in known else next(renamed, code)
@@ -56,17 +52,15 @@ def _explain(console: Console, topic: str) -> None:
             raise NotFoundError(Diagnostic("E663", f"no code, command or page is named {topic}", hint=hint))
         title, text, plugin = of_plugins[code]
     origin = f"\n\nIt is a code of the plugin {plugin}." if plugin else ""
-    console.write_out(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}{origin}\n")
+    return f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}{origin}\n"
 
 
 def _hint(topic: str, codes: Collection[str]) -> str:
-    """Return a hint for an unknown topic: the nearest command or codes."""
     if not page_names():
         return "the pages of orch23 are missing: install orch23 again"
-    for name in () if any(map(str.isdigit, topic)) else nearest_names(topic, COMMAND_NAMES):
-        return f"did you mean `orch23 help {name}`?"
-    for name in () if any(map(str.isdigit, topic)) else nearest_names(topic, page_names()):
-        return f"did you mean `orch23 help {name}`?"
+    near = nearest_names(topic, COMMAND_NAMES) or nearest_names(topic, page_names())
+    if near and not any(map(str.isdigit, topic)):
+        return f"did you mean `orch23 help {near[0]}`?"
     code = topic.upper()
     close = [one for one in codes if one.startswith(code)][:_NEAREST]
     close = close or difflib.get_close_matches(code, codes, n=_NEAREST)

@@ -57,7 +57,6 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
 
     Raises:
         NotFoundError: a name is not a stage, and no record has it.
-
     """
     owning = {
         name: record for name, record in session.lock.owner_records().items() if session.state.may_remove_by(record)
@@ -82,7 +81,6 @@ def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
 
 
 def _classify(session: Session, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
-    """Add an output to the removal, unless it is missing or is the original already."""
     current = session.store.workspace.entry(path)
     if current is None or current == original:
         return
@@ -173,8 +171,7 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
         unknown = [stage for stage, records in found.items() if not records]
         if unknown:
             hint = "`orch23 status` lists the stages; a stage has files after it was built"
-            errors = (Diagnostic("E823", f"`{stage}` has no files to release", hint=hint) for stage in unknown)
-            raise NotFoundError(*errors)
+            raise NotFoundError(*(Diagnostic("E823", f"`{one}` has no files to release", hint=hint) for one in unknown))
         # A snapshot does not record owners: with it, the next build would repeat its old output.
         remove_snapshots(str(project.settings.root), project.pipeline.file)
         left = lock.where(lambda name, _: not _is_selected(name, stages))
@@ -205,16 +202,16 @@ _DESCRIPTIONS = {
 def forget_results(root: Path) -> list[str]:
     """Delete everything in the store that can be made again, and return a line for each. Exchanges stay."""
     store = root / STORE_NAME
-    names = [name for name in (*_DESCRIPTIONS, "VERSION") if os.path.lexists(store / name)]
-    for name in names:
+    found = [name for name in _DESCRIPTIONS if os.path.lexists(store / name)]
+    # VERSION is not a result: it is written again, and not reported.
+    for name in (*found, "VERSION"):
         if name == "rooms":
             # Processes of a killed build may still write there, and its directories may be read-only.
             kill_leftovers(store / name)
             remove_tree(store / name)
         else:
             remove_path(store / name)
-    # VERSION is not a result: it is written again, and not reported.
-    return [f"removed {_DESCRIPTIONS[name]}" for name in names if name in _DESCRIPTIONS]
+    return [f"removed {_DESCRIPTIONS[name]}" for name in found]
 
 
 def locks_to_reset(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
@@ -222,7 +219,6 @@ def locks_to_reset(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
 
     Raises:
         NotFoundError: the pipeline is outside of the project.
-
     """
     if pipeline is not None:
         whole = pipeline.resolve()
@@ -252,10 +248,12 @@ def retaining_ownership(root: Path, locks: Collection[Path], lines: list[str]) -
         found = (record if record.is_released else _on_disk(store, record) for record in proven)
         kept = [record for record in found if record is not None]
     read = _read_locks(root, locks, lines)
-    accepted = [record for _, _, lock in read for record in lock.owner_records().values() if record.accepted]
     if store is not None:
-        for record in (*kept, *accepted):
-            _keep_accepted(store, record)
+        # The bytes of accepted edits are kept with the exchanges, which are never deleted.
+        for record in (*kept, *(one for _, _, lock in read for one in lock.owner_records().values())):
+            for path in record.outputs.keys() & set(record.accepted):
+                with suppress(MissingBytesError):
+                    store.exchanges.put_original(store.sources.read(path, record.outputs[path]), None)
     yield
     # The store is new now: the records of owners are written again, and the lock files lose their results.
     store = open_store(root)
@@ -297,13 +295,6 @@ def _on_disk(store: ProjectStore, record: Record) -> Record | None:
     return replace(_ownership_record(record), outputs=outputs) if outputs else None
 
 
-def _keep_accepted(store: ProjectStore, record: Record) -> None:
-    """Keep the bytes of accepted edits with the exchanges, which are never deleted."""
-    for path in record.outputs.keys() & set(record.accepted):
-        with suppress(MissingBytesError):
-            store.exchanges.put_original(store.sources.read(path, record.outputs[path]), None)
-
-
 def rename_damaged_journals(root: Path) -> list[str]:
     """Rename journals that cannot be read, since every command would fail on them; return a line for each."""
     lines = []
@@ -319,10 +310,8 @@ def rename_damaged_journals(root: Path) -> list[str]:
 def reset_results(console: Console, *, args: PipelineArguments, outputs: bool) -> None:
     """Delete all results; keep recorded responses."""
     root = project_root(console, args.arguments)
-    lines = []
-    project = None
-    if outputs:
-        project, _ = open_for_command(console, args, most_stages=0)
+    lines: list[str] = []
+    project = open_for_command(console, args, most_stages=0)[0] if outputs else None
     found = found_project(console, args.arguments)
     check_stage_count(found.stages, 0)
     locks = locks_to_reset(root, required_pipeline(found) if args.arguments else None)

@@ -11,13 +11,10 @@ from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
 from orch23.cli.named_files import write_named_file
 from orch23.cli.opening import (
-    check_stage_count,
-    found_project,
     named_plugins,
     open_for_command,
-    open_with_exit_codes,
+    open_quietly,
     project_root,
-    settings_of,
     texts_of,
 )
 from orch23.cli.parameters import PipelineArguments
@@ -51,7 +48,7 @@ def validate(console: Console, *, args: PipelineArguments, style: DiagnosticStyl
     try:
         count, warnings, sources = _validated(console, args)
     except InvalidInputError as invalid:
-        from orch23.cli.root_note import with_root_note  # noqa: PLC0415 - only for errors
+        from orch23.cli.error_notes import with_root_note  # noqa: PLC0415 - only for errors
 
         sources = getattr(invalid, "sources", {})
         _write_errors(console, with_root_note(invalid.diagnostics, console), sources, style)
@@ -63,16 +60,8 @@ def validate(console: Console, *, args: PipelineArguments, style: DiagnosticStyl
 
 
 def _validated(console: Console, args: PipelineArguments) -> tuple[str, Sequence[Diagnostic], Mapping[str, str]]:
-    """Return the number of stages of a pipeline as a text, its warnings and its texts.
-
-    Raises:
-        InvalidPipelineError: with all errors.
-
-    """
-    settings = settings_of(console, args)
-    stages = found_project(console, args.arguments).stages
-    check_stage_count(stages, 0)
-    project = open_with_exit_codes(console, settings)
+    """Return the number of stages of a pipeline as a text, its warnings and its texts; raise all of its errors."""
+    project, _ = open_quietly(console, args, 0)
     # Errors of the plan and of inputs are independent: one run reports both.
     problems: list[Diagnostic] = []
     notes: list[Diagnostic] = []
@@ -127,9 +116,7 @@ def _foreseen_warnings(project: Project, nodes: Collection[Stage | ForeachStage]
 def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) -> None:
     """Check the plan of a pipeline, then the items of its lists; add notes on its prompts, and the plan with the items.
 
-    Raises:
-        InvalidInputError: with all errors of the plan, or of the items.
-
+    Raises all errors of the plan, or of the items.
     """
     check_left_out(project.git, project.pipeline, project.pipeline.stages)
     plan = check_plan(project.pipeline, project.store, project.tools)
@@ -258,17 +245,11 @@ def show_vars(console: Console, *, args: PipelineArguments, origin: bool, as_jso
             name: {"value": value, "origin": origins.get(name, "")} for name, value in values.items()
         }
         console.write_out(json_document({"orch23_vars": 1, "vars": rows}))
-    else:
-        console.write_out(_vars_text(values, origins if origin else {}))
-
-
-def _vars_text(values: Mapping[str, Json], origins: Mapping[str, str]) -> str:
-    lines = []
+        return
     for name, value in values.items():
         shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        where = f"   ({visible(origins[name])})" if name in origins else ""
-        lines.append(f"{visible(name)}={visible(shown)}{where}\n")
-    return "".join(lines)
+        where = f"   ({visible(origins[name])})" if origin and name in origins else ""
+        console.write_out(f"{visible(name)}={visible(shown)}{where}\n")
 
 
 def write_schema(console: Console, *, args: PipelineArguments, out: str | None) -> None:

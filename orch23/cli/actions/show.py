@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
@@ -61,10 +61,6 @@ def _find_kept(
     """Return what the store and the pipeline's journals keep of a stage. `view` is an option of `show`, or all.
 
     `read_cache` lets the store look up responses in the shared cache, too; False if they are not shared.
-
-    Raises:
-        NotFoundError: the stage, run or attempt does not exist, or nothing of it is kept.
-
     """
     session = open_read_session(project)
     Selection(targets=(stage,)).nodes(session.state.plan)
@@ -76,21 +72,18 @@ def _find_kept(
     node = seen.plan.nodes.get(stage)
     if node is None or isinstance(node, ForeachStage):
         raise _no_item(seen, stage)
-    match view:
-        case "key":
-            return _key(session, seen, stage)
-        case "diff":
-            return _diff(project, session, stage)
-        case _:
-            step = node.step if is_llm(node.step) else None
-            runs, events = _runs(project, stage, run), cache(partial(_events, project, stage))
-            found = _Search(project, session, seen, step, stage, view, attempt, run, runs, events, read_cache)
-            is_newest = view == "all" and attempt is None and run is None
-            return _with_accepted(project, session, stage, found) if is_newest else found.find()
+    if view == "key":
+        return _key(session, seen, stage)
+    if view == "diff":
+        return _diff(project, session, stage)
+    step = node.step if is_llm(node.step) else None
+    runs, events = _runs(project, stage, run), cache(partial(_events, project, stage))
+    found = _Search(project, session, seen, step, stage, view, attempt, run, runs, events, read_cache)
+    is_newest = view == "all" and attempt is None and run is None
+    return _with_accepted(project, session, stage, found) if is_newest else found.find()
 
 
 def _with_accepted(project: Project, session: Session, stage: str, search: "_Search") -> ShowResult:
-    """Return the texts of the newest attempt, and whether the last result has edits that the user accepted."""
     record = _known_record(session, stage)
     if record is None or not record.accepted:
         return search.find()
@@ -119,15 +112,8 @@ def _no_item(seen: Preview, stage: str) -> NotFoundError:
     return NotFoundError(Diagnostic("E664", f"`{stage}` is a foreach: only its items run", hint=hint))
 
 
-# ---- prompts and responses -----------------------------------------------------------------------
-
-
-class _Source(Struct, frozen=True):
-    """An exchange of the stage, and where it was found."""
-
-    exchange: Exchange
-    facts: Mapping[str, Json]
-    title: str
+_Source: TypeAlias = tuple[Exchange, Mapping[str, Json], str]
+"""An exchange of the stage, and where it was found: facts and a title."""
 
 
 class _Search(Struct, frozen=True):
@@ -150,21 +136,18 @@ class _Search(Struct, frozen=True):
         artifacts = map(self._artifacts, self.runs)
         if (newest := next(filter(None, artifacts), None)) is not None:
             return newest
-        for source in self._exchanges():
-            exchange, files = source.exchange, _FILES[self.view]
+        for exchange, place, title in self._exchanges():
             # Verification output is not in an exchange: only prompt and response can be shown.
             parts = {"prompt.txt": _sent(exchange), "response.txt": exchange.response}
-            found = [(name, self._readable(parts[name])) for name in files if name in parts]
+            found = [(name, self._readable(parts[name])) for name in _FILES[self.view] if name in parts]
             facts: dict[str, Json] = {
                 "stage": self.stage,
-                **source.facts,
+                **place,
                 "exchange": exchange.fingerprint,
                 "outcome": exchange.outcome,
                 "provenance": exchange.provenance,
             }
-            whose = f" ({visible(exchange.provenance)})" if exchange.provenance else ""
-            whose = f"{self._fallback(exchange)}{whose}"
-            return ShowResult(_joined(found, f"{source.title}{whose}"), facts)
+            return ShowResult(_joined(found, f"{title}{self._origin(exchange, exchange.provenance)}"), facts)
         raise self._not_found()
 
     def _artifacts(self, run: str) -> ShowResult | None:
@@ -184,13 +167,12 @@ class _Search(Struct, frozen=True):
         done, outcome = self._outcome(run, number) if self.view == "all" else ([], {})
         response = next((one for one in reversed(self._responses(run)) if one.attempt == number), None)
         provenance = response.provenance if response is not None else ""
-        origin = f" ({visible(provenance)})" if provenance else ""
         facts: dict[str, Json] = {"stage": self.stage, "run": run, "attempt": number, "provenance": provenance}
         exchange = self._exchange(response.fingerprint) if response is not None else None
         if exchange is not None:
-            origin = f"{self._fallback(exchange)}{origin}"
             facts |= {"exchange": exchange.fingerprint, "outcome": exchange.outcome}
-        return ShowResult(_joined([*parts, *done], f"attempt {number} of {run}{origin}"), {**facts, **outcome})
+        title = f"attempt {number} of {run}{self._origin(exchange, provenance)}"
+        return ShowResult(_joined([*parts, *done], title), {**facts, **outcome})
 
     def _failed_before(self, run: str) -> ShowResult | None:
         """Return why a stage failed before its first attempt, as a render stage does; None if it did not."""
@@ -229,28 +211,26 @@ class _Search(Struct, frozen=True):
                 if self.attempt in (None, attempt):
                     facts: dict[str, Json] = {"run": run, "attempt": attempt}
                     yield from self._stored(response.fingerprint, facts, f"attempt {attempt} of {run}")
+        if self.run is not None or self.attempt is not None:
+            return
         # A fresh clone has no journals: only what the lock file and the transcripts have.
-        if self.run is None and self.attempt is None:
-            yield from self._exchanges_without_run()
-
-    def _exchanges_without_run(self) -> Iterator[_Source]:
         record = _known_record(self.session, self.stage)
-        for fingerprint in reversed(record.exchanges if record else ()):
+        known = tuple(reversed(record.exchanges)) if record else ()
+        for fingerprint in known:
             yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]}")
-        if record is not None and record.exchanges and self.read_cache():
-            for fingerprint in reversed(record.exchanges):
-                yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]} of the shared cache")
+        for fingerprint in known if known and self.read_cache() else ():
+            yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]} of the shared cache")
         decided = self.seen.decided_stages.get(self.stage)
         first = first_request(self.project, decided)
         if first is not None and decided is not None:
             for exchange in reversed(replay_first_request(self.project, decided.resolved.stage, first).found):
-                yield _Source(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses")
+                yield exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses"
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:
         found = self._exchange(fingerprint)
         # An accepted edit is an exchange without a request: there is no prompt to show.
         if found is not None and found.request:
-            yield _Source(found, facts, title)
+            yield found, facts, title
 
     def _exchange(self, fingerprint: str) -> Exchange | None:
         return self.session.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
@@ -258,16 +238,17 @@ class _Search(Struct, frozen=True):
     def _responses(self, run: str) -> list[LlmResponse]:
         return [event.data for event in self.events(run) if isinstance(event.data, LlmResponse)]
 
-    def _fallback(self, exchange: Exchange) -> str:
-        """Return who responded, if it was a fallback."""
+    def _origin(self, exchange: Exchange | None, provenance: str) -> str:
+        """Return the source of a response, and the fallback if it is of one."""
+        origin = f" ({visible(provenance)})" if provenance else ""
         node = self.seen.plan.nodes.get(self.stage)
-        if self.step is None or not isinstance(node, Stage):
-            return ""
+        if exchange is None or self.step is None or not isinstance(node, Stage):
+            return origin
         provider, model = exchange.request.get("provider"), exchange.request.get("model")
         own = {(step.provider, step.model) for step in self.step.of_attempts(node.retry)}
         fallbacks = {(step.provider, step.model) for step in self.step.fallbacks()}
         is_fallback = (provider, model) in fallbacks - own
-        return f", by the fallback {visible(f'{provider} {model}')}" if is_fallback else ""
+        return f", by the fallback {visible(f'{provider} {model}')}{origin}" if is_fallback else origin
 
     def _readable(self, text: str) -> str:
         return visible(secrets_from(self.project.settings.environ).redact(text))
@@ -329,7 +310,6 @@ def _ended(text: str) -> str:
 
 
 def _nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm: bool) -> Diagnostic:
-    """Return the error that no attempt of a stage is kept, with the reason."""
     name = _named(project, stage)
     if record is None:
         hint = f"`orch23 build {name}` makes one"
@@ -351,9 +331,6 @@ def _nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm
         return Diagnostic("E664", f"{text}, and its response is not found", hint=hint)
     hint = f"the response is where the result was made; `cache: {{responses: true}}` shares later ones; {again}"
     return Diagnostic("E664", f"{text}, and its response was not shared", hint=hint)
-
-
-# ---- the record ----------------------------------------------------------------------------------
 
 
 def _known_record(session: Session, stage: str) -> Record | None:
@@ -430,9 +407,6 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
         return None
 
 
-# ---- the cost --------------------------------------------------------------------------------------
-
-
 def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
     journals = ((name, read_journal(project.store.logs / f"{name}.jsonl")) for name in _runs(project, stage, run))
     costs = stage_costs(((name, [line.event for line in lines]) for name, lines in journals), stage)
@@ -444,13 +418,7 @@ def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
 
 
 def show_stage(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    view: str | None,
-    attempt: int | None,
-    run: str | None,
-    as_json: bool,
+    console: Console, *, args: PipelineArguments, view: str | None, attempt: int | None, run: str | None, as_json: bool
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
     project, (stage,) = open_stages(console, args, 1)

@@ -26,6 +26,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.runs import commands_json, commands_text, log_line, ran_commands, runs_text
 from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
 from orch23.report.values import format_size, json_document, pluralize
+from orch23.signing.keys import KEY_NAME, LIBRARY, KeyPair
 from orch23.store.garbage_collection import (
     GarbageCollector,
     GcLimits,
@@ -37,6 +38,7 @@ from orch23.store.garbage_collection import (
     unneeded_runs,
     verify_store,
 )
+from orch23.store.key_files import create_key_file, key_file
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import SharedCacheRun, list_runs, run_ids, shared_cache_run
 from orch23.store.run_logs import journal_paths, read_journal
@@ -63,8 +65,7 @@ def remove_unneeded(
     collect = _select if dry_run else collect_garbage
     roots, selected = collect(store, console.environ, limits, show)
     hint = "`orch23 validate` reports its errors"
-    notes = (Diagnostic("W671", note, severity=Severity.WARNING, hint=hint) for note in roots.notes)
-    console.write_diagnostics(tuple(notes))
+    console.write_diagnostics([Diagnostic("W671", note, hint=hint, severity=Severity.WARNING) for note in roots.notes])
     if not as_json:
         console.write_out(_text(selected, limits, dry_run=dry_run))
         return
@@ -97,12 +98,7 @@ def _to_remove(selected: GcSelection, root: Path, *, dry_run: bool) -> str:
 def _select(
     store: ProjectStore, environ: Mapping[str, str], limits: GcLimits, show: Callable[[GcSelection], None]
 ) -> tuple[GcRoots, GcSelection]:
-    """Show and return what can be removed, with what is needed. Takes no lock, writes nothing.
-
-    Raises:
-        CorruptStateError: a lock file or a journal is damaged, so it is not known what is needed.
-
-    """
+    """Show and return what can be removed, with what is needed. Takes no lock, writes nothing."""
     replay = _replay_needs if limits.transcripts else None
     roots = project_needs(store.root, store.logs, environ, replay)
     selected = GarbageCollector(store).select(roots, limits)
@@ -143,9 +139,8 @@ def collect_garbage(
     """Show and remove what is not needed, and return the same as `_select`.
 
     Raises:
-        CorruptStateError: as `_select`. Nothing was removed.
+        CorruptStateError: a lock file or a journal is damaged, so it is not known what is needed; nothing was removed.
         BusyError: a build holds the lock.
-
     """
     if not store.folder.is_dir():
         return GcRoots(), GcSelection()
@@ -262,7 +257,6 @@ def list_project_runs(console: Console, *, as_json: bool) -> None:
 
 
 def _ran_none(logs: Path, run: str) -> str:
-    """Return that a run ran no command, and the last run that did."""
     others = (logs / f"{one}.jsonl" for one in run_ids(logs) if one != run)
     last = next((one.stem for one in others if any(ran_commands(line.event for line in read_journal(one)))), "")
     more = f"; the last one that did is {last}: `orch23 log {last} --commands`" if last else ""
@@ -279,8 +273,7 @@ def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool
         from orch23.model.features import SPANS, load_feature  # noqa: PLC0415 - only for this option
         from orch23.report.observers import event_redactor  # noqa: PLC0415 - as above
 
-        code: int = load_feature(SPANS["log"])(console, path, event_redactor(console.environ))
-        return code
+        return int(load_feature(SPANS["log"])(console, path, event_redactor(console.environ)))
     if commands:
         ran = [*ran_commands(line.event for line in read_journal(path))]
         body: dict[str, Json] = {"orch23_log": 1, "run": path.stem, "commands": commands_json(ran)}
@@ -293,3 +286,21 @@ def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool
     else:
         console.write_out("".join(log_line(line.ts, line.event) for line in read_journal(path)))
     return ExitCode.OK
+
+
+def create_signing_key(console: Console, *, name: str) -> None:
+    """Create a private key outside of the project, and write the line of its public key."""
+    if KEY_NAME.fullmatch(name) is None:
+        hint = "use letters, digits and . _ @ -, at most 64, such as `ci`"
+        raise UsageError(Diagnostic("E641", f"`{visible(name)}` cannot be the name of a key", hint=hint))
+    path = key_file(name, project_root(console), console.environ)
+    try:
+        pair = KeyPair.generate(name)
+    except ModuleNotFoundError as error:
+        from orch23.providers.installation import install_command  # noqa: PLC0415 - without the library only
+
+        message = f"`orch23 cache key` needs the library `{LIBRARY}`, which is not installed"
+        raise ConfigurationError(Diagnostic("E669", message, hint=install_command(LIBRARY))) from error
+    create_key_file(path, pair.to_pem())
+    console.write_out(f"{pair.public}\n")
+    console.write_err(f"wrote the private key to {visible(str(path))}; add the line above to `cache.signed_by`\n")

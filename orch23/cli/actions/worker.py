@@ -35,7 +35,6 @@ def serve_worker(
     Raises:
         ConfigurationError: the scheduler or the cache must not, or cannot, be used.
         UsageError: the options do not fit together.
-
     """
     top = console.here / folder if folder else None
     if once is not None:
@@ -69,7 +68,6 @@ def parse_resources(texts: Sequence[str]) -> dict[str, float]:
 
     Raises:
         UsageError: one of them cannot be read, or is there twice; with all of these.
-
     """
     found: dict[str, float] = {}
     wrong: list[str] = []

@@ -6,7 +6,6 @@ from orch23.cli.declaration import (
     PluginChoice,
     budget_option,
     cache_options,
-    complete_stage,
     declare_command,
     executor_options,
     exit_code_option,
@@ -14,7 +13,7 @@ from orch23.cli.declaration import (
     model_options,
     option,
     pipeline_argument,
-    read_names,
+    repeatable_stage_option,
     selection_options,
     stages_argument,
     unsandboxed_option,
@@ -35,14 +34,7 @@ from orch23.report.registry import installed_formats
 @option("--live", is_flag=True, help="Show output of steps and models while it arrives.")
 @option("--replay", is_flag=True, help="Use recorded responses only; never call a model.")
 @option("--offline", is_flag=True, help="Call only models on this machine; download nothing.")
-@option(
-    "--resample",
-    metavar="STAGE",
-    multiple=True,
-    callback=read_names,
-    shell_complete=complete_stage,
-    help="Call models again despite recorded responses. Repeatable.",
-)
+@repeatable_stage_option("--resample", help="Call models again despite recorded responses. Repeatable.")
 @selection_options
 @variable_options
 @model_options
@@ -50,12 +42,7 @@ from orch23.report.registry import installed_formats
 @budget_option
 @unsandboxed_option
 @executor_options
-@option(
-    "--output",
-    type=PluginChoice(installed_formats()),
-    default="auto",
-    help="Choose how the build is shown.",
-)
+@option("--output", type=PluginChoice(installed_formats()), default="auto", help="Choose how the build is shown.")
 @option("--json", "as_json", is_flag=True, help="Same as --output jsonl; with -n, one JSON document.")
 @option("--junit", metavar="FILE", type=click.Path(), help="Write a JUnit report to FILE.")
 @option("--trace", metavar="FILE", type=click.Path(), help="Write a Chrome trace to FILE.")

@@ -73,11 +73,7 @@ def reset_command() -> None:
     multiple=True,
     help="Limit by size (5GB), age (30d), runs (20runs). Default: 10GB, 50runs.",
 )
-@option(
-    "--forget-paid-answers",
-    is_flag=True,
-    help="Also remove recorded responses that no result needs.",
-)
+@option("--forget-paid-answers", is_flag=True, help="Also remove recorded responses that no result needs.")
 @option("--transcripts", is_flag=True, help="Also remove transcripts that nothing needs.")
 @json_option
 def gc_command() -> None:
@@ -132,7 +128,7 @@ def cache_key() -> None:
     """Create keys for the signatures of results."""
 
 
-@declare_command("new", "signing_key.create_signing_key", cache_key)
+@declare_command("new", "store.create_signing_key", cache_key)
 @click.argument("name")
 def cache_key_new() -> None:
     """Create a key to sign results with.

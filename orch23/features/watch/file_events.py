@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from orch23.cli.stop_signals import StopSignals
+from orch23.features.watch.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify

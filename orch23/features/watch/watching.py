@@ -10,13 +10,13 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from orch23.cli.build_series import BuildSeries, SeriesBuild
 from orch23.cli.console import Console
 from orch23.cli.opening import parse_budget, settings_of
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.shared_budget import SharedBudget
-from orch23.cli.stop_signals import StopSignals
+from orch23.features.watch.build_series import BuildSeries, SeriesBuild
 from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.stop_signals import StopSignals
 from orch23.features.watch.watched_files import Change, WatchedFiles, WatchedTree, path_in
 from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize

@@ -1,16 +1,16 @@
-"""Explain errors about missing files that are beside the pipeline: paths are relative to the root of the project."""
+"""Explain errors: missing files that are beside the pipeline, and vars that are set outside of it."""
 
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.cli.found_project import MARKER, FoundProject
-from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.text import join_first
 from orch23.report.diagnostics import visible
 
@@ -64,3 +64,38 @@ def _note(paths: list[str], found: FoundProject, below: str, folder: str) -> Dia
     where = "" if folder == "." else f" and work there: `orch23 -C {shlex.quote(folder)}`"
     hint = f"to make `{below}/` the root, `touch {marker}`{where}"
     return Diagnostic("W661", message, hint=hint, severity=Severity.NOTE)
+
+
+def with_var_notes(
+    diagnostics: Sequence[Diagnostic], origins: Mapping[str, str], sources: Mapping[str, str], file: str
+) -> tuple[Diagnostic, ...]:
+    """Return diagnostics about a pipeline file, with a note for each var that `--set` or a file of vars has set.
+
+    `origins` are those of the vars, `sources` the texts by file. A diagnostic with related places stays as it is.
+    """
+    outside = {name: origin for name, origin in origins.items() if not origin.startswith(f"{file}:")}
+    if not outside:
+        return tuple(diagnostics)
+    lines = sources.get(file, "").split("\n")
+    return tuple(
+        replace(one, related=tuple(_notes(one.location, lines, outside)))
+        if one.location is not None and one.location.file == file and not one.related
+        else one
+        for one in diagnostics
+    )
+
+
+def _notes(place: Location, lines: Sequence[str], outside: Mapping[str, str]) -> Iterator[Related]:
+    from orch23.load.overrides import set_note  # noqa: PLC0415 - only for errors
+    from orch23.resolve.expressions import members_used  # noqa: PLC0415 - as above
+
+    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+    text = line[place.column - 1 : place.column - 1 + place.length]
+    for name in sorted(members_used(text, "vars") & outside.keys()):
+        yield set_note(name, _location(outside[name]))
+
+
+def _location(origin: str) -> Location | None:
+    """Return the place that an origin such as `vars.yaml:3` names; None for an option of the command line."""
+    file, _, line = origin.rpartition(":")
+    return Location(file, int(line), 1) if file and line.isdecimal() else None

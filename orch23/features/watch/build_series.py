@@ -10,10 +10,10 @@ from msgspec import Struct, field
 
 from orch23.cli.console import Console
 from orch23.cli.error_report import report_error
-from orch23.cli.parameters import BUILD_ACTION, load_action, run_action
+from orch23.cli.parameters import run_build
 from orch23.cli.shared_budget import SharedBudget
-from orch23.cli.stop_signals import StopSignals
 from orch23.cli.watched_build import WatchedBuild
+from orch23.features.watch.stop_signals import StopSignals
 from orch23.model.event import RunFinished, StageFinished
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.stage_status import StageStatus
@@ -74,8 +74,7 @@ class BuildSeries(Struct, kw_only=True):
         )
         self.stop.is_building = True
         try:
-            with console.resources:
-                run_action(load_action(BUILD_ACTION), console, console.parameters)
+            run_build(console)
         except KeyboardInterrupt:  # `stop` has the signal
             pass
         except Exception as error:  # noqa: BLE001 - a bug is reported, and the next edit is built
