@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,26 @@ def test_every_folder_of_features_has_one_file_that_makes_it_a_package() -> None
     assert folders == FEATURES
 
 
+def check_without_batches(project: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Check that nothing is asked twice: neither in a batch that cannot be sent, nor beside one that was."""
+    (project / "p.j2").write_text("x")
+    (project / "batch.yaml").write_text(LLM.format(provider="anthropic").replace("text}", "text, pace: batch}"))
+    for command in ("validate", "plan", "build"):
+        refused = run(command, "batch.yaml")
+        assert (refused.returncode, refused.stderr.count("error[E668]")) == (65, 1), refused.stderr
+        assert "does not have the feature `batches`, which `pace: batch` needs" in refused.stderr
+        assert "--> batch.yaml:4:" in refused.stderr
+    (project / "pipeline.yaml").write_text(f"{PIPELINE}# edited\n")
+    (project / ".orch23" / "batches").mkdir()
+    (project / ".orch23" / "batches" / "a.json").write_text("{}")
+    for command in ("plan", "build"):
+        refused = run(command)
+        assert (refused.returncode, refused.stderr.count("error[E668]")) == (78, 1), refused.stderr
+        assert "which the batches that a build has submitted need" in refused.stderr
+    assert run("build", "--replay").returncode == 0, "it sends nothing"
+    (project / ".orch23" / "batches" / "a.json").unlink()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str, tmp_path: Path) -> None:
@@ -69,6 +90,8 @@ def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str
     assert (built.returncode, (project / "a.txt").read_text()) == (0, "a\n"), built.stderr
     shown = run("--help")
     assert shown.returncode == 0, shown.stderr
+    if feature == "batches":
+        check_without_batches(project, run)
     listed = {line.split()[0] for line in shown.stdout.partition("Commands:")[2].splitlines() if line.strip()}
     for command, place in COMMANDS.items():
         assert (command in listed) is not place.startswith(f"{feature}.")

@@ -18,7 +18,7 @@ OF_THE_WIRE = frozenset({"array_like", "forbid_unknown_fields", "omit_defaults",
 
 CHANGED_ELSEWHERE = {
     "orch23/engine/attempt.py": ("Calls",),  # the step of a model notes what it has spent
-    "orch23/engine/batch_submission.py": (
+    "orch23/features/batches/submission.py": (
         "BatchLimiter",
         "BatchSubmission",
     ),  # counts of the batch calls

@@ -31,11 +31,11 @@ ALLOWED = {
         "snapshot/store_registry": "open",
     },
     "from or to a folder that was opened or checked by the layer": {
+        "features/batches/pending": "rename",
         "store/access": "rename",
         "cli/actions/outputs": "rename",
         "store/content_store": "rename",
         "store/exchanges": "rename",
-        "store/pending_batches": "rename",
         "store/promotion": "open rename",
     },
     "a file that the user names: outside of the project its links are the user's own": {

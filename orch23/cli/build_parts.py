@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from orch23.cli.placement import Placement
     from orch23.cli.shared_budget import SharedBudget
     from orch23.engine.approval import Approval
-    from orch23.engine.batch_calls import BatchCalls
     from orch23.engine.deferred_stages import LaterBatches
 
 
@@ -224,37 +223,23 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         )
 
     def _batches(self, context: ProviderContext, ledger: Ledger) -> "LaterBatches | None":
-        """Return the requests in batches; None if no stage sends any and no earlier run left some."""
-        store, pipeline, secrets = self.project.store, self.project.pipeline, self.secrets
-        has_files = any(store.batches.glob("*.json"))
-        if not has_files and not any(map(_may_batch, pipeline.stages)):
+        """Return the requests in batches; None if no stage sends any and no earlier run left some.
+
+        Raises:
+            ConfigurationError: an earlier run left some, and the feature that collects them is not there.
+
+        """
+        has_files = any(self.project.store.batches.glob("*.json"))
+        if not has_files and not any(map(_may_batch, self.project.pipeline.stages)):
             return None
-        from orch23.engine.deferred_stages import LaterBatches  # noqa: PLC0415 - most builds have no batch
+        from orch23.model.features import BATCHES, PENDING, is_installed, load_feature  # noqa: PLC0415 - most builds have no batch
 
-        def make() -> "BatchCalls":
-            from orch23.engine.batch_calls import BatchCalls  # noqa: PLC0415 - most builds have no batch
-            from orch23.engine.batch_submission import BatchLimiter  # noqa: PLC0415 - as above
-            from orch23.providers.connections import OpenCalls  # noqa: PLC0415 - as above
-            from orch23.store.pending_batches import PendingBatches  # noqa: PLC0415 - as above
-
-            limiter = context.share(BatchLimiter, BatchLimiter)
-            context.at_stop(limiter.close)
-            wall_s = math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s
-            return BatchCalls(
-                files=PendingBatches(store.batches, store.key),
-                pipeline=pipeline.file,
-                ledger=ledger,
-                setting=context,
-                exchanges=store.exchanges,
-                redact=secrets.redact,
-                sleep=context.share(OpenCalls, OpenCalls).wait,
-                now=lambda: self.project.settings.clock().timestamp(),
-                limiter=limiter,
-                # Of the run it is the whole limit: a longer wait than that is not begun. The build ends the others.
-                wall=lambda: (wall_s, wall_s < math.inf),
-            )
-
-        return LaterBatches(make, has_files=has_files)
+        if not has_files and not is_installed(BATCHES["run"]):
+            return None  # `step_errors` reports a stage with such a pace
+        make: Callable[..., LaterBatches] = load_feature(BATCHES["run"], PENDING)
+        return make(
+            project=self.project, setting=context, ledger=ledger, redact=self.secrets.redact, has_files=has_files
+        )
 
     def _check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
         pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox

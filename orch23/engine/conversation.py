@@ -427,12 +427,9 @@ class Conversations(Struct, frozen=True, kw_only=True):
             sleep=self.setting.share(OpenCalls, OpenCalls).wait,
         )
         if self.batches is not None and (call.step.pace == "batch" or not self.batches.is_empty):
-            from orch23.engine.batching_provider import BatchingProvider  # noqa: PLC0415 - as above
-
             # A request that is in a batch already is paid for there, whatever the pace is now.
             own = None if call.step.pace == "batch" else transport
-            batching = BatchingProvider(calls=self.batches.calls(), step=call.step, stage=call.stage, inner=own)
-            return self._guarded(batching, call)
+            return self._guarded(self.batches.provider(call.step, call.stage, own), call)
         return self._guarded(transport, call)
 
     def _guarded(self, transport: Provider, call: CallContext) -> Provider:

@@ -1,65 +1,47 @@
 """Stages whose requests are in batches: which they are, when to look at the batches, which can go on."""
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct, field
 
 from orch23.engine.outcomes import StageOutcome
 from orch23.engine.worker_threads import WorkerThreads
 from orch23.model.errors import ExitCode
+from orch23.model.llm import Provider
 from orch23.model.plan import Run, VerifyOnly
 from orch23.model.stage_status import StageStatus
 from orch23.resolve.resolution import ResolvedStage
-
-if TYPE_CHECKING:
-    from orch23.engine.batch_calls import BatchCalls
+from orch23.steps.llm.spec import LLMStep
 
 _FIRST_DELAY_S = 1.0
 _LONGEST_DELAY_S = 60.0
 _SLOWER = 1.5
 
 
-class LaterBatches(Struct):
-    """The batches of a run, made when they are needed: most builds have none. `has_files`: an earlier run left some."""
-
-    make: "Callable[[], BatchCalls]"
-    has_files: bool
-    _made: "BatchCalls | None" = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+class LaterBatches(Protocol):
+    """The port to the requests of a run in batches, which are sent and collected by the feature `batches`."""
 
     @property
     def is_empty(self) -> bool:
         """Whether no request is in a batch, or has a result from one."""
-        made = self._made
-        return not self.has_files if made is None else made.is_empty
 
     @property
     def has_unsent(self) -> bool:
         """Whether a request is not submitted yet."""
-        return self._made is not None and self._made.has_unsent
 
-    def calls(self) -> "BatchCalls":
-        """Return the batches."""
-        with self._lock:
-            if self._made is None:
-                self._made = self.make()
-            return self._made
+    def provider(self, step: LLMStep, stage: str, inner: Provider | None) -> Provider:
+        """Return the provider of a stage. With `inner`, only requests that are in a batch already are."""
 
     def advance(self) -> frozenset[str]:
         """Submit what is queued, and collect what has ended; return the requests whose stages can go on."""
-        return self.calls().advance()
 
     def cancel(self, delays_s: Sequence[float]) -> bool:
         """Cancel the batches, and collect those that have ended; return whether some have not after these delays."""
-        return not self.is_empty and self.calls().cancel(delays_s)
 
     def report(self) -> None:
         """Report what the run waits for."""
-        if self._made is not None or self.has_files:
-            self.calls().report()
 
 
 class _Deferred(Struct, frozen=True):

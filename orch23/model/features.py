@@ -18,6 +18,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "model": "local.command:model_command",
     "template": "templates.command:template_command",
     "watch": "watch.command:watch_command",
+    "cancel": "batches.command:cancel_command",
     "affected": "metrics.command:affected_command",
     "diff": "metrics.command:diff_command",
     "report": "pages.command:report_command",
@@ -44,20 +45,28 @@ PROVIDERS: Final[Mapping[str, str]] = {
     "azure": "vendors.azure:ADAPTER",
     "local": "local.provider:ADAPTER",
 }
+# The requests of a run in batches, those that wait, and the batches of a vendor.
+BATCHES: Final[Mapping[str, str]] = {
+    "run": "batches.run:RunBatches",
+    "waiting": "batches.pending:waiting_batches",
+    "anthropic": "batches.anthropic_batches:AnthropicBatches",
+    "openai": "batches.openai_batches:OpenAIBatches",
+}
+PENDING: Final = "the batches that a build has submitted need"
 # What `doctor` checks, and what `init` finds: functions of the environment.
 CHECKS: Final[Mapping[str, str]] = {"local": "local.findings:local_findings"}
 READY_MODELS: Final[Mapping[str, str]] = {"local": "local.local_model:ready_models"}
 
 
-def load_feature(place: str) -> Any:
-    """Return an object of a feature, by its place `FEATURE.MODULE:ATTRIBUTE`.
+def load_feature(place: str, needed: str = "") -> Any:
+    """Return an object of a feature, by its place `FEATURE.MODULE:ATTRIBUTE`. `needed` says what needs it.
 
     Raises:
         ConfigurationError: the folder of the feature is not a part of this installation.
     """
     module, _, name = place.partition(":")
     if not is_installed(place):
-        raise ConfigurationError(missing_feature(place))
+        raise ConfigurationError(missing_feature(place, needed))
     return getattr(import_module(f"orch23.features.{module}"), name)
 
 
@@ -66,10 +75,10 @@ def has_feature(places: Mapping[str, str], name: str) -> bool:
     return name not in places or is_installed(places[name])
 
 
-def missing_feature(place: str) -> Diagnostic:
-    """Return the error that the feature of a place is not a part of this installation."""
+def missing_feature(place: str, needed: str = "") -> Diagnostic:
+    """Return the error that the feature of a place is not a part of this installation. `needed` says what needs it."""
     message = f"this installation of orch23 does not have the feature `{place.partition('.')[0]}`"
-    return Diagnostic("E668", message, hint="install orch23 again")
+    return Diagnostic("E668", f"{message}, which {needed}" if needed else message, hint="install orch23 again")
 
 
 def is_installed(place: str) -> bool:

@@ -16,8 +16,8 @@ from orch23.model.step import Grant
 from orch23.providers import codes
 
 if TYPE_CHECKING:
+    from orch23.model.batches import Batches
     from orch23.model.media import MediaKind
-    from orch23.providers.batches import Batches
     from orch23.providers.media import MediaLimits
     from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep

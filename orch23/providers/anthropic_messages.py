@@ -10,9 +10,10 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
+from orch23.model.features import BATCHES, load_feature
 from orch23.model.llm import Message, Request, Response, StopReason, Usage
 from orch23.model.media import Media
-from orch23.model.plugins import load_object, load_object_as
+from orch23.model.plugins import load_object
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, ProviderContext, library_errors, nearest_hint, unsupported_error
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from anthropic.types import ParsedMessage
     from anthropic.types import Usage as SdkUsage
 
-    from orch23.providers.batches import Batches
+    from orch23.model.batches import Batches
 
 
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
@@ -383,9 +384,7 @@ def _access(setting: ProviderContext, step: LLMStep) -> dict[str, Any]:
 
 
 def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
-    # By name, as all that only some stages need: it imports this module.
-    batches = load_object_as(type, "orch23.providers.anthropic_batches:AnthropicBatches")
-    found: Batches = batches(**_access(setting, step))
+    found: Batches = load_feature(BATCHES["anthropic"])(**_access(setting, step))
     return found
 
 

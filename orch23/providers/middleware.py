@@ -7,11 +7,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError, ConsentError, LimitError, ProviderError
+from orch23.model.errors import ConfigurationError, LimitError, ProviderError
 from orch23.model.llm import Provider, Request, Response, Usage
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.faults import NotCollectedError, TransportError, redacted_messages
-from orch23.providers.registry import grant_for, not_granted_error, readiness_errors
+from orch23.providers.registry import check_call
 
 
 class RedactingProvider(Struct, frozen=True):
@@ -68,13 +68,7 @@ class CheckedProvider(Struct, frozen=True):
             ConsentError: the user has not consented; nothing was reserved or sent.
 
         """
-        step = self.asking.step
-        missing = readiness_errors(step, self.setting.environ, self.setting.root)
-        if missing:
-            raise ConfigurationError(*missing)
-        grant = grant_for(step, self.setting)
-        if grant is not None and not self.setting.is_granted(grant):
-            raise ConsentError(not_granted_error(grant, self.setting.trust_command))
+        check_call(self.setting, self.asking.step)
         return self.inner.complete(request, deadline_s, on_text)
 
 

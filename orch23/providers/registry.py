@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import InvalidInputError
+from orch23.model.errors import ConfigurationError, ConsentError, InvalidInputError
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.plugins import LazyMapping, Registry, load_object_as, type_validator
 from orch23.model.server_url import url_origin
@@ -25,7 +25,7 @@ from orch23.providers.adapter import (
 )
 
 if TYPE_CHECKING:
-    from orch23.providers.batches import Batches
+    from orch23.model.batches import Batches
     from orch23.providers.media import MediaLimits
     from orch23.steps.llm.spec import LLMStep
 
@@ -195,20 +195,28 @@ def max_output_tokens(step: "LLMStep") -> int | None:
 
 
 def _batch_errors(step: "LLMStep", adapter: Adapter) -> tuple[Diagnostic, ...]:
-    if step.pace != "batch" or adapter.batches is not None or "pace" not in adapter.takes:
+    if step.pace != "batch" or "pace" not in adapter.takes:
         return ()
-    message = f"the provider `{step.provider}` does not have `pace: batch`"
-    having = ", ".join(name for name in _installed() if ADAPTERS[name].batches is not None)
-    return (unsupported_error("pace", message, f"remove it; these have it: {having}"),)
+    if adapter.batches is None:
+        message = f"the provider `{step.provider}` does not have `pace: batch`"
+        having = ", ".join(name for name in _installed() if ADAPTERS[name].batches is not None)
+        return (unsupported_error("pace", message, f"remove it; these have it: {having}"),)
+    place = _features().BATCHES["run"]
+    if _features().is_installed(place):
+        return ()
+    return (replace(_features().missing_feature(place, "`pace: batch` needs"), subject="pace"),)
 
 
 def batches_of(setting: ProviderContext, step: "LLMStep") -> "Batches":
     """Return the batches of the server of a valid step.
 
     Raises:
+        ConfigurationError: a key or a library is missing.
+        ConsentError: the user has not consented to the server.
         KeyError: the provider has none; `step_errors` reports that before any stage starts.
 
     """
+    check_call(setting, step)
     batches = adapter_for(step).batches
     if batches is None:
         raise KeyError(step.provider)
@@ -308,6 +316,21 @@ def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:
 def grant_for(step: "LLMStep", setting: ProviderContext) -> Grant | None:
     """Return the grant that a valid step needs; None if none is needed."""
     return adapter_for(step).consent(step, setting.environ, setting.root, setting.files)
+
+
+def check_call(setting: ProviderContext, step: "LLMStep") -> None:
+    """Check that the model of a valid step can and may be called on this machine now.
+
+    Raises:
+        ConfigurationError: a key, a library or weights are missing.
+        ConsentError: the user has not consented.
+
+    """
+    if missing := readiness_errors(step, setting.environ, setting.root):
+        raise ConfigurationError(*missing)
+    grant = grant_for(step, setting)
+    if grant is not None and not setting.is_granted(grant):
+        raise ConsentError(not_granted_error(grant, setting.trust_command))
 
 
 def not_granted_error(grant: Grant, trust_command: str) -> Diagnostic:

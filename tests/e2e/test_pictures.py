@@ -222,6 +222,7 @@ def test_a_changed_block_is_reported(tmp_path: Path) -> None:
         assert not server.asked
 
 
+@pytest.mark.needs("batches")
 def test_a_batch_has_the_pictures_too(tmp_path: Path) -> None:
     with BatchServer(lambda _params: "a dot", now=datetime.now(UTC).isoformat()) as server:
         project = story(tmp_path / "p", server.url, f"{CLAUDE}, pace: batch")

@@ -59,7 +59,7 @@ def test_the_first_item_writes_and_the_others_read(tmp_path: Path, more: str, wr
     [
         (", cache: off", RULES),
         (", cache: {share: false}", RULES),
-        (", pace: batch", RULES),
+        pytest.param(", pace: batch", RULES, marks=pytest.mark.needs("batches")),
         (', base_url: "https://gateway.example"', RULES),
         ("", RULES[:400]),
     ],

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -38,16 +37,12 @@ from orch23.report.formats import Format, View
 from orch23.report.live import LiveScreen
 from orch23.report.observers import Guarded
 from orch23.report.registry import FORMATS, format_of, installed_formats, own_format
-from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.safe_files import read_file
 
 if TYPE_CHECKING:
     from orch23.cli.documents import Documents
     from orch23.cli.watched_build import WatchedBuild
-
-# How long `cancel` waits until the vendor has stopped the batches.
-_CANCEL_DELAYS_S = (0.5, 2.0, 5.0, 10.0)
 
 
 def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
@@ -271,32 +266,6 @@ def _check_model_flags(*, replay: bool, offline: bool, resample: tuple[str, ...]
     if replay and offline:
         hint = "--replay calls no model at all; --offline allows calls of models on this machine"
         raise UsageError(Diagnostic("E641", "`--replay` and `--offline` contradict each other", hint=hint))
-
-
-def cancel_batches(console: Console, *, args: PipelineArguments) -> int:
-    """Cancel the batches that a build waits for, and record the responses that are complete."""
-    from orch23.store.pending_batches import PendingBatches  # noqa: PLC0415 - a build does not need it
-
-    project, _ = open_for_command(console, args)
-    pending = PendingBatches(project.store.batches, project.store.key).of_pipeline(project.pipeline.file)
-    if not pending:
-        console.write_out("there is no batch to cancel\n")
-        return ExitCode.OK
-    request = BuildRequest(replay=True, cancels=True, cache=NO_CACHE)
-    with prepared_build(project, request, FORMATS["quiet"].observer(build_view(console, project))) as build:
-        left = build.later is not None and build.later.cancel(_CANCEL_DELAYS_S)
-        if build.later is not None:
-            build.later.report()
-        code = ExitCode.WAITING if left else ExitCode.OK
-        ended = build.ledger.with_totals(RunFinished(status="waiting" if left else "ok", exit_code=int(code)))
-        build.observer.notice(Event(ended, ended.status))
-    kept = f"{pluralize(ended.calls, 'response')} recorded, {money_text(Decimal(ended.cost or 0), Decimal(0))}"
-    what = "asked to cancel" if left else "cancelled"
-    count = "1 batch" if len(pending) == 1 else f"{len(pending)} batches"
-    console.write_out(f"{what} {count}: {kept}\n")
-    if left:
-        console.write_out("the vendor has not stopped all requests yet: run `orch23 cancel` again to record the rest\n")
-    return code
 
 
 def build_view(console: Console, project: Project, *, verbose: bool = False) -> View:

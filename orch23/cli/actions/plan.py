@@ -440,13 +440,12 @@ def _foreseen(error: Diagnostic, place: Location | None) -> Diagnostic:
 
 def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
     """Return the batches that the last build waits for."""
-    if not project.store.batches.is_dir():
+    if not any(project.store.batches.glob("*.json")):
         return ()
-    from orch23.store.pending_batches import PendingBatches, waiting_batch  # noqa: PLC0415 - most projects have none
+    from orch23.model.features import BATCHES, PENDING, load_feature  # noqa: PLC0415 - most projects have none
 
-    return tuple(
-        map(waiting_batch, PendingBatches(project.store.batches, project.store.key).of_pipeline(project.pipeline.file))
-    )
+    found: tuple[BatchWaiting, ...] = load_feature(BATCHES["waiting"], PENDING)(project.store, project.pipeline.file)
+    return found
 
 
 def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool = True) -> PlanView | None:

@@ -12,7 +12,6 @@ from orch23.cli.declaration import (
     json_option,
     model_options,
     option,
-    pipeline_argument,
     repeatable_stage_option,
     selection_options,
     stages_argument,
@@ -83,14 +82,3 @@ def plan_command() -> None:
 @exit_code_option
 def status_command() -> None:
     """List stale stages."""
-
-
-@declare_command("cancel", "build.cancel_batches")
-@pipeline_argument
-@variable_options
-def cancel_command() -> None:
-    """Cancel the batches that a build waits for.
-
-    Cancels them at the vendor. Responses that are complete are paid for: they are recorded, and later builds use them.
-    Requests that were not processed cost nothing.
-    """

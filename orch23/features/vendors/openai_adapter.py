@@ -15,6 +15,7 @@ from orch23.features.vendors.openai_client import (
 from orch23.features.vendors.openai_responses import ResponsesApi, SubmittedResponses
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+from orch23.model.features import BATCHES, load_feature
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers import codes
@@ -27,7 +28,7 @@ from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
-    from orch23.providers.batches import Batches
+    from orch23.model.batches import Batches
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -92,9 +93,9 @@ def _connection(setting: ProviderContext, step: LLMStep) -> ServerConnection:
 
 
 def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
-    from orch23.features.vendors.openai_batches import OpenAIBatches  # noqa: PLC0415 - only some stages need it
-
-    return OpenAIBatches(connection=_connection(setting, step), is_vendor=server_url(step) == OPENAI_URL)
+    is_vendor = server_url(step) == OPENAI_URL
+    found: Batches = load_feature(BATCHES["openai"])(connection=_connection(setting, step), is_vendor=is_vendor)
+    return found
 
 
 def _prepare(setting: ProviderContext, step: LLMStep) -> None:

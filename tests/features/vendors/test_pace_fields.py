@@ -95,6 +95,7 @@ def test_other_providers_do_not_have_it(provider: str) -> None:
     assert any("`pace" in one.message and one.code == UNSUPPORTED_PARAMETER for one in found)
 
 
+@pytest.mark.needs("batches")
 def test_a_provider_of_a_plugin_has_batches_if_it_says_so() -> None:
     without = replace(ADAPTERS["openai"], batches=None)
     step = replace(STEP, pace="batch", provider="mine")

@@ -12,7 +12,6 @@ from orch23.snapshot.store_registry import registered_stores, registration, seal
 from orch23.store.access import hold_build_lock, key_of_store
 from orch23.store.index import IndexFaultError, StoreIndex
 from orch23.store.json_text import add_checksum, checked_line
-from orch23.store.pending_batches import BatchServer, PendingBatch, PendingBatches
 from orch23.store.records import Records
 from orch23.store.running_actions import ActionFiles
 from orch23.store.store_key import TRUSTED, StoreKey, mac_of
@@ -150,24 +149,6 @@ def test_rows_of_another_key_are_damage(store: Path) -> None:
     assert not StoreIndex(store / "index.sqlite").has_table("t")
 
 
-def batch(folder: Path, key: StoreKey) -> PendingBatches:
-    files = PendingBatches(folder / "batches", key)
-    files.write(
-        PendingBatch(
-            label="a", pipeline="p", server=BatchServer(provider="x"), model="m", created_s=1.0, calls={}, batch_id="b"
-        )
-    )
-    return files
-
-
-def test_a_batch_of_another_key_is_set_aside(store: Path) -> None:
-    batch(store, StoreKey())
-    files = PendingBatches(store / "batches", key_of_store(store))
-    assert files.of_pipeline("p") == ()
-    assert "was not written by a build of yours" in files.damaged[0]
-    assert len(batch(store, key_of_store(store)).of_pipeline("p")) == 1
-
-
 def test_a_running_action_of_another_key_is_forgotten(store: Path) -> None:
     action = digest_bytes(b"action")
     ActionFiles(store / "running").note("engine", action, "place")
@@ -183,7 +164,8 @@ def early(store: Path) -> None:
     """Give a store the form of versions without keys."""
     (Path(registered_stores()) / (store / "id").read_text().strip()).write_text(f"{store}\n")
     Records(store / "records").put(record("one"))
-    batch(store, StoreKey())
+    (store / "batches").mkdir()
+    (store / "batches" / "a.json").write_bytes(StoreKey().encode({"batch_id": "b"}))
 
 
 def damaged_line(store: Path) -> None:
@@ -216,7 +198,7 @@ def test_all_of_an_early_store_is_authenticated(store: Path, change: Callable[[P
         pass
     assert len((registration(str(store)) or (b"",))[0]) == 32
     assert Records(store / "records", None, key_of_store(store)).proven(KEY) == (record("one"),)
-    assert len(PendingBatches(store / "batches", key_of_store(store)).of_pipeline("p")) == 1
+    assert key_of_store(store).decode((store / "batches" / "a.json").read_bytes()) == {"batch_id": "b"}
     assert not list(store.rglob("*.tmp"))
     assert all(path.is_symlink() or path.stat().st_size for path in store.rglob("?" * 64)), "no file was replaced"
 

@@ -1,14 +1,12 @@
 """The port to the batches of a vendor: many requests, sent together, for half the price and within a day."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Response, Usage
-from orch23.providers import codes
-from orch23.providers.faults import TransportError
 
 
 class VendorBatch(Struct, frozen=True, kw_only=True):
@@ -59,26 +57,3 @@ class Batches(Protocol):
 
     def cancel(self, batch_id: str) -> None:
         """Ask the vendor to stop a batch. It ends later, and requests that are done keep their responses."""
-
-
-class GivenResult(Struct, frozen=True):
-    """A provider that has its only response already."""
-
-    result: BatchResult
-
-    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Return the response.
-
-        Raises:
-            TransportError: there is none.
-
-        """
-        del request, deadline_s
-        result = self.result
-        if result.response is not None:
-            on_text(result.response.text)
-            return result.response
-        message = f"the request was {result.outcome} in its batch"
-        hint = "nothing was charged; build again to send it again"
-        error = result.error or Diagnostic(codes.PROVIDER_FAILED, message, hint=hint)
-        raise TransportError(error, charged=result.outcome == "succeeded", usage=result.usage)

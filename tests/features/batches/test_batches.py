@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.engine import batch_calls
+from orch23.features.batches import calls as batch_calls
 from tests.batch_server import BatchServer, KeptBatch, errored, succeeded
 from tests.e2e.pipelines import green
 from tests.project import Outcome, Project
@@ -22,7 +22,7 @@ KEY = {"ANTHROPIC_API_KEY": "a-key-for-tests"}
 SUBMIT = "POST /v1/messages/batches"
 LIST = "GET /v1/messages/batches"
 _PROGRAM = "from orch23.entry import run; run()"
-REPOSITORY = str(Path(__file__).parents[2])
+REPOSITORY = str(Path(__file__).parents[3])
 
 
 def now() -> str:

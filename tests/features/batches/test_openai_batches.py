@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from orch23.engine import batch_calls
+from orch23.features.batches import calls as batch_calls
 from tests.batch_server import KeptBatch, OpenAIBatchServer, said_by_openai
 from tests.e2e.pipelines import green
-from tests.e2e.test_batches import WAITING, killed_while_submitting
-from tests.e2e.test_batches import story as story_of_anthropic
+from tests.features.batches.test_batches import WAITING, killed_while_submitting
+from tests.features.batches.test_batches import story as story_of_anthropic
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vendors")]  # whole builds, many of them
 
 FILE, SUBMIT, LIST = "POST /v1/files", "POST /v1/batches", "GET /v1/batches"
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from orch23.engine import batch_submission
-from orch23.engine.batch_submission import QueuedCall, grouped
+from orch23.features.batches import submission
+from orch23.features.batches.pending import pending_call
+from orch23.features.batches.submission import QueuedCall, grouped
 from orch23.model.llm import Message, Request
 from orch23.steps.llm.spec import LLMStep
-from orch23.store.pending_batches import pending_call
 
 
 def queued(*stages: str, text: str = "x", model: str = "m", **more: Any) -> dict[str, QueuedCall]:
@@ -34,6 +34,6 @@ def test_a_batch_has_the_requests_of_one_server_and_model_in_the_order_of_stages
 
 @pytest.mark.parametrize(("limit", "most"), [("_MOST_REQUESTS", 2), ("_MOST_BYTES", 8)])
 def test_a_batch_that_would_be_too_large_is_several(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
-    monkeypatch.setattr(batch_submission, limit, most)
+    monkeypatch.setattr(submission, limit, most)
     assert stages(queued("a", "b", "c")) == [[["a", "b"], ["c"]]]
     assert stages(queued("a", text="longer than all of them")) == [[["a"]]]

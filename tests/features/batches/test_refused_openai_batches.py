@@ -4,14 +4,14 @@ import pytest
 
 from tests.batch_server import OpenAIBatchServer
 from tests.e2e.pipelines import green
-from tests.e2e.test_batches import WAITING
-from tests.e2e.test_refused_batches import no_delays, retries, said
-from tests.features.vendors import test_openai_batches as openai
+from tests.features.batches import test_openai_batches as openai
+from tests.features.batches.test_batches import WAITING
+from tests.features.batches.test_refused_batches import no_delays, retries, said
 from tests.project import Project
 
 __all__ = ["no_delays"]
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vendors")]  # whole builds, many of them
 
 
 def refused_by_openai(vendor: OpenAIBatchServer, place: str, count: int = 2) -> None:

@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 
-from orch23.engine import batch_calls
+from orch23.features.batches import calls as batch_calls
 from tests.batch_server import BatchServer
 from tests.e2e.pipelines import green
-from tests.e2e.test_batches import LIST, SUBMIT, WAITING, build, killed_while_submitting, server, start, story
+from tests.features.batches.test_batches import (
+    LIST,
+    SUBMIT,
+    WAITING,
+    build,
+    killed_while_submitting,
+    server,
+    start,
+    story,
+)
 from tests.project import Outcome, Project
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
@@ -65,7 +74,7 @@ def test_a_refused_batch_waits_like_an_ordinary_request(project: Project, status
 
 @pytest.mark.needs("vendors")
 def test_the_other_servers_get_their_batches_first(project: Project) -> None:
-    from tests.features.vendors import test_openai_batches as openai  # noqa: PLC0415 - of the feature
+    from tests.features.batches import test_openai_batches as openai  # noqa: PLC0415 - of the feature
 
     with server() as busy, openai.server() as other:
         story(project, busy.url, "a b")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from orch23.model.digest import Json
@@ -14,6 +14,7 @@ from orch23.model.event import BatchWaiting
 from orch23.model.llm import Message, Request
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.prompt_cache import CachePolicy
+from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, list_folder, read_regular, try_unlink, write_atomic
 from orch23.store.store_key import TRUSTED, StoreKey
 
@@ -115,11 +116,10 @@ def waiting_batch(batch: PendingBatch) -> BatchWaiting:
 
 
 class PendingBatches(Struct, frozen=True):
-    """The files of pending batches in a folder of the store. Damaged ones are set aside and listed in `damaged`."""
+    """The files of pending batches in a folder of the store. Damaged ones are set aside."""
 
     folder: Path
     store_key: StoreKey = TRUSTED
-    damaged: list[str] = field(default_factory=list)
 
     def of_pipeline(self, pipeline: str) -> tuple[PendingBatch, ...]:
         """Return the batches of a pipeline, oldest first."""
@@ -142,8 +142,12 @@ class PendingBatches(Struct, frozen=True):
     def _read(self, path: Path) -> PendingBatch | None:
         try:
             return to_struct(self.store_key.decode(read_regular(path) or b""), PendingBatch)
-        except ValueError as error:
-            self.damaged.append(f"batches/{path.name}: {error}")
+        except ValueError:
             with contextlib.suppress(OSError):  # a command that only reads may not rename it
                 path.rename(path.with_name(f"{path.name}.damaged"))
             return None
+
+
+def waiting_batches(store: ProjectStore, pipeline: str) -> tuple[BatchWaiting, ...]:
+    """Return what is shown of the batches that the last build of a pipeline waits for."""
+    return tuple(map(waiting_batch, PendingBatches(store.batches, store.key).of_pipeline(pipeline)))

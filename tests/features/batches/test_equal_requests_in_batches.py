@@ -9,7 +9,7 @@ import pytest
 
 from tests.batch_server import errored, succeeded
 from tests.e2e.pipelines import green
-from tests.e2e.test_batches import KEY, REPOSITORY, WAITING, build, server, story
+from tests.features.batches.test_batches import KEY, REPOSITORY, WAITING, build, server, story
 from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not

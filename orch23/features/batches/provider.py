@@ -1,25 +1,22 @@
 """A provider whose requests are sent in batches."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from orch23.features.batches.calls import BatchCalls
+from orch23.features.batches.results import GivenResult
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
-from orch23.providers.batches import GivenResult
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider
 from orch23.steps.llm.spec import LLMStep
-
-if TYPE_CHECKING:
-    from orch23.engine.batch_calls import BatchCalls
 
 
 class BatchingProvider(Struct, frozen=True, kw_only=True):
     """A provider that sends its requests in batches. With `inner`, only requests that are in a batch already are."""
 
-    calls: "BatchCalls"
+    calls: BatchCalls
     step: LLMStep
     stage: str
     inner: Provider | None = None

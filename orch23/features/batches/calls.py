@@ -17,24 +17,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.batch_submission import BatchSubmission, QueuedCall, grouped, server_of
 from orch23.engine.run_events import response_data
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError
-from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, Warned, waiting_text
-from orch23.model.llm import Request
-from orch23.providers import codes
-from orch23.providers.adapter import ProviderContext
-from orch23.providers.batches import Batches, BatchResult, GivenResult, VendorBatch
-from orch23.providers.faults import TransportError
-from orch23.providers.middleware import MeteredProvider, RedactingProvider
-from orch23.providers.rate_headers import replies_heard_by
-from orch23.providers.rate_limiter import RateLimiter
-from orch23.providers.rate_wait import RateWait, WaitLimit, no_wall, retry_event
-from orch23.providers.recordings import RecordingProvider, TranscriptStore
-from orch23.providers.registry import batches_of, grant_for, not_granted_error, readiness_errors
-from orch23.steps.llm.spec import LLMStep
-from orch23.store.pending_batches import (
+from orch23.features.batches.pending import (
     MOST_NAMES,
     PendingBatch,
     PendingBatches,
@@ -42,6 +26,23 @@ from orch23.store.pending_batches import (
     pending_call,
     waiting_batch,
 )
+from orch23.features.batches.results import GivenResult
+from orch23.features.batches.submission import BatchSubmission, QueuedCall, grouped, server_of
+from orch23.model.batches import Batches, BatchResult, VendorBatch
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError
+from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, Warned, waiting_text
+from orch23.model.llm import Request
+from orch23.providers import codes
+from orch23.providers.adapter import ProviderContext
+from orch23.providers.faults import TransportError
+from orch23.providers.middleware import MeteredProvider, RedactingProvider
+from orch23.providers.rate_headers import replies_heard_by
+from orch23.providers.rate_limiter import RateLimiter
+from orch23.providers.rate_wait import RateWait, WaitLimit, no_wall, retry_event
+from orch23.providers.recordings import RecordingProvider, TranscriptStore
+from orch23.providers.registry import batches_of
+from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
     from orch23.engine.ledger import Ledger
@@ -491,11 +492,6 @@ class BatchCalls(Struct, kw_only=True):
             api="chat" if server.api == "chat" else "responses" if server.api else None,
             pace="batch",
         )
-        if missing := readiness_errors(step, self.setting.environ, self.setting.root):
-            raise ConfigurationError(*missing)
-        grant = grant_for(step, self.setting)
-        if grant is not None and not self.setting.is_granted(grant):
-            raise ConsentError(not_granted_error(grant, self.setting.trust_command))
         return batches_of(self.setting, step)
 
     # ---- ends -----------------------------------------------------------------------------

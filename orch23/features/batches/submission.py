@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from orch23.features.batches.pending import BatchServer, PendingBatch, PendingCall
+from orch23.model.batches import Batches
 from orch23.model.llm import Request
-from orch23.providers.batches import Batches
 from orch23.providers.rate_limiter import RateLimiter
 from orch23.providers.rate_wait import RateWait
 from orch23.steps.llm.spec import LLMStep
-from orch23.store.pending_batches import BatchServer, PendingBatch, PendingCall
 
 _MOST_REQUESTS = 10_000
 _MOST_BYTES = 100_000_000

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.model.batches import BatchResult, VendorBatch
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Request
@@ -20,7 +21,6 @@ from orch23.providers.anthropic_messages import (
     read_message,
 )
 from orch23.providers.anthropic_sdk import api_error
-from orch23.providers.batches import BatchResult, VendorBatch
 from orch23.providers.connections import CONNECT_S, ClientConnection, ClientPool, OpenCalls, TlsContexts
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,

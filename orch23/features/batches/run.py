@@ -1,0 +1,91 @@
+"""The requests of a run in batches, and what the build around them has: money, consent, recordings, secrets."""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from orch23.cli.project_loading import Project
+from orch23.engine.ledger import Ledger
+from orch23.model.llm import Provider
+from orch23.providers.adapter import ProviderContext
+from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.features.batches.calls import BatchCalls
+
+
+class RunBatches(Struct, kw_only=True):
+    """The batches of a run, read when they are needed: most builds have none. `has_files`: an earlier run left some."""
+
+    project: Project
+    setting: ProviderContext
+    ledger: Ledger
+    redact: Callable[[str], str]
+    has_files: bool
+    _made: "BatchCalls | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request is in a batch, or has a result from one."""
+        made = self._made
+        return not self.has_files if made is None else made.is_empty
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a request is not submitted yet."""
+        return self._made is not None and self._made.has_unsent
+
+    def provider(self, step: LLMStep, stage: str, inner: Provider | None) -> Provider:
+        """Return the provider of a stage. With `inner`, only requests that are in a batch already are."""
+        from orch23.features.batches.provider import BatchingProvider  # noqa: PLC0415 - most builds make no call
+
+        return BatchingProvider(calls=self.calls(), step=step, stage=stage, inner=inner)
+
+    def calls(self) -> "BatchCalls":
+        """Return the batches."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._read()
+            return self._made
+
+    def advance(self) -> frozenset[str]:
+        """Submit what is queued, and collect what has ended; return the requests whose stages can go on."""
+        return self.calls().advance()
+
+    def cancel(self, delays_s: Sequence[float]) -> bool:
+        """Cancel the batches, and collect those that have ended; return whether some have not after these delays."""
+        return not self.is_empty and self.calls().cancel(delays_s)
+
+    def report(self) -> None:
+        """Report what the run waits for."""
+        if self._made is not None or self.has_files:
+            self.calls().report()
+
+    def _read(self) -> "BatchCalls":
+        from orch23.features.batches.calls import BatchCalls  # noqa: PLC0415 - as above
+        from orch23.features.batches.pending import PendingBatches  # noqa: PLC0415 - as above
+        from orch23.features.batches.submission import BatchLimiter  # noqa: PLC0415 - as above
+        from orch23.providers.connections import OpenCalls  # noqa: PLC0415 - as above
+
+        project, setting = self.project, self.setting
+        limiter = setting.share(BatchLimiter, BatchLimiter)
+        setting.at_stop(limiter.close)
+        limit_s = project.pipeline.stop.max_wall_s
+        wall_s = math.inf if limit_s is None else limit_s
+        return BatchCalls(
+            files=PendingBatches(project.store.batches, project.store.key),
+            pipeline=project.pipeline.file,
+            ledger=self.ledger,
+            setting=setting,
+            exchanges=project.store.exchanges,
+            redact=self.redact,
+            sleep=setting.share(OpenCalls, OpenCalls).wait,
+            now=lambda: project.settings.clock().timestamp(),
+            limiter=limiter,
+            # Of the run it is the whole limit: a longer wait than that is not begun. The build ends the others.
+            wall=lambda: (wall_s, wall_s < math.inf),
+        )
