@@ -137,8 +137,7 @@ def _open(
     except ModuleNotFoundError as error:
         if not library or (error.name or "").startswith("orch23."):
             raise
-        from orch23.providers.codes import NO_LIBRARY  # noqa: PLC0415 - for this error alone
         from orch23.providers.installation import install_command  # noqa: PLC0415 - likewise
 
         message = f"the shared cache needs the library `{library}`, which is not installed"
-        raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(library))) from None
+        raise ConfigurationError(Diagnostic("E413", message, hint=install_command(library))) from None

@@ -10,7 +10,6 @@ from orch23.model.errors import InvalidInputError
 from orch23.model.parsing import StrictJsonError, parse_json, to_struct
 from orch23.model.pipeline import PathInput, Pipeline, Stage
 from orch23.providers.adapter import ScriptedCase, ScriptedResponses
-from orch23.providers.codes import NO_SCRIPTED_RESPONSE
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.store.workspace import Workspace
 
@@ -48,7 +47,7 @@ def _wrong_form(parsed: "ParsedText", path: str, names: Sequence[str]) -> Diagno
     )
     location = parsed.location_of("", names[0] if names else None) or Location(path, 1, 1)
     message = f"`{path}` must map stage names to lists of responses{wrong}"
-    return Diagnostic(NO_SCRIPTED_RESPONSE, message, location, hint)
+    return Diagnostic("E404", message, location, hint)
 
 
 def validate_by_schema(

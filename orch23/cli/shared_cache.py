@@ -34,7 +34,6 @@ from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, DeclaredCache,
 from orch23.model.shared_cache import HELPER_VARIABLE, CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.step import Grant
 from orch23.model.text import join_first
-from orch23.providers.codes import NO_LIBRARY
 from orch23.providers.installation import install_command
 from orch23.report.diagnostics import visible
 from orch23.report.shared_cache import shared_cache_text
@@ -224,7 +223,7 @@ def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str
         import_module("cryptography")
     except ModuleNotFoundError as error:
         message = f"`cache.signed_by` needs the library `{LIBRARY}`, which is not installed"
-        raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command(LIBRARY))) from error
+        raise ConfigurationError(Diagnostic("E413", message, hint=install_command(LIBRARY))) from error
     if faults:
         raise faults[0]
     return Signatures(known)

@@ -23,7 +23,6 @@ from orch23.model.parsing import StrictJsonError, json_at, parse_json
 from orch23.model.pipeline import ForeachStage, Pipeline, RateLimits, Stage
 from orch23.model.record import program_of
 from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.codes import NOT_RECORDED, OFFLINE
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import (
@@ -390,9 +389,9 @@ class Conversations(Struct, frozen=True, kw_only=True):
             return HoldingProvider()
         if mode == "replay":
             hint, folder = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=call.stage), call.step.transcripts
-            return self._refusing(call, NOT_RECORDED, hint + (_COMMIT.format(folder) if folder else _SET_FOLDER))
+            return self._refusing(call, "E403", hint + (_COMMIT.format(folder) if folder else _SET_FOLDER))
         if self.offline and is_remote(call.step):
-            return self._refusing(call, OFFLINE, _OFFLINE_HINT)
+            return self._refusing(call, "E423", _OFFLINE_HINT)
         # Not at the top: most builds after an edit call no model, and `socket` takes long to load.
         from orch23.engine.token_counting import CountingProvider, TokenCounter  # noqa: PLC0415
         from orch23.providers import middleware, retries  # noqa: PLC0415

@@ -17,12 +17,12 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
-from orch23.providers.codes import GOES_ON, NOT_RECORDED, OFFLINE, TIMED_OUT
 from orch23.providers.outages import OUTAGES, FallbackSetting
 from orch23.resolve.prompt_inputs import AttemptContext
 from orch23.resolve.resolution import ResolvedStage
 
-_FORBIDDEN = frozenset({NOT_RECORDED, OFFLINE})
+_TIMED_OUT, _NOT_RECORDED, _OFFLINE = "E402", "E403", "E423"
+_FORBIDDEN = frozenset({_NOT_RECORDED, _OFFLINE})
 
 
 class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
                 # An error of the request, the key or the account needs the user, and not another provider.
                 if not (is_outage or is_forbidden or candidate.fallback):
                     raise
-                if is_outage and TIMED_OUT not in codes:
+                if is_outage and _TIMED_OUT not in codes:
                     self.setting.outages.begin(candidate)
                 failed.extend(one for one in error.diagnostics if one not in failed)
                 skipped.extend(conversation.skipped)
@@ -87,8 +87,8 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
                     self.setting.outages.end(candidate)
                 return found
         # A call that took too long is a failed attempt, which `retry` may repeat: also if no fallback can be called.
-        too_long = [one for one in failed if one.code == TIMED_OUT]
-        raise ProviderError(*(too_long if failed[0].code == TIMED_OUT else failed))
+        too_long = [one for one in failed if one.code == _TIMED_OUT]
+        raise ProviderError(*(too_long if failed[0].code == _TIMED_OUT else failed))
 
     def _in_order(self, request: Request) -> Iterator[tuple[RecordedConversation, Request]]:
         """Yield the conversations to try; the provider last while it is known to be down."""
@@ -118,7 +118,7 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
     def _report(self, error: Diagnostic, candidate: Request) -> None:
         what = "the fallback " if candidate.fallback else ""
         text = f"{error.message}; calls {what}{candidate.provider} {candidate.model}"
-        self.setting.notice(Event(Warned(code=GOES_ON), text, self.call.stage, "warning"))
+        self.setting.notice(Event(Warned(code="W425"), text, self.call.stage, "warning"))
 
 
 def with_fallbacks(

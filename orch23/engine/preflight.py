@@ -26,7 +26,6 @@ from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
 from orch23.model.ports import ContentStore
 from orch23.model.step import Grant
-from orch23.providers import codes
 from orch23.providers.prices import unpriced_error
 from orch23.providers.registry import (
     adapter_named,
@@ -193,7 +192,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
                 if one not in warned:
                     warned.add(one)
                     text = f"the fallback {step.provider} {step.model} cannot be called: {one.message}; {one.hint}"
-                    setting.notice(Event(Warned(code=codes.GOES_ON), text, stage.name, "warning"))
+                    setting.notice(Event(Warned(code="W425"), text, stage.name, "warning"))
 
     def _refuse_impossible(
         self,
@@ -202,7 +201,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     ) -> None:
         """Raise the errors of stages that could not call their model, or would reach beyond this machine, offline."""
         found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
-        is_offline = all(one.code == codes.OFFLINE for _, one in found)
+        is_offline = all(one.code == "E423" for _, one in found)
         if self.conversations.offline:
             found += [(stage, one.offline_error) for stage, one in needs if one.offline_error]
         if found:
@@ -312,7 +311,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             message = f"no response is recorded, and {step.provider} {step.model} is not on this machine"
             how = self.conversations.difference_from_nearest(resolved, missing)
             message += f"; compared to the nearest recording, {how}" if how else ""
-            yield Diagnostic(codes.OFFLINE, message, hint=hint)
+            yield Diagnostic("E423", message, hint=hint)
             return
         setting = self.conversations.setting
         for one in readiness_errors(step, setting.environ, setting.root):

@@ -13,7 +13,6 @@ from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event
 from orch23.model.llm import OnTruncated, Provider, Request
 from orch23.model.step import Grant
-from orch23.providers import codes
 
 if TYPE_CHECKING:
     from orch23.model.batches import Batches
@@ -230,7 +229,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
 
 def unsupported_error(subject: str, message: str, hint: str) -> Diagnostic:
     """Return the error of a setting of `llm` that a provider or a model does not have."""
-    return Diagnostic(codes.UNSUPPORTED_PARAMETER, message, hint=hint, subject=subject)
+    return Diagnostic("E409", message, hint=hint, subject=subject)
 
 
 def library_errors(library: str, module: str = "") -> list[Diagnostic]:
@@ -240,7 +239,7 @@ def library_errors(library: str, module: str = "") -> list[Diagnostic]:
         return []
     from orch23.providers.installation import install_command  # noqa: PLC0415 - for this error alone
 
-    return [Diagnostic(codes.NO_LIBRARY, f"the library `{library}` is not installed", hint=install_command(library))]
+    return [Diagnostic("E413", f"the library `{library}` is not installed", hint=install_command(library))]
 
 
 def nearest_hint(name: str, known: Sequence[str]) -> str:

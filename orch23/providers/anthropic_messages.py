@@ -15,7 +15,6 @@ from orch23.model.llm import Message, Request, Response, StopReason, Usage
 from orch23.model.media import Media
 from orch23.model.plugins import load_object
 from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
-from orch23.providers import codes
 from orch23.providers.adapter import Adapter, ProviderContext, library_errors, nearest_hint, unsupported_error
 from orch23.providers.anthropic_sdk import (
     WarmUp,
@@ -157,12 +156,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     def _converse(
         self, request: Request, until: float, sockets: CallSockets, on_text: Callable[[str], None], known: list[Usage]
     ) -> "SdkMessage | ParsedMessage[None]":
-        """Return the final message of one stream, or of one JSON body. `known` gets each usage that a stream reports.
-
-        Raises:
-            TransportError: the SDK or the HTTP library failed, or the stream does not match the API.
-
-        """
+        """Return the final message of a stream, or of one JSON body. `known` gets each usage that a stream reports."""
         import anthropic  # noqa: PLC0415 - heavy
         import httpx2  # noqa: PLC0415 - heavy
 
@@ -218,12 +212,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None], known: list[Usage]
     ) -> "ParsedMessage[None]":
-        """Read all events of a stream until the deadline.
-
-        Raises:
-            TransportError: an event does not match the API, there was none, or the time is up.
-
-        """
+        """Read all events of a stream until the deadline. It must have one."""
         received, event = 0, None
         events = iter(stream)
         while True:
@@ -439,12 +428,10 @@ def missing_requirements(key: str) -> tuple[Diagnostic, ...]:
     found = []
     if not key:
         hint = f"set {ANTHROPIC_KEY}, or build with --replay from recorded responses"
-        found.append(
-            Diagnostic(codes.NO_KEY, f"the provider `anthropic` needs {ANTHROPIC_KEY}, which is not set", hint=hint)
-        )
+        found.append(Diagnostic("E412", f"the provider `anthropic` needs {ANTHROPIC_KEY}, which is not set", hint=hint))
     elif not (key.isascii() and key.isprintable()) or " " in key:
         hint = "set it to the key and nothing else"
-        found.append(Diagnostic(codes.NO_KEY, f"{ANTHROPIC_KEY} has a character that no key has", hint=hint))
+        found.append(Diagnostic("E412", f"{ANTHROPIC_KEY} has a character that no key has", hint=hint))
     return (*found, *library_errors("anthropic"))
 
 

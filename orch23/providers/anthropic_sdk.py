@@ -17,7 +17,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Usage
 from orch23.model.server_url import is_loopback
-from orch23.providers import codes
 from orch23.providers.connections import ClientConnection, TlsContexts, no_cookies
 from orch23.providers.faults import (
     DamagedTextError,
@@ -162,7 +161,7 @@ def context_full_error(request: Request, usage: Usage) -> TransportError:
     """Return the error of a full context. A higher `max_tokens` does not help, and a retry prompt would be longer."""
     message = f"the context of {request.model} is full: prompt and response do not fit into it together"
     hint = "give the stage fewer or shorter inputs, or another model"
-    return TransportError(Diagnostic(codes.BAD_REQUEST, message, hint=hint), charged=True, usage=usage)
+    return TransportError(Diagnostic("E415", message, hint=hint), charged=True, usage=usage)
 
 
 class WarmUp(Struct):

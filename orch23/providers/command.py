@@ -20,7 +20,6 @@ from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.event import Event
 from orch23.model.llm import Request, Response
 from orch23.model.step import Grant
-from orch23.providers import codes
 from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
@@ -80,11 +79,11 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
         if end.exit_code != 0:
             code = end.exit_code
             why = f"was killed by signal {code - _SIGNALS}" if code > _SIGNALS else f"exited with {code}"
-            raise ProviderError(self._error(codes.PROVIDER_FAILED, why, _last_lines(end.stderr)))
+            raise ProviderError(self._error("E401", why, _last_lines(end.stderr)))
         try:
             text = end.stdout.decode("utf-8")
         except UnicodeDecodeError:
-            raise ProviderError(self._error(codes.PROVIDER_FAILED, "printed text that is not UTF-8")) from None
+            raise ProviderError(self._error("E401", "printed text that is not UTF-8")) from None
         return Response(text=text, duration_s=took_s, provenance=f"command {self.step.command[0]}")
 
     def _run(self, stdin: bytes, deadline_s: float, on_text: Callable[[str], None]) -> ProgramResult:
@@ -118,7 +117,7 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
             if error.errno in _MACHINE_ERRORS:
                 raise
             why = f"could not be started: {error.strerror or error}"
-            raise ProviderError(self._error(codes.PROGRAM_NOT_FOUND, why)) from None
+            raise ProviderError(self._error("E407", why)) from None
 
     def _error(self, code: str, why: str, printed: str = "") -> Diagnostic:
         message = f"`{self.step.command[0]}` {why}" + (f":\n{printed}" if printed else "")
@@ -178,7 +177,6 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
 
 
 def _entry(path: str, files: ProjectFiles) -> FileEntry | None:
-    """Return the entry of a regular file of the project; None for anything else."""
     try:
         return files.entry(path)
     except (SafetyError, OSError, ValueError):  # a link, or a name that is too long
@@ -210,15 +208,15 @@ def _fault(end: ProgramResult) -> tuple[str, str]:
     """Return the diagnostic code of a killed program, and the reason."""
     match end.fault:
         case "time":
-            return codes.TIMED_OUT, "did not respond in time and was killed"
+            return "E402", "did not respond in time and was killed"
         case "output" if len(end.stdout) > MAX_STDOUT_BYTES:
-            return codes.RESPONSE_TOO_LONG, f"printed more than {MAX_STDOUT_BYTES:,} bytes and was killed"
+            return "E408", f"printed more than {MAX_STDOUT_BYTES:,} bytes and was killed"
         case "output":
-            return codes.RESPONSE_TOO_LONG, f"printed more than {MAX_STDERR_BYTES:,} bytes on stderr and was killed"
+            return "E408", f"printed more than {MAX_STDERR_BYTES:,} bytes on stderr and was killed"
         case "limit":
-            return codes.RESPONSE_TOO_LONG, f"was killed: {end.excess}"
+            return "E408", f"was killed: {end.excess}"
         case _:
-            return codes.PROVIDER_FAILED, "was killed: the build ended"
+            return "E401", "was killed: the build ended"
 
 
 def _last_lines(err: bytes) -> str:
@@ -233,7 +231,7 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     if step.command:
         return ()
     hint = "write `command: [program, argument]`"
-    return (Diagnostic(codes.PROGRAM_NOT_FOUND, "the provider `command` needs a command", hint=hint),)
+    return (Diagnostic("E407", "the provider `command` needs a command", hint=hint),)
 
 
 def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
@@ -242,9 +240,7 @@ def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     if shutil.which(place, os.R_OK | os.X_OK, environ.get("PATH", "")) is not None:
         return ()
     where = "not an executable file" if "/" in program else "not on PATH"
-    return (
-        Diagnostic(codes.PROGRAM_NOT_FOUND, f"`{program}` is {where}", hint="install it, or correct `llm.command`"),
-    )
+    return (Diagnostic("E407", f"`{program}` is {where}", hint="install it, or correct `llm.command`"),)
 
 
 def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant:
@@ -252,7 +248,7 @@ def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: Proje
         return resolve_program(step, environ, root, files).grant
     except OSError as error:
         message = f"`{step.command[0]}` could not be read: {error.strerror or error}"
-        raise ProviderError(Diagnostic(codes.PROGRAM_NOT_FOUND, message, hint="correct `llm.command`")) from None
+        raise ProviderError(Diagnostic("E407", message, hint="correct `llm.command`")) from None
 
 
 ADAPTER = Adapter(

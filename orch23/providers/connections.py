@@ -14,7 +14,6 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.server_url import is_loopback
-from orch23.providers import codes
 
 if TYPE_CHECKING:
     import ssl
@@ -159,7 +158,7 @@ class OpenCalls(Struct):
         """
         if self._ended.wait(seconds):
             message = "the build ended before the response"
-            raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint="build again to continue"))
+            raise ProviderError(Diagnostic("E401", message, hint="build again to continue"))
 
     def close(self) -> None:
         """End all open calls and refuse new ones."""
@@ -275,7 +274,6 @@ class ClientPool(Struct):
         return found
 
     def _drop(self, server: Hashable) -> None:
-        """Close the idle clients of a server."""
         with self._lock:
             idle = self._idle.pop(server, [])
         for one in idle:

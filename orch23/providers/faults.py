@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
-from orch23.providers import codes
 from orch23.providers.rate_headers import wait_in_text_s
 
 _BUSY = frozenset({408, 409})
@@ -39,13 +38,14 @@ UNEXPECTED_ERRORS = (AssertionError, AttributeError, LookupError, RuntimeError, 
 _CONNECTING = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError"})
 _REDACT: ContextVar[Callable[[str], str] | None] = ContextVar("redact", default=None)
 
+_REJECTED_KEY, _BAD_REQUEST, _RATE_LIMITED, _OVERLOADED, _INVALID_REPLY = "E414", "E415", "E416", "E417", "E421"
 _HINTS: Mapping[str, str] = {
-    codes.RATE_LIMITED: "build again later, or with fewer --jobs: recorded responses are reused",
-    codes.OVERLOADED: "build again later: recorded responses are reused",
-    codes.NO_CREDIT: "add credit to the account of the key, raise its spending limit, or use another provider",
-    codes.REJECTED_KEY: "check the key of the provider, and the permissions of its owner",
-    codes.BAD_REQUEST: "change what the message names",
-    codes.INVALID_REPLY: "check `llm.base_url`",
+    _RATE_LIMITED: "build again later, or with fewer --jobs: recorded responses are reused",
+    _OVERLOADED: "build again later: recorded responses are reused",
+    "E427": "add credit to the account of the key, raise its spending limit, or use another provider",
+    _REJECTED_KEY: "check the key of the provider, and the permissions of its owner",
+    _BAD_REQUEST: "change what the message names",
+    _INVALID_REPLY: "check `llm.base_url`",
 }
 _TOO_LARGE_HINT = "give the stage fewer or shorter inputs, lower `llm.max_tokens`, or use another model"
 
@@ -131,11 +131,11 @@ def status_error(
     """
     given = headers or {}
     is_too_large = status == _RATE_LIMIT and said.strip().lower().startswith(_TOO_LARGE_TEXT)
-    code = codes.NO_CREDIT if is_without_credit(status, said, marks) else _code_of(status)
-    code = codes.BAD_REQUEST if is_too_large else code
-    transient = code in {codes.RATE_LIMITED, codes.OVERLOADED} and given.get("x-should-retry", "") != "false"
+    code = "E427" if is_without_credit(status, said, marks) else _code_of(status)
+    code = _BAD_REQUEST if is_too_large else code
+    transient = code in {_RATE_LIMITED, _OVERLOADED} and given.get("x-should-retry", "") != "false"
     wait_s = retry_after_s(given, now)
-    if wait_s is None and code == codes.RATE_LIMITED:
+    if wait_s is None and code == _RATE_LIMITED:
         wait_s = wait_in_text_s(said)
     message = f"{who} replied {status}" + (f": {printable_line(said)}" if said.strip() else "")
     return TransportError(
@@ -149,7 +149,7 @@ def status_error(
 
 def with_key_variable(fault: TransportError, variable: str, *, has_key: bool) -> TransportError:
     """Return a fault with the variable of the key in its hint, if the server refused the key or the lack of one."""
-    if fault.diagnostic.code != codes.REJECTED_KEY:
+    if fault.diagnostic.code != _REJECTED_KEY:
         return fault
     hint = f"check the key in {variable}, and the permissions of its owner"
     if not has_key:
@@ -176,7 +176,7 @@ def unreachable_error(url: str, why: BaseException) -> TransportError:
     hint = "check the network and `llm.base_url`, then build again"
     # A broken connection may have been broken after the server started to work: count the call in full (ADR 8).
     charged = type(why).__name__ not in _CONNECTING
-    return TransportError(Diagnostic(codes.UNREACHABLE, message, hint=hint), transient=True, charged=charged)
+    return TransportError(Diagnostic("E419", message, hint=hint), transient=True, charged=charged)
 
 
 def context_exceeded_error(request: Request, input_tokens: int, context: int) -> TransportError:
@@ -187,22 +187,20 @@ def context_exceeded_error(request: Request, input_tokens: int, context: int) ->
         f"{request.model}, {context:,}"
     )
     hint = "give the stage fewer or shorter inputs, a lower `max_tokens`, or another model"
-    return TransportError(Diagnostic(codes.BAD_REQUEST, message, hint=hint))
+    return TransportError(Diagnostic(_BAD_REQUEST, message, hint=hint))
 
 
 def library_error(error: Exception, library: str) -> TransportError:
     """Return the error of a library that raised an undocumented exception; the request may have arrived."""
     message = f"the library `{library}` failed: {type(error).__name__}: {printable_line(str(error))}"
     hint = "read its message; another version of the library may work"
-    return TransportError(Diagnostic(codes.PROVIDER_FAILED, message, hint=hint), charged=True)
+    return TransportError(Diagnostic("E401", message, hint=hint), charged=True)
 
 
 def incomplete_error(url: str, why: str) -> TransportError:
     """Return the error of an incomplete response. The server worked on it, so it is charged."""
     message = f"the response of {url} is incomplete: {printable_line(why)}"
-    diagnostic = Diagnostic(
-        codes.INCOMPLETE_RESPONSE, message, hint="build again: an incomplete response is never used"
-    )
+    diagnostic = Diagnostic("E420", message, hint="build again: an incomplete response is never used")
     return TransportError(diagnostic, transient=True, charged=True)
 
 
@@ -210,25 +208,25 @@ def too_long_error(url: str, what: str) -> TransportError:
     """Return the error of a reply over a limit. It is not transient: a second one would be as long."""
     message = f"the reply of {url} is too long: {what}"
     hint = "check `llm.base_url`; if it is a model's server, lower `llm.max_tokens`"
-    return TransportError(Diagnostic(codes.RESPONSE_TOO_LONG, message, hint=hint), charged=True)
+    return TransportError(Diagnostic("E408", message, hint=hint), charged=True)
 
 
 def timeout_error() -> TransportError:
     """Return the error of a call without a complete response at its deadline. No time is left for a retry."""
     message = "there was no complete response within `llm.timeout`"
-    return TransportError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"), charged=True)
+    return TransportError(Diagnostic("E402", message, hint="raise `llm.timeout`"), charged=True)
 
 
 def unknown_stop_error(reason: str, usage: Usage | None = None) -> TransportError:
     """Return the error of a response with an unknown stop reason, and with its usage if the server reported it."""
     message = f"the response has an unknown stop reason: {printable_line(reason)}"
     hint = "use another model, or shorten the prompt if the context is full; a newer orch23 may know the reason"
-    return TransportError(Diagnostic(codes.UNKNOWN_STOP, message, hint=hint), charged=True, usage=usage)
+    return TransportError(Diagnostic("E422", message, hint=hint), charged=True, usage=usage)
 
 
 def invalid_reply_diagnostic(message: str) -> Diagnostic:
     """Return the diagnostic of a reply that does not match the interface: another server may have sent it."""
-    return Diagnostic(codes.INVALID_REPLY, message, hint=_HINTS[codes.INVALID_REPLY])
+    return Diagnostic(_INVALID_REPLY, message, hint=_HINTS[_INVALID_REPLY])
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
@@ -278,9 +276,9 @@ def printable_line(text: str) -> str:
 
 def _code_of(status: int) -> str:
     if status in _KEY:
-        return codes.REJECTED_KEY
+        return _REJECTED_KEY
     if status == _RATE_LIMIT:
-        return codes.RATE_LIMITED
+        return _RATE_LIMITED
     if status in _BUSY or status >= _SERVER_ERRORS:
-        return codes.OVERLOADED
-    return codes.BAD_REQUEST if status >= CLIENT_ERRORS else codes.INVALID_REPLY
+        return _OVERLOADED
+    return _BAD_REQUEST if status >= CLIENT_ERRORS else _INVALID_REPLY

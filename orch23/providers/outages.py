@@ -9,7 +9,6 @@ from msgspec import Struct, field
 
 from orch23.model.event import Event
 from orch23.model.llm import Request
-from orch23.providers import codes
 
 PATIENCE_S = 60.0
 """How long a request waits while its model sends no response, if there is a fallback."""
@@ -18,12 +17,7 @@ PROBE_S = 5.0
 PAUSE_S = 60.0
 """How long the requests of a run go to the fallback before one of them finds out."""
 
-OUTAGES = frozenset(
-    {
-        *(codes.RATE_LIMITED, codes.OVERLOADED, codes.WAIT_TOO_LONG, codes.UNREACHABLE, codes.INCOMPLETE_RESPONSE),
-        codes.TIMED_OUT,
-    }
-)
+OUTAGES = frozenset({"E402", "E416", "E417", "E418", "E419", "E420"})
 """Codes of errors after which a fallback is called: the server does not serve, whatever the request is."""
 
 Place: TypeAlias = tuple[str, str, str]

@@ -12,7 +12,6 @@ from msgspec.structs import astuple
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Pace, Request, Usage
 from orch23.model.pipeline import Pipeline, Price
-from orch23.providers import codes
 from orch23.providers.adapter import Pricing
 from orch23.providers.registry import adapter_named, media_limits_of
 
@@ -135,7 +134,7 @@ class Prices(Struct, frozen=True):
             what = f"the price of {provider} `{model}` is not known"
             message = f"{what}, so `max_cost_usd` cannot be kept; nothing was sent"
             hint = f"set it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
-        return Diagnostic(codes.UNKNOWN_PRICE, message, hint=hint, subject=stage)
+        return Diagnostic("E424", message, hint=hint, subject=stage)
 
     def _pricing_of(self, provider: str) -> Pricing:
         adapter = adapter_named(provider, self.plugins)
@@ -246,7 +245,6 @@ def _rate(price: "Decimal | TieredPrices | None") -> Rate | None:
 
 
 def _hour_factor(provider: str, model: str) -> Decimal:
-    """Return the price of a cache write that lasts an hour, as a factor of the price of input."""
     from orch23.providers.model_facts import facts_of  # noqa: PLC0415 - an edit without a model call does not need it
 
     return facts_of(provider, model).write_1h
@@ -257,7 +255,6 @@ def _times(rate: Rate, factor: Decimal) -> Rate:
 
 
 def _at(rate: Rate, input_tokens: int) -> Decimal:
-    """Return the price for a request with so many tokens of input."""
     return [price for above, price in rate if input_tokens > above][-1]
 
 

@@ -17,7 +17,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import RateLimits
-from orch23.providers import codes
 from orch23.providers.rate_headers import StatedLimit, stated_limits
 from orch23.providers.token_buckets import AdaptivePace, TokenBucket, TokenEstimate
 
@@ -184,7 +183,7 @@ class RateLimiter(Struct, kw_only=True):
             while not permit.is_given:
                 if self._is_closed:
                     message = "the build ended before the response"
-                    raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint="build again to continue"))
+                    raise ProviderError(Diagnostic("E401", message, hint="build again to continue"))
                 now = self.clock()
                 if self._is_stopped:
                     # The budget of a stopped run refuses the request, with the reason.
@@ -334,7 +333,6 @@ class RateLimiter(Struct, kw_only=True):
         permit.changed.notify()
 
     def _correct(self, permit: Permit, usage: Usage, now: float) -> None:
-        """Replace the expected tokens of a request by those that it took."""
         # A provider that counts no tokens shows nothing about the next request.
         if not usage.input_tokens:
             return

@@ -11,7 +11,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import LimitError, ProviderError
 from orch23.model.event import Event, HttpRetry, RateLimitWait
 from orch23.model.text import format_duration
-from orch23.providers import codes
 from orch23.providers.faults import TransportError
 from orch23.providers.rate_limiter import Permit, RateLimiter
 
@@ -131,7 +130,7 @@ class RateWait(Struct, kw_only=True):
         limit = label or (said.message if said is not None else "")
         provider, _, model = queue.name.partition("/")
         data = RateLimitWait(provider=provider, model=model, wait_s=round(expected_s, 3), limit=limit)
-        what = "the rate limit of" if label or said is None or said.code == codes.RATE_LIMITED else "the overloaded"
+        what = "the rate limit of" if label or said is None or said.code == "E416" else "the overloaded"
         seconds = f", {format_duration(expected_s)}" if expected_s > 0 else ""
         self.emit(Event(data, f"waits for {what} {queue.name}{seconds}", self.stage))
 
@@ -149,7 +148,7 @@ class RateWait(Struct, kw_only=True):
         message = (
             f"the model sent no response for {format_duration(self._longest_s)}; {self._summary(self._waited_s())}"
         )
-        code = codes.RATE_LIMITED if said is None else said.code
+        code = "E416" if said is None else said.code
         return Diagnostic(code, message, hint=f"build again later, or {_WAY_OUT}")
 
     def _too_long(self, certain_s: float, label: str, left_s: float, *, has_wall: bool) -> Diagnostic:
@@ -159,7 +158,7 @@ class RateWait(Struct, kw_only=True):
         longest_s, why = (left_s, "`max_wall` leaves") if has_wall else (self._longest_s, "a build waits")
         message = f"{who} requires a wait of {wait}, longer than the {format_duration(longest_s)} that {why}"
         hint = f"build again in {wait}: recorded responses are reused; or set stop_conditions.max_wall to more"
-        return Diagnostic(codes.WAIT_TOO_LONG, message, hint=hint)
+        return Diagnostic("E418", message, hint=hint)
 
 
 def retry_event(fault: TransportError, delay_s: float, number: int, stage: str) -> Event:

@@ -15,7 +15,6 @@ from orch23.model.llm import OnTruncated, Provider
 from orch23.model.plugins import LazyMapping, Registry, load_object_as, type_validator
 from orch23.model.server_url import url_origin
 from orch23.model.step import Grant
-from orch23.providers import codes
 from orch23.providers.adapter import (
     Adapter,
     CallContext,
@@ -289,7 +288,7 @@ def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
         missing: Diagnostic = _features().missing_feature(_features().PROVIDERS[name])
         return missing
     hint = nearest_hint(name, sorted((*_installed(), *_of_plugins(plugins))))
-    return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
+    return Diagnostic("E405", f"there is no provider `{name}`", hint=hint)
 
 
 def _unsupported(name: str, provider: str) -> Diagnostic:
@@ -336,4 +335,4 @@ def check_call(setting: ProviderContext, step: "LLMStep") -> None:
 def not_granted_error(grant: Grant, trust_command: str) -> Diagnostic:
     """Return the error that a grant is missing, with the command that gives it."""
     hint = f"read what it does, then run `{trust_command}`: it lists and allows what this pipeline needs"
-    return Diagnostic(codes.NOT_GRANTED, f"you have not allowed this project to {grant}", hint=hint)
+    return Diagnostic("E426", f"you have not allowed this project to {grant}", hint=hint)

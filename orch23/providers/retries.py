@@ -12,7 +12,6 @@ from orch23.model.errors import ProviderError
 from orch23.model.event import Event
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.text import format_duration
-from orch23.providers import codes
 from orch23.providers.faults import TransportError
 from orch23.providers.rate_headers import replies_heard_by
 from orch23.providers.rate_limiter import Permit, RateLimiter
@@ -75,7 +74,7 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
             left = until - self.clock()
             if left <= 0:
                 message = _times(f"there was no response within {deadline_s:.0f} s", tries)
-                raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
+                raise ProviderError(Diagnostic("E402", message, hint="raise `llm.timeout`"))
             sent += 1
             began = self.clock()
             try:
@@ -95,12 +94,6 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
                 return replace(response, requests=response.requests + sent - 1)
 
     def _try_again(self, permit: Permit, fault: TransportError, until: float, tries: int, sent: int) -> None:
-        """Wait after an error that may pass, and put the request back into its queue.
-
-        Raises:
-            ProviderError: there is no further try.
-
-        """
         self.limiter.finish(permit, None)
         delay = self._delay_s(fault, tries, until)
         self.emit(retry_event(fault, delay, sent + 1, self.stage))
@@ -108,12 +101,7 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
         self.limiter.wait_again(permit)
 
     def _delay_s(self, fault: TransportError, tries: int, until: float) -> float:
-        """Return the delay before the next try: the one that the server requires, or else the next one, with jitter.
-
-        Raises:
-            ProviderError: there is no further try, or the delay is longer than a build waits or than the time left.
-
-        """
+        """Return the delay before the next try: the one that the server requires, or else the next one, with jitter."""
         if tries > len(self.delays_s) or not fault.transient:
             raise ProviderError(_after(fault.diagnostic, tries)) from None
         asked = fault.retry_after_s
@@ -130,7 +118,7 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
         required = f"it requires a wait of {wait}, longer than the {format_duration(limit)} that {longest}"
         message = f"{fault.diagnostic.message}; {required}"
         hint = f"build again in {wait}: recorded responses are reused"
-        raise ProviderError(Diagnostic(codes.WAIT_TOO_LONG, _times(message, tries), hint=hint)) from None
+        raise ProviderError(Diagnostic("E418", _times(message, tries), hint=hint)) from None
 
 
 def _after(diagnostic: Diagnostic, number: int) -> Diagnostic:

@@ -9,7 +9,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Request, Response
-from orch23.providers import codes
 from orch23.providers.adapter import SCRIPTED_PROVENANCE, Adapter, ScriptedCase, ScriptedResponses
 from orch23.steps.llm.spec import LLMStep
 
@@ -66,7 +65,7 @@ class ScriptedProvider(Struct, frozen=True):
             "model=claude-opus-4-8`); or write a response, for `requests: "
             f'["{request_digest(request)}"]`, under `{self.stage}` in the file that `llm.answers` names'
         )
-        return Diagnostic(codes.NO_SCRIPTED_RESPONSE, message, subject=self.stage, hint=hint)
+        return Diagnostic("E404", message, subject=self.stage, hint=hint)
 
     def _missing(self, cases: Sequence[ScriptedCase], case: ScriptedCase | None) -> Diagnostic:
         message = f"there is no scripted response for attempt {self.attempt}"
@@ -75,7 +74,7 @@ class ScriptedProvider(Struct, frozen=True):
         else:
             message += ": the request contains the text of no `when`" if cases else ", nor any for this stage"
         hint = f"add it under `{self.stage}` in the file that `llm.answers` names"
-        return Diagnostic(codes.NO_SCRIPTED_RESPONSE, message, subject=self.stage, hint=hint)
+        return Diagnostic("E404", message, subject=self.stage, hint=hint)
 
 
 def request_digest(request: Request) -> str:
@@ -96,11 +95,9 @@ def _text(case: ScriptedCase, attempt: int) -> str | None:
 def _check(step: LLMStep, _environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
     hint = "write `answers: FILE`, a mapping from stage to a list of responses"
     if not step.answers:
-        return (Diagnostic(codes.NO_SCRIPTED_RESPONSE, "the provider `scripted` needs a file of responses", hint=hint),)
+        return (Diagnostic("E404", "the provider `scripted` needs a file of responses", hint=hint),)
     if root is not None and not (root / step.answers).is_file():
-        return (
-            Diagnostic(codes.NO_SCRIPTED_RESPONSE, f"there is no file `{step.answers}`", hint=hint, subject="answers"),
-        )
+        return (Diagnostic("E404", f"there is no file `{step.answers}`", hint=hint, subject="answers"),)
     return ()
 
 

@@ -9,7 +9,6 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
-from orch23.providers import codes
 from orch23.providers.cache_marks import shared_prefix
 from orch23.providers.model_facts import facts_of
 
@@ -38,7 +37,7 @@ class CachedPrefixes(Struct):
                 self._changed.wait(left)
             if self._closed:
                 message = "the build ended before the response"
-                raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint="build again to continue"))
+                raise ProviderError(Diagnostic("E401", message, hint="build again to continue"))
             used = self._used.get(prefix)
             if prefix in self._writing or (used is not None and self.clock() - used < lifetime_s):
                 return False

@@ -105,7 +105,7 @@ def reduce_schema(schema: Json) -> Json:
 
 
 class _InexpressibleError(Exception):
-    """The reduced form cannot express this schema."""
+    pass
 
 
 class _Reduction:
@@ -205,7 +205,6 @@ class _Reduction:
         return form, node
 
     def _resolved(self, reference: str) -> Mapping[str, Json]:
-        """Return the target of a reference into the same document."""
         if reference != "#" and not reference.startswith("#/"):
             raise _InexpressibleError
         found = json_at(self._root, *pointer_parts(reference))
@@ -242,7 +241,6 @@ def _described(form: dict[str, Json], rest: dict[str, Json]) -> dict[str, Json]:
 
 
 def _nodes(schema: Json) -> Iterator[Mapping[str, Json]]:
-    """Yield all nodes of a reduced schema."""
     node = as_mapping(schema)
     yield node
     for below in (*as_mapping(node.get("properties")).values(), *_list(node.get("anyOf"))):

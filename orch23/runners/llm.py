@@ -21,7 +21,6 @@ from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import FilesProposed
 from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response
 from orch23.model.paths import match_any
-from orch23.providers.codes import TIMED_OUT
 from orch23.providers.media import media_errors
 from orch23.providers.registry import max_output_tokens, media_limits_of
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext
@@ -73,7 +72,7 @@ class _LLMRunner(StepRunner):
             call = _complete(attempts, step, conversation, request, context)
         except ProviderError as error:
             # A timeout is a failed attempt, which `retry` may repeat; any other provider error stops the stage.
-            if any(diagnostic.code != TIMED_OUT for diagnostic in error.diagnostics):
+            if any(diagnostic.code != "E402" for diagnostic in error.diagnostics):
                 raise
             failure, dialogue = failure_of("timeout", error.diagnostics), _dialogue(attempts, context, request, None)
             return AttemptResult(start, exchanges, failure, turn.previous_response, dialogue=dialogue)

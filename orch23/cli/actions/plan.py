@@ -38,7 +38,6 @@ from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Run, VerifyOnly
 from orch23.plan.planner import closure
 from orch23.plan.unknown_stages import check_items
 from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.codes import NO_KEY, NOT_RECORDED, PROGRAM_NOT_FOUND
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import adapter_for, endpoint_of, readiness_errors, request_parameters
@@ -97,7 +96,7 @@ def estimates_of(project: Project, seen: Preview, failing: Collection[str]) -> d
     past = _statistics(project, seen, running)
     tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).tariff_of)
     bases = {name: _basis(project, seen, name, statistics_of(past, name)) for name in running}
-    lacking = {name for name in bases if _lacking(project, seen.decided_stages.get(name), PROGRAM_NOT_FOUND)}
+    lacking = {name for name in bases if _lacking(project, seen.decided_stages.get(name), "E407")}
     found = {name: estimate(one, tariff_of) for name, one in bases.items() if one.recorded or name not in lacking}
     if seen.plan.groups:
         from orch23.engine.group_checks import refusable  # noqa: PLC0415 - few pipelines have groups
@@ -215,7 +214,7 @@ def replay_first_request(project: Project, stage: Stage, request: Request) -> Re
     found = (one for one in fallbacks if (one.provider, one.model, endpoint_of(one)) == whose)
     step = next(found, step.of_attempt(stage.retry, 1))
     refusing = ReplayOnlyProvider(
-        store=exchanges, stage=name, transcripts=step.transcripts, code=NOT_RECORDED, hint="", redact=lambda text: text
+        store=exchanges, stage=name, transcripts=step.transcripts, code="E403", hint="", redact=lambda text: text
     )
     # `record` calls again and ignores older recordings, except those of an interrupted run.
     own = read_history(project.store.logs, project.pipeline.file).reusable if step.mode == "record" else ()
@@ -390,7 +389,7 @@ def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
     found: dict[str, Diagnostic] = {}
     for decided in seen.decided_stages.values():
         stage = decided.resolved.stage
-        lacking = [one for one in _lacking(project, decided, NO_KEY, PROGRAM_NOT_FOUND) if one.message not in found]
+        lacking = [one for one in _lacking(project, decided, "E412", "E407") if one.message not in found]
         request = first_request(project, decided) if lacking else None
         if request is None or replay_first_request(project, stage, request).missing is None:
             continue

@@ -23,11 +23,10 @@ def check_scheduler(address: str) -> None:
 
     """
     if importlib.util.find_spec("distributed") is None:
-        from orch23.providers.codes import NO_LIBRARY  # noqa: PLC0415 - for this error alone
         from orch23.providers.installation import install_command  # noqa: PLC0415 - as above
 
         message = "the executor `dask` needs the library `distributed`, which is not installed"
-        raise ConfigurationError(Diagnostic(NO_LIBRARY, message, hint=install_command("distributed")))
+        raise ConfigurationError(Diagnostic("E413", message, hint=install_command("distributed")))
     if (fault := _address_fault(address)) is not None:
         raise ConfigurationError(Diagnostic(E_SCHEDULER, fault[0], hint=fault[1]))
 

@@ -12,7 +12,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Request
 from orch23.model.server_url import url_origin
-from orch23.providers import codes
 from orch23.providers.anthropic_messages import (
     ANTHROPIC_KEY,
     make_anthropic_client,
@@ -164,9 +163,8 @@ def _batch(found: Any) -> VendorBatch:
 
 
 def _error(error: Any) -> Diagnostic:
-    """Return the error of a request that the vendor refused."""
     said = printable_line(str(error.message))
     if error.type == "invalid_request_error":
-        return Diagnostic(codes.BAD_REQUEST, f"the batch refused the request: {said}", hint="change what it names")
+        return Diagnostic("E415", f"the batch refused the request: {said}", hint="change what it names")
     hint = "nothing was charged; build again to send the request again"
-    return Diagnostic(codes.PROVIDER_FAILED, f"the request failed in its batch: {error.type}: {said}", hint=hint)
+    return Diagnostic("E401", f"the request failed in its batch: {error.type}: {said}", hint=hint)

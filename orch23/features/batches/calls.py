@@ -33,7 +33,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, Warned, waiting_text
 from orch23.model.llm import Request
-from orch23.providers import codes
 from orch23.providers.adapter import ProviderContext
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider, RedactingProvider
@@ -255,7 +254,7 @@ class BatchCalls(Struct, kw_only=True):
         return frozenset(queued.keys() & self._failed.keys())
 
     def _submission(self, group: Mapping[str, QueuedCall]) -> BatchSubmission | None:
-        """Return the submission of a batch; None if its server cannot be called."""
+        """Return None if its server cannot be called."""
         first = next(iter(group.values()))
         created_s = self.now()
         name = f"{created_s}{''.join(sorted(group))}"
@@ -351,12 +350,6 @@ class BatchCalls(Struct, kw_only=True):
         return False
 
     def _try_again(self, one: BatchSubmission, fault: TransportError) -> None:
-        """Wait after an error that may pass, and queue the requests of a batch again.
-
-        Raises:
-            ProviderError: there is no further try.
-
-        """
         one.faults += 1
         if not fault.transient or one.faults > len(_DELAYS_S):
             raise ProviderError(fault.diagnostic)
@@ -371,7 +364,7 @@ class BatchCalls(Struct, kw_only=True):
         """Search for a batch whose submission failed with this error; return False if the vendor does not have it."""
         unknown = _unsent(said, is_sure=False)
         text = f"{unknown.message}; {unknown.hint}"
-        self.setting.notice(Event(Warned(code=codes.GOES_ON), text, one.wait.stage, "warning"))
+        self.setting.notice(Event(Warned(code="W425"), text, one.wait.stage, "warning"))
         try:
             for delay_s in _SEARCH_DELAYS_S:
                 self.sleep(delay_s)
@@ -388,14 +381,12 @@ class BatchCalls(Struct, kw_only=True):
         return True
 
     def _take_back(self, one: BatchSubmission) -> None:
-        """Queue the requests of a batch again: the vendor does not have it."""
         self.files.remove(one.batch)
         with self._lock:
             del self._open[one.batch.label]
             self._queued |= one.queued
 
     def _give_up(self, batch: PendingBatch, *errors: Diagnostic) -> None:
-        """Fail the stages of a batch that the vendor does not have."""
         with self._lock:
             for name in batch.calls:
                 self._queued.pop(name, None)
@@ -422,7 +413,7 @@ class BatchCalls(Struct, kw_only=True):
     # ---- collecting -----------------------------------------------------------------------
 
     def _collect(self, batch: PendingBatch) -> frozenset[str]:
-        """Get the results of a batch if it has ended; return the requests whose stages can go on."""
+        """Return the requests whose stages can go on: it has ended, or failed."""
         try:
             batches = self._batches(batch)
             found = self._identified(batch, batches)
@@ -436,7 +427,7 @@ class BatchCalls(Struct, kw_only=True):
         except TransportError as fault:
             if fault.transient:
                 text = f"batch {batch.batch_id or batch.label} could not be looked at: {fault.diagnostic.message}"
-                self.setting.notice(Event(Warned(code=codes.GOES_ON), text, level="warning"))
+                self.setting.notice(Event(Warned(code="W425"), text, level="warning"))
                 return frozenset()
             if fault.status != _GONE:
                 return self._fail(batch, fault.diagnostic)
@@ -475,13 +466,6 @@ class BatchCalls(Struct, kw_only=True):
         return next(iter(batches.results(one.id, requests)), None) is not None
 
     def _batches(self, batch: PendingBatch) -> Batches:
-        """Return the batches of a server.
-
-        Raises:
-            ConfigurationError: a key or a library is missing.
-            ConsentError: the user has not consented to the server.
-
-        """
         server = batch.server
         step = LLMStep(
             provider=server.provider,
@@ -497,7 +481,7 @@ class BatchCalls(Struct, kw_only=True):
     # ---- ends -----------------------------------------------------------------------------
 
     def _drop(self, batch: PendingBatch) -> None:
-        """Forget a batch that the vendor does not have: nothing was charged."""
+        """The vendor does not have it: nothing was charged."""
         # The file is last: without it, no later run would release what this one, if it stops now, does not.
         for fingerprint, call in batch.calls.items():
             self.ledger.release_parked(fingerprint, call.stage, call.request)
@@ -553,5 +537,5 @@ def _gone_error(error: Diagnostic, batch: PendingBatch) -> Diagnostic:
 
 def _without_result(fingerprint: str, batch_id: str) -> BatchResult:
     message = f"batch {batch_id} has ended without a result for the request"
-    error = Diagnostic(codes.PROVIDER_FAILED, message, hint="build again to send the request again")
+    error = Diagnostic("E401", message, hint="build again to send the request again")
     return BatchResult(fingerprint=fingerprint, outcome="errored", error=error)

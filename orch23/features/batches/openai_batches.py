@@ -14,7 +14,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, json_builtin
 from orch23.model.llm import Request
 from orch23.model.parsing import json_at, parse_json
-from orch23.providers import codes
 from orch23.providers.faults import CLIENT_ERRORS, TransportError, printable_line, status_error
 from orch23.providers.server_replies import list_at, text_at
 
@@ -183,9 +182,9 @@ def _unprocessed(name: str, reply: Json) -> BatchResult:
 
 def _refused(said: str) -> Diagnostic:
     hint = "build again when other batches of the account have ended: nothing was charged"
-    return Diagnostic(codes.RATE_LIMITED, f"the vendor refused the batch: {printable_line(said)}", hint=hint)
+    return Diagnostic("E416", f"the vendor refused the batch: {printable_line(said)}", hint=hint)
 
 
 def _failed(said: str) -> Diagnostic:
     hint = "nothing was charged; read what it says, and build again"
-    return Diagnostic(codes.PROVIDER_FAILED, f"the request failed in its batch: {printable_line(said)}", hint=hint)
+    return Diagnostic("E401", f"the request failed in its batch: {printable_line(said)}", hint=hint)

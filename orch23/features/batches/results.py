@@ -7,7 +7,6 @@ from msgspec import Struct
 from orch23.model.batches import BatchResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Response
-from orch23.providers import codes
 from orch23.providers.faults import TransportError
 
 
@@ -30,5 +29,5 @@ class GivenResult(Struct, frozen=True):
             return result.response
         message = f"the request was {result.outcome} in its batch"
         hint = "nothing was charged; build again to send it again"
-        error = result.error or Diagnostic(codes.PROVIDER_FAILED, message, hint=hint)
+        error = result.error or Diagnostic("E401", message, hint=hint)
         raise TransportError(error, charged=result.outcome == "succeeded", usage=result.usage)

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
-from orch23.providers.codes import INSTALL_FAILED
 
 PYPI = "https://pypi.org/simple"
 _ETC = Path("/etc")
@@ -175,4 +174,4 @@ def _text(path: Path) -> str | None:
 
 def _invalid(path: Path, error: Exception) -> None:
     message = f"{path} cannot be read: {str(error).splitlines()[0]}"
-    raise ConfigurationError(Diagnostic(INSTALL_FAILED, message, hint="correct the file")) from None
+    raise ConfigurationError(Diagnostic("E411", message, hint="correct the file")) from None

@@ -9,7 +9,6 @@ from orch23.features.local.provider import missing_server
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import NotFoundError
-from orch23.providers.codes import UNKNOWN_MODEL
 from orch23.report.values import format_size, json_document
 
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -57,7 +56,7 @@ def remove_model(console: Console, *, name: str) -> None:
     known = [one.name for one in known_models()]
     if name not in known:
         hint = f"models: {', '.join(known)}"
-        raise NotFoundError(Diagnostic(UNKNOWN_MODEL, f"no model is named {name!r}", hint=hint))
+        raise NotFoundError(Diagnostic("E406", f"no model is named {name!r}", hint=hint))
     path = installed_weights(name, user_data_dir(console.environ))
     if path is None:
         console.write_out(f"{name} is not installed\n")

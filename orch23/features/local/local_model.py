@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, NotFoundError
-from orch23.providers import codes
 
 _BLOCK = 1_048_576
 
@@ -95,7 +94,7 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
     model = _find(name)
     if model is None:
         known = ", ".join(m.name for m in _KNOWN)
-        raise NotFoundError(Diagnostic(codes.UNKNOWN_MODEL, f"there is no model {name!r}", hint=f"use one of: {known}"))
+        raise NotFoundError(Diagnostic("E406", f"there is no model {name!r}", hint=f"use one of: {known}"))
     found = installed_weights(name, data)
     if found is not None:
         report(f"{name} is already installed: {found}")
@@ -150,4 +149,4 @@ def _check(actual: str, expected: str, what: str) -> None:
 
 def _fail(message: str) -> NoReturn:
     # Without the exception that led here: the message says what matters.
-    raise ConfigurationError(Diagnostic(codes.INSTALL_FAILED, message, hint="see `orch23 help E411`")) from None
+    raise ConfigurationError(Diagnostic("E411", message, hint="see `orch23 help E411`")) from None

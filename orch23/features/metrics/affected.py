@@ -142,10 +142,7 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
 
 
 def _current_results(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]]:
-    """Return the results that are current, by stage, and whether a build would remove a file.
-
-    Without any if the plan has errors.
-    """
+    """Return the results that are current, none if the plan has errors, and whether a build would remove a file."""
     try:
         session = open_read_session(project)
         decisions = preview(session).decisions

@@ -63,7 +63,6 @@ def comparison_markdown(compared: MetricsComparison, *, show_all: bool) -> str:
 
 
 def _head(compared: MetricsComparison) -> str:
-    """Return in one line how many values differ."""
     changes = [one for changes in compared.files.values() for one in changes]
     differing = sum(one.status != "same" for one in changes)
     if not compared.files:

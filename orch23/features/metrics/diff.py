@@ -48,12 +48,7 @@ def compare_states(
 
 
 def _named(console: Console, project: Project, name: str, workspace: MetricsState) -> MetricsState:
-    """Return the state that a name means: a run, by the beginning of its id, or a git revision.
-
-    Raises:
-        NotFoundError: it is neither, or both.
-
-    """
+    """Return the state that a name means: a run, by the beginning of its id, or a git revision."""
     known = run_ids(project.store.logs)
     runs = [one for one in known if one.startswith(name)]
     if name in runs:
@@ -87,8 +82,6 @@ def _revision(project: Project, name: str) -> tuple[GitRevision | None, NotFound
 
 
 class _Problems(Struct):
-    """The files that could not be read so far."""
-
     found: list[tuple[str, Diagnostic]] = field(default_factory=list)
 
     def values(self, path: str, state: MetricsState) -> MetricValues:

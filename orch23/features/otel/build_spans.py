@@ -74,8 +74,6 @@ class _Stage(Struct):
 
 
 class _Decided(Struct, frozen=True):
-    """A decision, and its time."""
-
     at_ns: int
     data: StageDecided
 
@@ -281,7 +279,7 @@ class BuildSpans(Struct, Sink, kw_only=True):
         stage.call = _Call(span, data.fingerprint)
 
     def _end_call(self, stage: _Stage, now: int, error: str) -> None:
-        """End the span of a request that has no response."""
+        """It has no response."""
         call, stage.call = stage.call, None
         if call is not None:
             _end(call.span, call.ended_ns or now, (error or names.OTHER_ERROR) if call.has_failed else "")

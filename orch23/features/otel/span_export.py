@@ -102,8 +102,6 @@ def parent_context(environ: Mapping[str, str]) -> Context:
 
 
 class _CountingProcessor(BatchSpanProcessor):
-    """Counts the spans that were given to it."""
-
     def __init__(self, exporter: SpanExporter, queue_size: int | None) -> None:
         super().__init__(exporter, queue_size)
         self.ended = 0
@@ -114,8 +112,6 @@ class _CountingProcessor(BatchSpanProcessor):
 
 
 class _CountingExporter(SpanExporter):
-    """Counts the spans that arrived."""
-
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
         self._is_shut_down = False

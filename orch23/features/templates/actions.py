@@ -17,7 +17,6 @@ from orch23.cli.discovery import find_project, is_project_root
 from orch23.cli.opening import project_root
 from orch23.cli.project_loading import ProjectSettings, open_project
 from orch23.features.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
-from orch23.features.templates.codes import FILES_EXIST, MERGE_CONFLICT
 from orch23.features.templates.dry_run import (
     AnswerOptions,
     TemplateDryRun,
@@ -103,7 +102,7 @@ def report_conflicts(console: Console, planned: TemplateDryRun, root: Path) -> E
     if planned.former:
         hint = "apply the changes that you want by hand"
         problems += [
-            Diagnostic(MERGE_CONFLICT, f"{one.path} was left as it is ({one.note})", Location(one.path, 1, 1), hint)
+            Diagnostic("E679", f"{one.path} was left as it is ({one.note})", Location(one.path, 1, 1), hint)
             for one in kept
         ]
     elif kept:
@@ -119,13 +118,13 @@ def _files_exist(planned: TemplateDryRun, existing: Sequence[TemplateChange], ro
     hint = "`--keep` keeps your files and writes the others, `--overwrite` replaces them"
     if template in project_templates(root):
         hint = f"the project has it already: `orch23 template update {template}`; otherwise {hint}"
-    return Diagnostic(FILES_EXIST, f"files of `{template}` exist already: {names}; nothing was written", hint=hint)
+    return Diagnostic("E676", f"files of `{template}` exist already: {names}; nothing was written", hint=hint)
 
 
 def _merge_conflict(one: TemplateChange, line: int) -> Diagnostic:
     hint = "keep the right lines between the conflict markers, and remove the markers"
     message = f"your edit and the template conflict: {one.path}:{line}"
-    return Diagnostic(MERGE_CONFLICT, message, Location(one.path, line, 1, len("<<<<<<<")), hint)
+    return Diagnostic("E679", message, Location(one.path, line, 1, len("<<<<<<<")), hint)
 
 
 def _show_changes(console: Console, planned: TemplateDryRun, changes: Sequence[TemplateChange], root: Path) -> None:
@@ -340,7 +339,6 @@ def _existing(*, keep: bool, overwrite: bool) -> ChangeKind:
 
 
 def _choose(console: Console) -> str:
-    """Ask the user to choose a template."""
     templates = builtin_templates()
     width = max(len(name) for name in templates)
     listed = "".join(f"  {name:<{width}}  {one.summary}\n" for name, one in templates.items())

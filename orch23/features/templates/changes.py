@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.features.templates.codes import FORBIDDEN_PATH
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import sealed_reason
@@ -182,7 +181,7 @@ def read_rendered(folder: Path) -> Mapping[str, TemplateFile]:
             files[name] = TemplateFile(path.read_bytes(), bool(path.stat().st_mode & _EXECUTABLE))
         else:
             hint = "nothing was written; report it to the author of the template"
-            errors.append(Diagnostic(FORBIDDEN_PATH, f"the template has {name!r}, which {fault}", hint=hint))
+            errors.append(Diagnostic("E670", f"the template has {name!r}, which {fault}", hint=hint))
     if errors:
         raise SafetyError(*errors)
     return files

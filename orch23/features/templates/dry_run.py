@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.execute.copier_runner import find_git, merge_texts
-from orch23.features.templates import codes
 from orch23.features.templates.changes import (
     NEW_SUFFIX,
     ChangeKind,
@@ -96,7 +95,7 @@ def dry_run_update(
     if not address or not former:
         hint = f"`orch23 init {name}` writes it again"
         message = f"{_PREFIX}{name}{_SUFFIX} lacks the address or the version of the template"
-        raise NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, message, hint=hint))
+        raise NotFoundError(Diagnostic("E677", message, hint=hint))
     # The name of the answers file stays the same if the repository is renamed.
     source = replace(find_source(address, root), name=name)
     with fetched_template(source, environ) as folder:
@@ -133,7 +132,7 @@ def no_template_error(root: Path, name: str | None = None) -> NotFoundError:
     has = project_templates(root)
     hint = f"it has {', '.join(has)}" if has else "`orch23 init` adds one"
     wanted = f" `{name}`" if name is not None else ""
-    return NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, f"this project has no template{wanted}", hint=hint))
+    return NotFoundError(Diagnostic("E677", f"this project has no template{wanted}", hint=hint))
 
 
 def marker_changes(root: Path) -> tuple[TemplateChange, ...]:
@@ -167,7 +166,7 @@ def _read_answers(root: Path, name: str) -> bytes:
             return there.data
         if there is not None:
             hint = "move it away, and restore the file from version control"
-            raise NotFoundError(Diagnostic(codes.NOT_IN_PROJECT, f"`{path}` {there.what}", hint=hint))
+            raise NotFoundError(Diagnostic("E677", f"`{path}` {there.what}", hint=hint))
     raise no_template_error(root, name)
 
 
@@ -188,4 +187,4 @@ def _unanswered(source: TemplateSource, rendered: RenderedTemplate) -> Diagnosti
         for name in rendered.unanswered
     )
     hint = f"`--defaults` takes the values in brackets; `--data {rendered.unanswered[0]}=...` answers one question"
-    return Diagnostic(codes.UNANSWERED, f"questions of `{source.name}` have no answer: {questions}", hint=hint)
+    return Diagnostic("E674", f"questions of `{source.name}` have no answer: {questions}", hint=hint)

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from orch23.execute.cleanup import temporary_folder
 from orch23.execute.copier_runner import CopierCall, clone_bundle, clone_mirror, render_templates
-from orch23.features.templates import codes
 from orch23.features.templates.changes import TemplateFile, read_rendered
 from orch23.features.templates.source import TemplateSource
 from orch23.model.diagnostic import Diagnostic
@@ -60,7 +59,7 @@ def fetched_template(source: TemplateSource, environ: Mapping[str, str]) -> Iter
         if fault is not None:
             hint = f"try `git ls-remote {source.url}`"
             message = f"the template `{source.name}` cannot be fetched: {fault}"
-            raise NotFoundError(Diagnostic(codes.NOT_FETCHED, message, hint=hint))
+            raise NotFoundError(Diagnostic("E672", message, hint=hint))
         yield folder
 
 
@@ -108,7 +107,7 @@ def _read(source: TemplateSource, wanted: RenderRequest, into: Path, result: Map
     if unknown:
         hint = f"its questions are {', '.join(result['questions']) or 'none'}"
         raise UsageError(
-            *(Diagnostic(codes.BAD_ANSWER, f"`{source.name}` has no question `{one}`", hint=hint) for one in unknown)
+            *(Diagnostic("E675", f"`{source.name}` has no question `{one}`", hint=hint) for one in unknown)
         )
     rendered = RenderedTemplate(
         version=result["version"],
@@ -141,7 +140,7 @@ def _refuse_newer(source: TemplateSource, ref: str | None) -> None:
         return
     hint = "upgrade orch23: a newer one may have it"
     message = f"this orch23 has `{source.name}` up to {source.version}, not {ref}"
-    raise NotFoundError(Diagnostic(codes.NOT_FETCHED, message, hint=hint))
+    raise NotFoundError(Diagnostic("E672", message, hint=hint))
 
 
 def _fault(source: TemplateSource, wanted: RenderRequest, kind: str, message: str) -> Orch23Error:
@@ -155,25 +154,25 @@ def _fault(source: TemplateSource, wanted: RenderRequest, kind: str, message: st
     faults: Mapping[str, tuple[type[Orch23Error], str, str, str]] = {
         "unsafe": (
             SafetyError,
-            codes.RUNS_CODE,
+            "E673",
             f"the template `{name}`: {message}",
             "orch23 does not run code of a template; if you trust its author, use `copier copy --trust`",
         ),
         "unanswered": (
             UsageError,
-            codes.UNANSWERED,
+            "E674",
             f"the template `{name}`: {message}",
             "`--data NAME=VALUE` answers a question",
         ),
-        "answer": (UsageError, codes.BAD_ANSWER, message, show),
+        "answer": (UsageError, "E675", message, show),
         "git": (
             NotFoundError,
-            codes.NOT_FETCHED,
+            "E672",
             f"`{name}` cannot be rendered at {version}: {message}",
             f"list the versions with `git ls-remote --tags {source.url}`",
         ),
     }
     broken = f"the template `{name}` cannot be rendered: {message}"
-    other = (InvalidInputError, codes.BROKEN, broken, "report it to the author of the template")
+    other = (InvalidInputError, "E678", broken, "report it to the author of the template")
     error, code, text, hint = faults.get(kind, other)
     return error(Diagnostic(code, text, hint=hint))

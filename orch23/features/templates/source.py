@@ -10,7 +10,6 @@ from click.shell_completion import CompletionItem
 from msgspec import Struct
 from msgspec.json import decode
 
-from orch23.features.templates.codes import NO_TEMPLATE, NOT_FETCHED
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import NotFoundError
 
@@ -87,7 +86,7 @@ def find_source(named: str, here: Path) -> TemplateSource:
         return TemplateSource(name=one.name, address=one.url, url=one.url, bundle=one.bundle, version=one.version)
     if named.startswith(BUILTIN_URL):
         hint = f"this orch23 has {', '.join(ours)}; another version of orch23 had it"
-        raise NotFoundError(Diagnostic(NO_TEMPLATE, f"there is no template `{plain}`", hint=hint))
+        raise NotFoundError(Diagnostic("E671", f"there is no template `{plain}`", hint=hint))
     url = _url(named, here)
     if url is None:
         close = nearest_names(named, ours)
@@ -96,10 +95,10 @@ def find_source(named: str, here: Path) -> TemplateSource:
             if close
             else f"the templates are {', '.join(ours)}; name another one by its git URL"
         )
-        raise NotFoundError(Diagnostic(NO_TEMPLATE, f"there is no template `{named}`", hint=hint))
+        raise NotFoundError(Diagnostic("E671", f"there is no template `{named}`", hint=hint))
     if _PASSWORD.match(url):
         hint = "use a credential helper of git: the URL is written into the project"
-        raise NotFoundError(Diagnostic(NOT_FETCHED, "the URL contains a password", hint=hint))
+        raise NotFoundError(Diagnostic("E672", "the URL contains a password", hint=hint))
     last = re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
     name = _NOT_IN_NAMES.sub("-", last).strip("-.")[:_MAX_NAME_LENGTH] or "template"
     return TemplateSource(name=name, address=url if url.endswith(".git") else f"git+{url}", url=url)

@@ -14,7 +14,6 @@ from orch23.features.vendors.openai_client import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
-from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, library_errors, unsupported_error
 from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
@@ -108,13 +107,13 @@ def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tup
     address = _address(step, environ)
     if not address:
         hint = f"write `base_url: https://NAME.openai.azure.com`, or set {AZURE_ENDPOINT}"
-        found.append(Diagnostic(codes.NO_KEY, "the provider `azure` has no address of a resource", hint=hint))
+        found.append(Diagnostic("E412", "the provider `azure` has no address of a resource", hint=hint))
     elif step.base_url is None and (fault := url_fault(address)):
         hint = "set it to `https://NAME.openai.azure.com`"
-        found.append(Diagnostic(codes.NO_KEY, f"{AZURE_ENDPOINT} {fault}", hint=hint))
+        found.append(Diagnostic("E412", f"{AZURE_ENDPOINT} {fault}", hint=hint))
     if not _access(step, environ).key:
         hint = f"set {AZURE_KEY}, or {AZURE_TOKEN} to a token of Microsoft Entra ID"
-        found.append(Diagnostic(codes.NO_KEY, "there is no key for the provider `azure`", hint=hint))
+        found.append(Diagnostic("E412", "there is no key for the provider `azure`", hint=hint))
     return tuple(found)
 
 

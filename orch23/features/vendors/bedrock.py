@@ -11,7 +11,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.server_url import normalize_url
-from orch23.providers import codes
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors
 from orch23.providers.anthropic_messages import AnthropicMessages, cloud_adapter
 from orch23.providers.anthropic_sdk import anthropic_http_client
@@ -71,7 +70,7 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
 
         """
         del request, deadline_s
-        raise TransportError(Diagnostic(codes.PROVIDER_FAILED, "`bedrock` counts no tokens", hint="raise the limit"))
+        raise TransportError(Diagnostic("E401", "`bedrock` counts no tokens", hint="raise the limit"))
 
     def missing(self) -> tuple[Diagnostic, ...]:
         """Return an error for a missing library."""
@@ -129,14 +128,14 @@ def aws_login(environ: Mapping[str, str]) -> AwsLogin:
         keys = found.get_frozen_credentials() if found is not None else None
     except BotoCoreError as error:
         hint = "correct the profile, or log in: `aws sso login`"
-        raise ConfigurationError(Diagnostic(codes.NO_KEY, f"AWS: {error}", hint=hint)) from None
+        raise ConfigurationError(Diagnostic("E412", f"AWS: {error}", hint=hint)) from None
     errors = []
     if keys is None and not bearer:
         hint = f"set AWS_PROFILE, {_KEYS[0]} and {_KEYS[1]}, or {BEARER_TOKEN}; or log in: `aws sso login`"
-        errors.append(Diagnostic(codes.NO_KEY, "there are no credentials of AWS for the provider `bedrock`", hint=hint))
+        errors.append(Diagnostic("E412", "there are no credentials of AWS for the provider `bedrock`", hint=hint))
     if not region:
         hint = "set AWS_REGION, or the region of the profile"
-        errors.append(Diagnostic(codes.NO_KEY, "there is no region of AWS for the provider `bedrock`", hint=hint))
+        errors.append(Diagnostic("E412", "there is no region of AWS for the provider `bedrock`", hint=hint))
     if errors:
         raise ConfigurationError(*errors)
     return AwsLogin(region, (keys.access_key, keys.secret_key, keys.token) if keys is not None else None, bearer)

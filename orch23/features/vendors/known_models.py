@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import nearest_names, quoted_names
-from orch23.providers import codes
 from orch23.providers.faults import TransportError, printable_line
 
 _NOT_FOUND = 404
@@ -24,7 +23,7 @@ def is_unknown_model(fault: TransportError) -> bool:
     """Return whether a server replied that it does not have a model."""
     return (
         fault.status == _NOT_FOUND
-        and fault.diagnostic.code == codes.BAD_REQUEST
+        and fault.diagnostic.code == "E415"
         and "model" in fault.diagnostic.message.casefold()
     )
 

@@ -18,7 +18,6 @@ from orch23.model.digest import Json
 from orch23.model.features import BATCHES, load_feature
 from orch23.model.llm import OnTruncated, Provider
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
-from orch23.providers import codes
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, library_errors, unsupported_error
 from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
@@ -148,7 +147,7 @@ def _ready(step: LLMStep, environ: Mapping[str, str], _root: Path | None) -> tup
     found = library_errors("openai")
     if not _key(environ) and not is_loopback(server_url(step)):
         hint = f"set {OPENAI_KEY}" + (" (to any text, if the server needs none)" if step.base_url else "")
-        found.append(Diagnostic(codes.NO_KEY, f"there is no key for {server_url(step)}", hint=hint))
+        found.append(Diagnostic("E412", f"there is no key for {server_url(step)}", hint=hint))
     return tuple(found)
 
 

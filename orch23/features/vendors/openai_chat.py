@@ -110,7 +110,6 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         return {**reply, "choices": [{**choice, "delta": choice.get("message")}]}
 
     def _judged(self, partial: "_PartialResponse", until: float) -> tuple[str, StopReason]:
-        """Return the text and the stop reason of a stream that has ended."""
         if partial.finish is None:
             raise (
                 timeout_error()
@@ -129,8 +128,6 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
 
 
 class _PartialResponse(Struct):
-    """The parts of a response that have arrived."""
-
     finish: str | None = None
     usage: Json = None
     pace: Pace | None = None

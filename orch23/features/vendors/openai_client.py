@@ -14,7 +14,6 @@ from orch23.model.llm import Pace, Request, Usage
 from orch23.model.media import Media
 from orch23.model.parsing import parse_json
 from orch23.model.server_url import is_loopback
-from orch23.providers import codes
 from orch23.providers.cache_marks import NO_MARKS, cache_marks, marked_content
 from orch23.providers.connections import (
     CONNECT_S,
@@ -189,7 +188,6 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
                 raise fault from None
 
     def _models(self, sockets: CallSockets) -> list[str]:
-        """Return the names of the models that the server lists."""
         with self.clients.client_for(("openai", self.server), sockets, self._client) as client:
             return [str(one.id) for one in client.models.list(timeout=_MODELS_S).data]
 
@@ -286,14 +284,14 @@ def transport_error(error: Exception, url: str) -> TransportError:
 def has_broken_off(fault: TransportError) -> bool:
     """Return whether an error, after valid parts of a stream, means only that this response was damaged in transit."""
     is_of_server = isinstance(fault, DamagedTextError)
-    return not is_of_server and fault.diagnostic.code in (codes.UNREACHABLE, codes.INVALID_REPLY)
+    return not is_of_server and fault.diagnostic.code in ("E419", "E421")
 
 
 def server_error(what: str, *marks: str) -> TransportError:
     """Return the error of a request that failed at the server. `marks` (code, type) decide whether it is transient."""
     transient = any(mark in _SERVERS_OWN or mark in _SERVERS_STATUS for mark in marks)
     hint = "build again; if it fails the same way, use another model or change the prompt"
-    diagnostic = Diagnostic(codes.PROVIDER_FAILED, f"the provider failed: {what}", hint=hint)
+    diagnostic = Diagnostic("E401", f"the provider failed: {what}", hint=hint)
     return TransportError(diagnostic, transient=transient, charged=True)
 
 

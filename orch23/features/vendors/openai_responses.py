@@ -32,7 +32,6 @@ from orch23.model.llm import Request, Response, StopReason
 from orch23.model.media import Media
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
-from orch23.providers import codes
 from orch23.providers.cache_marks import cache_fields
 from orch23.providers.connections import OpenCalls
 from orch23.providers.faults import NotCollectedError, TransportError, timeout_error, unknown_stop_error
@@ -155,19 +154,13 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             if fault.status == _GONE:
                 message = f"{self.connection.server.url} accepted the request as {response_id} and no longer has it"
                 hint = "for a server without background responses, set `llm.api: chat`"
-                raise ProviderError(Diagnostic(codes.NOT_COLLECTED, message, hint=hint)) from None
+                raise ProviderError(Diagnostic("E425", message, hint=hint)) from None
             raise ProviderError(fault.diagnostic) from None
 
     # ---- collecting -----------------------------------------------------------------------
 
     def _resume(self, response_id: str | None, until: float) -> Json:
-        """Return the ended response that an earlier run submitted; None if there is none.
-
-        Raises:
-            NotCollectedError: it failed, or is gone.
-            ProviderError: it could not be collected now.
-
-        """
+        """Return the ended response that an earlier run submitted; None if there is none any more."""
         if response_id is None or response_id in self.submitted.lost:
             return None
         try:
@@ -181,7 +174,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         became = text_at(reply, "status") or "gone"
         if became != "cancelled":  # the interrupted run cancelled it: no warning
             text = f"the response {response_id}, submitted by an earlier run, is {became}; sending the request again"
-            data = Warned(code=codes.GOES_ON, response_id=response_id)
+            data = Warned(code="W425", response_id=response_id)
             self.emit(Event(data, text, self.stage, "warning"))
         self.submitted.lost.add(response_id)
         raise NotCollectedError(reported_usage(token_usage(json_at(reply, "usage"), "input", "output")))
@@ -193,7 +186,7 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
             reply = self._poll(response_id, until, wait_s)
         except TransportError as fault:
             self.submitted.drop(response_id)
-            if fault.diagnostic.code == codes.TIMED_OUT:
+            if fault.diagnostic.code == "E402":
                 self._cancel(response_id)
             raise
         self.submitted.drop(response_id)
@@ -262,7 +255,6 @@ def read_response(reply: Json, request: Request, url: str, duration_s: float) ->
 
 
 def _judged(reply: Json, url: str) -> tuple[str, StopReason]:
-    """Return the text and the stop reason of an ended response."""
     status = text_at(reply, "status")
     if status == "failed":
         error = json_at(reply, "error")

@@ -11,7 +11,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.server_url import normalize_url
-from orch23.providers import codes
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors
 from orch23.providers.anthropic_messages import AnthropicMessages, cloud_adapter
 from orch23.providers.anthropic_sdk import anthropic_http_client
@@ -64,7 +63,7 @@ class GoogleLogin(Struct):
                 hint = (
                     f"log in: `gcloud auth application-default login`, or set {CREDENTIALS} to a file with credentials"
                 )
-                raise ConfigurationError(Diagnostic(codes.NO_KEY, f"Google: {error.args[0]}", hint=hint)) from None
+                raise ConfigurationError(Diagnostic("E412", f"Google: {error.args[0]}", hint=hint)) from None
             return self._found.token, self._project
 
     def close(self) -> None:
@@ -104,7 +103,7 @@ class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
         project = self.environ.get(PROJECT, "").strip() or project
         if not project:
             hint = f"set {PROJECT}"
-            raise ConfigurationError(Diagnostic(codes.NO_KEY, "the provider `vertex` has no project", hint=hint))
+            raise ConfigurationError(Diagnostic("E412", "the provider `vertex` has no project", hint=hint))
         return replace(self, key=token, project=project)
 
     def missing(self) -> tuple[Diagnostic, ...]:
@@ -144,7 +143,7 @@ def _missing(environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     found = library_errors("google-auth", "google.auth")
     if not _region(environ):
         hint = f"set {REGION}, for example to `global`"
-        found.append(Diagnostic(codes.NO_KEY, "the provider `vertex` has no region", hint=hint))
+        found.append(Diagnostic("E412", "the provider `vertex` has no region", hint=hint))
     return tuple(found)
 
 

@@ -12,7 +12,6 @@ from orch23.features.vendors.openai_responses import ResponsesApi
 from orch23.features.vendors.openai_streamed import StreamedResponses
 from orch23.model.llm import Message, Pace, Provider, Request, Response, Usage
 from orch23.model.pipeline import Price
-from orch23.providers.codes import UNSUPPORTED_PARAMETER
 from orch23.providers.model_facts import _OPENAI, facts_of
 from orch23.providers.prices import Prices
 from orch23.providers.registry import ADAPTERS, _batch_errors, parameters_of, step_errors
@@ -75,7 +74,7 @@ def test_the_pace_is_in_no_fingerprint_and_no_key() -> None:
 @pytest.mark.parametrize("model", ["gpt-4.1", "gpt-4o-2024-11-20", "o3-mini"])
 def test_a_model_without_the_pace_is_an_error_before_any_call(model: str) -> None:
     (error,) = step_errors(replace(STEP, model=model), {})
-    assert error.code == UNSUPPORTED_PARAMETER
+    assert error.code == "E409"
     assert f"{model} does not have `pace: flex`" in error.message
     assert step_errors(replace(STEP, model=model, pace="standard"), {}) == ()
 
@@ -92,7 +91,7 @@ def test_another_server_may_give_the_name_of_a_model_to_one_that_has_it() -> Non
 @pytest.mark.parametrize("provider", ["anthropic", "local", "scripted", "command"])
 def test_other_providers_do_not_have_it(provider: str) -> None:
     found = step_errors(LLMStep(provider=provider, model="m", prompt="p.j2", pace="flex"), {})
-    assert any("`pace" in one.message and one.code == UNSUPPORTED_PARAMETER for one in found)
+    assert any("`pace" in one.message and one.code == "E409" for one in found)
 
 
 @pytest.mark.needs("batches")

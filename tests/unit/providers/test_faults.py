@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from orch23.providers import codes
 from orch23.providers.faults import printable_line, retry_after_s, status_error
 
 NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
@@ -13,22 +12,22 @@ NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("status", "code", "transient"),
     [
-        (302, codes.INVALID_REPLY, False),
-        (400, codes.BAD_REQUEST, False),
-        (401, codes.REJECTED_KEY, False),
-        (402, codes.NO_CREDIT, False),
-        (403, codes.REJECTED_KEY, False),
-        (404, codes.BAD_REQUEST, False),
-        (408, codes.OVERLOADED, True),
-        (409, codes.OVERLOADED, True),
-        (413, codes.BAD_REQUEST, False),
-        (422, codes.BAD_REQUEST, False),
-        (429, codes.RATE_LIMITED, True),
-        (500, codes.OVERLOADED, True),
-        (502, codes.OVERLOADED, True),
-        (503, codes.OVERLOADED, True),
-        (504, codes.OVERLOADED, True),
-        (529, codes.OVERLOADED, True),
+        (302, "E421", False),
+        (400, "E415", False),
+        (401, "E414", False),
+        (402, "E427", False),
+        (403, "E414", False),
+        (404, "E415", False),
+        (408, "E417", True),
+        (409, "E417", True),
+        (413, "E415", False),
+        (422, "E415", False),
+        (429, "E416", True),
+        (500, "E417", True),
+        (502, "E417", True),
+        (503, "E417", True),
+        (504, "E417", True),
+        (529, "E417", True),
     ],
 )
 def test_each_status_has_its_code_and_its_consequence(status: int, code: str, transient: bool) -> None:
@@ -61,14 +60,14 @@ def test_a_server_may_say_that_asking_again_is_no_use() -> None:
 )
 def test_an_empty_account_is_final_whatever_the_status(status: int, said: str, marks: tuple[str, ...]) -> None:
     fault = status_error("https://x", status, said, {"retry-after": "3"}, marks=marks)
-    assert (fault.diagnostic.code, fault.transient, fault.is_refusal) == (codes.NO_CREDIT, False, False)
+    assert (fault.diagnostic.code, fault.transient, fault.is_refusal) == ("E427", False, False)
     assert "add credit" in (fault.diagnostic.hint or "")
 
 
 def test_a_request_that_alone_exceeds_the_limit_of_tokens_is_final() -> None:
     said = "Request too large for gpt-5.2 on tokens per min (TPM): Limit 30000, Requested 64000."
     fault = status_error("https://x", 429, said, {"retry-after": "3"}, marks=("rate_limit_exceeded", "tokens"))
-    assert (fault.diagnostic.code, fault.transient, fault.is_refusal) == (codes.BAD_REQUEST, False, False)
+    assert (fault.diagnostic.code, fault.transient, fault.is_refusal) == ("E415", False, False)
     assert "llm.max_tokens" in (fault.diagnostic.hint or "")
 
 

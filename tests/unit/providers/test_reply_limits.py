@@ -10,7 +10,7 @@ from functools import cache, partial
 import pytest
 
 from orch23.model.llm import Message, Provider, Request
-from orch23.providers import codes, server_replies
+from orch23.providers import server_replies
 from orch23.providers.anthropic_messages import AnthropicMessages
 from orch23.providers.faults import TransportError
 from orch23.providers.server_replies import MAX_EVENT_BYTES, MAX_EVENT_LINES, MAX_REPLY_BYTES, split_events
@@ -127,7 +127,7 @@ def test_a_compressed_reply_is_never_decompressed(
 
     monkeypatch.setattr(decoders.ZlibDecompressor, "decompress", decompress)
     found = fault_of(client, Reply(200, {**kind, "content-encoding": coding}, (bomb(),)))
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.INVALID_REPLY, False, True)
+    assert (found.diagnostic.code, found.transient, found.charged) == ("E421", False, True)
     assert f"compressed ({coding.lower()})" in found.diagnostic.message
 
 
@@ -135,7 +135,7 @@ def test_a_compressed_reply_is_never_decompressed(
 def test_a_compressed_error_keeps_its_status_and_its_wait(client: str) -> None:
     headers = {**JSON, "content-encoding": "gzip", "retry-after": "7"}
     found = fault_of(client, Reply(429, headers, (gzip.compress(b"{}"),)))
-    assert (found.diagnostic.code, found.transient, found.charged) == (codes.RATE_LIMITED, True, False)
+    assert (found.diagnostic.code, found.transient, found.charged) == ("E416", True, False)
     assert (found.status, found.retry_after_s) == (429, 7.0)
 
 
@@ -174,7 +174,7 @@ def test_a_stream_without_end_is_read_no_further_than_its_limit(
     monkeypatch.setattr(server_replies, "MAX_STREAM_BYTES", STREAM_BYTES)  # the whole would take the SDKs a minute
     with flood(piece, content_type="text/event-stream") as server:
         found = fault(client, f"http://127.0.0.1:{server.port}")
-        assert (found.diagnostic.code, found.transient, found.charged) == (codes.RESPONSE_TOO_LONG, False, True)
+        assert (found.diagnostic.code, found.transient, found.charged) == ("E408", False, True)
         assert server.over.wait(LONG)
     assert server.sent <= limit + SLACK
 
@@ -182,7 +182,7 @@ def test_a_stream_without_end_is_read_no_further_than_its_limit(
 @pytest.mark.parametrize("client", ["anthropic", RESPONSES])
 def test_a_reply_without_end_is_read_no_further_than_its_limit(client: str) -> None:
     with flood(b"a" * 65_536, content_type="application/json") as server:
-        assert fault(client, f"http://127.0.0.1:{server.port}").diagnostic.code == codes.RESPONSE_TOO_LONG
+        assert fault(client, f"http://127.0.0.1:{server.port}").diagnostic.code == "E408"
         assert server.over.wait(LONG)
     assert server.sent <= MAX_REPLY_BYTES + SLACK
 
@@ -191,7 +191,7 @@ def test_a_reply_without_end_is_read_no_further_than_its_limit(client: str) -> N
 def test_an_error_without_end_is_read_as_far_as_it_is_shown(client: str) -> None:
     with flood(b"a" * 65_536, "503 Busy", content_type="text/plain", retry_after="7") as server:
         found = fault(client, f"http://127.0.0.1:{server.port}")
-        assert (found.diagnostic.code, found.transient, found.retry_after_s) == (codes.OVERLOADED, True, 7.0)
+        assert (found.diagnostic.code, found.transient, found.retry_after_s) == ("E417", True, 7.0)
         assert server.over.wait(LONG)
     assert server.sent <= SLACK
 
@@ -203,7 +203,7 @@ def test_a_response_has_its_own_limit(client: str, monkeypatch: pytest.MonkeyPat
     parts = b'data: {"choices": [{"delta": {"content": "12345"}}]}\n\n'
     reply = message_reply("12345", "67890") if client == "anthropic" else Reply(200, EVENTS, (parts, parts))
     found = fault_of(client, reply)
-    assert (found.diagnostic.code, found.charged) == (codes.RESPONSE_TOO_LONG, True)
+    assert (found.diagnostic.code, found.charged) == ("E408", True)
     assert "more than 9 characters" in found.diagnostic.message
 
 
@@ -214,7 +214,7 @@ def test_a_response_has_its_own_limit(client: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("status", [200, 500])
 def test_headers_are_counted(client: str, status: int) -> None:
     found = fault_of(client, Reply(status, {f"a{number}": "" for number in range(5_000)}, (b"{}",)))
-    assert found.diagnostic.code == codes.RESPONSE_TOO_LONG
+    assert found.diagnostic.code == "E408"
     assert "headers, more than 200" in found.diagnostic.message
 
 
@@ -223,7 +223,7 @@ def test_headers_are_counted(client: str, status: int) -> None:
 def test_an_event_is_not_nested_deeper_than_any_other_json(client: str, begin: bytes, end: bytes) -> None:
     data = begin * 65 + b"1" + end * 65
     found = fault_of(client, Reply(200, EVENTS, (b"event: message_start\ndata: " + data + b"\n\n",)))
-    assert (found.diagnostic.code, found.charged) == (codes.INVALID_REPLY, True)
+    assert (found.diagnostic.code, found.charged) == ("E421", True)
     assert "deeper than 64 levels" in found.diagnostic.message
 
 
@@ -254,7 +254,7 @@ def test_the_deadline_ends_a_call_of_which_each_byte_comes_soon_after_the_last(
     if client == "chat" and b"json" in head and b"200" in head:
         pytest.skip("it reads no reply that is not a stream")
     with dripping(head, drop) as port:
-        assert fault(client, f"http://127.0.0.1:{port}", 1.0).diagnostic.code == codes.TIMED_OUT
+        assert fault(client, f"http://127.0.0.1:{port}", 1.0).diagnostic.code == "E402"
 
 
 @contextlib.contextmanager

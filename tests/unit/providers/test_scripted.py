@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request
-from orch23.providers import codes
 from orch23.providers.adapter import ScriptedCase
 from orch23.providers.scripted import ScriptedProvider, request_digest
 
@@ -70,7 +69,7 @@ def test_a_missing_response_names_stage_and_attempt(stage: str, attempt: int) ->
     with pytest.raises(ProviderError) as caught:
         ask(stage, attempt)
     diagnostic = caught.value.diagnostics[0]
-    assert (diagnostic.code, diagnostic.subject) == (codes.NO_SCRIPTED_RESPONSE, stage)
+    assert (diagnostic.code, diagnostic.subject) == ("E404", stage)
     assert f"attempt {attempt}" in diagnostic.message
 
 
@@ -97,7 +96,7 @@ def test_a_case_with_requests_responds_to_these_only() -> None:
     with pytest.raises(ProviderError) as caught:
         respond(chess, case)
     (diagnostic,) = caught.value.diagnostics
-    assert (diagnostic.code, diagnostic.subject) == (codes.NO_SCRIPTED_RESPONSE, "plan")
+    assert (diagnostic.code, diagnostic.subject) == ("E404", "plan")
     assert "were written for other requests" in diagnostic.message
     assert diagnostic.hint is not None
     assert f'requests: ["{request_digest(chess)}"]' in diagnostic.hint
