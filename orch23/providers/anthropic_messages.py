@@ -18,7 +18,7 @@ from orch23.model.server_url import is_loopback, normalize_url, recordable_model
 from orch23.providers.adapter import Adapter, ProviderContext, library_errors, nearest_hint, unsupported_error
 from orch23.providers.anthropic_sdk import (
     WarmUp,
-    anthropic_http_client,
+    anthropic_client,
     api_error,
     context_full_error,
     invalid_event,
@@ -282,25 +282,10 @@ def _part(one: str | Media) -> dict[str, Json]:
 
 
 def make_anthropic_client(url: str, key: str, connection: ClientConnection, trust: TlsContexts) -> "Anthropic":
-    """Return a client of the SDK that does not depend on the environment.
-
-    The SDK reads eight environment variables and a file of profiles. With key and address given, it ignores all but
-    ANTHROPIC_CUSTOM_HEADERS. The client makes no retries, which would hide requests, and follows no redirects, which
-    would send the prompt elsewhere. It uses the machine's proxies, but not for addresses of this machine. Each call
-    sets its own timeout.
-    """
-    import anthropic  # noqa: PLC0415 - heavy
-
-    headers = {"anthropic-version": API_VERSION}
-    client = anthropic.Anthropic(
-        api_key=key,
-        base_url=url,
-        max_retries=0,
-        open_telemetry=False,
-        default_headers=headers,
-        http_client=anthropic_http_client(url, connection, trust),
+    """Return a client for Anthropic's own interface."""
+    client: Anthropic = anthropic_client(
+        "Anthropic", url, connection, trust, {"anthropic-version": API_VERSION}, api_key=key
     )
-    client._custom_headers = headers  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS
     return client
 
 
@@ -373,7 +358,7 @@ def _access(setting: ProviderContext, step: LLMStep) -> dict[str, Any]:
 
 
 def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
-    found: Batches = load_feature(BATCHES["anthropic"])(**_access(setting, step))
+    found: Batches = load_feature(BATCHES["anthropic"])(AnthropicMessages(**_access(setting, step)))
     return found
 
 

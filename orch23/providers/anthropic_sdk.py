@@ -58,7 +58,7 @@ _EVENTS_WITH_USAGE = (b"message_start", b"message_delta")
 _NO_USAGE: Mapping[str, Json] = {"input_tokens": 0, "output_tokens": 0}
 
 
-def anthropic_http_client(url: str, connection: ClientConnection, trust: TlsContexts) -> "DefaultHttpxClient":
+def _http_client(url: str, connection: ClientConnection, trust: TlsContexts) -> "DefaultHttpxClient":
     """Return the HTTP client of a server: no redirects, and no proxy for addresses of this machine."""
     import anthropic  # noqa: PLC0415 - heavy
 
@@ -73,6 +73,30 @@ def anthropic_http_client(url: str, connection: ClientConnection, trust: TlsCont
             "response": [lambda reply: limit_reply(reply, url, connection.call)],
         },
     )
+
+
+def anthropic_client(
+    kind: str, url: str, connection: ClientConnection, trust: TlsContexts, headers: Mapping[str, str], **login: Any
+) -> Any:
+    """Return a client of this class of the SDK that does not depend on the environment.
+
+    The SDK reads eight environment variables and a file of profiles. With login and address given, it ignores all but
+    ANTHROPIC_CUSTOM_HEADERS. The client makes no retries, which would hide requests, and follows no redirects, which
+    would send the prompt elsewhere. It uses the machine's proxies, but not for addresses of this machine. Each call
+    sets its own timeout.
+    """
+    import anthropic  # noqa: PLC0415 - heavy
+
+    client = getattr(anthropic, kind)(
+        base_url=url,
+        max_retries=0,
+        open_telemetry=False,
+        default_headers=headers,
+        http_client=_http_client(url, connection, trust),
+        **login,
+    )
+    client._custom_headers = headers  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS
+    return client
 
 
 def is_stream(response: Any) -> bool:

@@ -7,13 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
 
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ProviderError
 from orch23.model.server_url import is_loopback
+from orch23.providers.adapter import Closable
+from orch23.providers.faults import build_ended_error
 
 if TYPE_CHECKING:
     import ssl
@@ -157,8 +157,7 @@ class OpenCalls(Struct):
 
         """
         if self._ended.wait(seconds):
-            message = "the build ended before the response"
-            raise ProviderError(Diagnostic("E401", message, hint="build again to continue"))
+            raise build_ended_error()
 
     def close(self) -> None:
         """End all open calls and refuse new ones."""
@@ -197,14 +196,8 @@ class ClientConnection(Struct):
             kept.close()
 
 
-class Client(Protocol):
-    """A client of a vendor's library."""
-
-    def close(self) -> None:
-        """Close its connections."""
-
-
-AnyClient = TypeVar("AnyClient", bound=Client)
+# A client of a vendor's library.
+AnyClient = TypeVar("AnyClient", bound=Closable)
 
 
 class _IdleClient(Struct, frozen=True):

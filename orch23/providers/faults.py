@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ProviderError
 from orch23.model.llm import Request, Usage
-from orch23.providers.rate_headers import wait_in_text_s
+from orch23.providers.rate_headers import http_date, wait_in_text_s
 
 _BUSY = frozenset({408, 409})
 _KEY = frozenset({401, 403})
@@ -211,6 +212,11 @@ def too_long_error(url: str, what: str) -> TransportError:
     return TransportError(Diagnostic("E408", message, hint=hint), charged=True)
 
 
+def build_ended_error() -> ProviderError:
+    """Return the error of a call that the end of the build ends."""
+    return ProviderError(Diagnostic("E401", "the build ended before the response", hint="build again to continue"))
+
+
 def timeout_error() -> TransportError:
     """Return the error of a call without a complete response at its deadline. No time is left for a retry."""
     message = "there was no complete response within `llm.timeout`"
@@ -241,14 +247,8 @@ def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> fl
             continue
         if math.isfinite(seconds):
             return min(max(0.0, seconds), _YEAR_S)
-    try:
-        import email.utils  # noqa: PLC0415 - rarely needed
-
-        date = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-    aware = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return min(max(0.0, (aware - (now or datetime.now(UTC))).total_seconds()), _YEAR_S)
+    date = http_date(headers.get("retry-after", ""))
+    return None if date is None else min(max(0.0, (date - (now or datetime.now(UTC))).total_seconds()), _YEAR_S)
 
 
 @contextlib.contextmanager

@@ -30,8 +30,8 @@ _CHARACTERS_OF_TOKEN: Final = 4
 class ModelFacts(Struct, frozen=True, kw_only=True):
     """What is known about a model. None: the limit is not known.
 
-    `min_cached_tokens` is the shortest prefix that the vendor caches. `write_5m` and `write_1h` are the prices of a
-    cache write, as factors of the price of input. `has_breakpoints`: a request can mark the ends of cached prefixes.
+    `min_cached_tokens` is the shortest prefix that the vendor caches. `write_1h` is the price of a cache write for an
+    hour, as a factor of the price of input. `has_breakpoints`: a request can mark the ends of cached prefixes.
     `lacks_paces` are the values of `llm.pace` that the vendor refuses for it, `lacks_parameters` the keys of `llm`.
     `has_cache_key` and `has_retention`: a request can have `prompt_cache_key`, and `prompt_cache_retention: 24h`.
     """
@@ -44,7 +44,6 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     has_breakpoints: bool = False
     has_cache_key: bool = False
     has_retention: bool = False
-    write_5m: Decimal = Decimal(1)
     write_1h: Decimal = Decimal(1)
     lacks_paces: frozenset[str] = frozenset()
     lacks_parameters: frozenset[str] = frozenset()
@@ -102,7 +101,6 @@ def _claude(output: int, context: int, cached: int) -> ModelFacts:
         images=True,
         pdfs=True,
         has_breakpoints=True,
-        write_5m=Decimal("1.25"),
         write_1h=Decimal(2),
     )
 
@@ -121,16 +119,7 @@ def _gpt(output: int, context: int, *, inputs: str = "", cached: bool = True, da
 
 def _gpt_with_paid_writes(output: int, context: int) -> ModelFacts:
     """Return the facts of GPT-5.6 and later: explicit breakpoints exist, and a cache write costs more than input."""
-    return ModelFacts(
-        max_output_tokens=output,
-        context_tokens=context,
-        min_cached_tokens=1024,
-        images=True,
-        has_breakpoints=True,
-        has_cache_key=True,
-        write_5m=Decimal("1.25"),
-        write_1h=Decimal("1.25"),
-    )
+    return replace(_gpt(output, context, inputs="i"), has_breakpoints=True, write_1h=Decimal("1.25"))
 
 
 _ANTHROPIC: Mapping[str, ModelFacts] = {
@@ -234,6 +223,4 @@ _WITHOUT_PARAMETER: Final = {
 }
 _VENDORS: Final[Mapping[str, Mapping[str, ModelFacts]]] = {"anthropic": _ANTHROPIC, "openai": _OPENAI}
 # All models of Anthropic's API take marks. `prompt_cache_key` is of the API of OpenAI, but old models may refuse it.
-_UNLISTED: Final[Mapping[str, ModelFacts]] = {
-    "anthropic": ModelFacts(has_breakpoints=True, write_5m=Decimal("1.25"), write_1h=Decimal(2))
-}
+_UNLISTED: Final[Mapping[str, ModelFacts]] = {"anthropic": ModelFacts(has_breakpoints=True, write_1h=Decimal(2))}

@@ -164,15 +164,12 @@ def _most_input(request: Request) -> int:
     if request.schema is not None:
         texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
     sent = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-    return sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages) + _media_tokens(request)
-
-
-def _media_tokens(request: Request) -> int:
+    found = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages)
     if not request.media:
-        return 0
+        return found
     from orch23.providers.media import media_tokens  # noqa: PLC0415 - few requests have media
 
-    return media_tokens(request, media_limits_of(request.provider))
+    return found + media_tokens(request, media_limits_of(request.provider))
 
 
 def unpriced_error(step: "LLMStep", pipeline: Pipeline) -> Diagnostic | None:

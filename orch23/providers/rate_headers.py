@@ -114,19 +114,20 @@ def _duration_s(text: str) -> float | None:
 def _seconds_until(text: str, headers: Mapping[str, str], now: datetime | None) -> float | None:
     try:
         date = datetime.fromisoformat(text)
-        there = now or _server_time(headers)
+        # The date of a reset belongs to the server's clock: that of this machine may differ.
+        there = now or http_date(headers.get("date", "")) or datetime.now(UTC)
         seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - there).total_seconds()
     except (ValueError, OverflowError):
         return None
     return max(0.0, seconds) if seconds <= _LONGEST_S else None
 
 
-def _server_time(headers: Mapping[str, str]) -> datetime:
-    """Return the server's clock, which the date of a reset belongs to: that of this machine may differ."""
+def http_date(text: str) -> datetime | None:
+    """Return the date of a header; None if it is none."""
     import email.utils  # noqa: PLC0415 - rarely needed
 
     try:
-        date = email.utils.parsedate_to_datetime(headers.get("date", ""))
+        date = email.utils.parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError, IndexError):
-        return datetime.now(UTC)
+        return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)

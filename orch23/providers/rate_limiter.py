@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ProviderError
 from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import RateLimits
+from orch23.providers.faults import build_ended_error
 from orch23.providers.rate_headers import StatedLimit, stated_limits
 from orch23.providers.token_buckets import AdaptivePace, TokenBucket, TokenEstimate
 
@@ -182,8 +182,7 @@ class RateLimiter(Struct, kw_only=True):
             until = self.clock() + seconds
             while not permit.is_given:
                 if self._is_closed:
-                    message = "the build ended before the response"
-                    raise ProviderError(Diagnostic("E401", message, hint="build again to continue"))
+                    raise build_ended_error()
                 now = self.clock()
                 if self._is_stopped:
                     # The budget of a stopped run refuses the request, with the reason.

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers.cache_marks import shared_prefix
+from orch23.providers.faults import build_ended_error
 from orch23.providers.model_facts import facts_of
 
 _LIFETIMES_S = {"5m": 300.0, "1h": 3600.0}
@@ -36,8 +35,7 @@ class CachedPrefixes(Struct):
             while prefix in self._writing and not self._closed and (left := until - self.clock()) > 0:
                 self._changed.wait(left)
             if self._closed:
-                message = "the build ended before the response"
-                raise ProviderError(Diagnostic("E401", message, hint="build again to continue"))
+                raise build_ended_error()
             used = self._used.get(prefix)
             if prefix in self._writing or (used is not None and self.clock() - used < lifetime_s):
                 return False

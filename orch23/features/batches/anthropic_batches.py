@@ -4,23 +4,17 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct
 
+from orch23.features.batches.results import read_result
 from orch23.model.batches import BatchResult, VendorBatch
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Request
 from orch23.model.server_url import url_origin
-from orch23.providers.anthropic_messages import (
-    ANTHROPIC_KEY,
-    make_anthropic_client,
-    message_arguments,
-    missing_requirements,
-    read_message,
-)
+from orch23.providers.anthropic_messages import ANTHROPIC_KEY, AnthropicMessages, message_arguments, read_message
 from orch23.providers.anthropic_sdk import api_error
-from orch23.providers.connections import CONNECT_S, ClientConnection, ClientPool, OpenCalls, TlsContexts
+from orch23.providers.connections import CONNECT_S
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
@@ -41,17 +35,9 @@ _MOST_PAGES = 20
 
 
 class AnthropicBatches(Struct, frozen=True, kw_only=True):
-    """The batches of one server. The vendor keeps no label of a batch."""
+    """The batches at the server of a provider. The vendor keeps no label of a batch."""
 
-    url: str
-    key: str
-    calls: OpenCalls = field(default_factory=OpenCalls)
-    trust: TlsContexts = field(default_factory=TlsContexts)
-    clients: ClientPool = field(default_factory=ClientPool)
-
-    def __repr__(self) -> str:
-        """Describe it without the key."""
-        return f"AnthropicBatches(url={self.url!r})"
+    provider: AnthropicMessages
 
     def submit(self, label: str, requests: Mapping[str, Request]) -> str:
         """Submit requests; their fingerprints are the ids that the results have."""
@@ -85,8 +71,8 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
                 message = f"{batch_id} has no results, or not any more: the vendor keeps them for 29 days"
                 raise TransportError(invalid_reply_diagnostic(message), status=_GONE)
             # The library sends the key to the address that the reply names.
-            if url_origin(place) != url_origin(self.url):
-                message = f"the results of {batch_id} are at {printable_line(str(place))}, not at {self.url}"
+            if url_origin(place) != url_origin(self.provider.url):
+                message = f"the results of {batch_id} are at {printable_line(str(place))}, not at {self.provider.url}"
                 raise TransportError(invalid_reply_diagnostic(message))
             for one in client.messages.batches.results(batch_id, timeout=timeout):
                 request = requests.get(one.custom_id)
@@ -107,15 +93,7 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
     def _result(self, fingerprint: str, result: Any, request: Request) -> BatchResult:
         match result.type:
             case "succeeded":
-                try:
-                    response = read_message(result.message, self.url, request, 0.0)
-                except TransportError as fault:
-                    return BatchResult(
-                        fingerprint=fingerprint, outcome="succeeded", error=fault.diagnostic, usage=fault.usage
-                    )
-                return BatchResult(
-                    fingerprint=fingerprint, outcome="succeeded", response=replace(response, pace="batch")
-                )
+                return read_result(fingerprint, lambda: read_message(result.message, self.provider.url, request, 0.0))
             case "errored":
                 return BatchResult(fingerprint=fingerprint, outcome="errored", error=_error(result.error.error))
             case "expired" | "canceled":
@@ -127,29 +105,25 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple["Anthropic", Any]]:
         """Yield a client for one call, and the timeout to give to each of its methods."""
-        missing = missing_requirements(self.key)
-        if missing:
+        provider, url = self.provider, self.provider.url
+        if missing := provider.missing():
             raise ConfigurationError(*missing)
         import anthropic  # noqa: PLC0415 - heavy
         import httpx2  # noqa: PLC0415 - heavy
 
-        with self.calls.track(CALL_S) as sockets:
+        with provider.calls.track(CALL_S) as sockets:
             try:
-                with self.clients.client_for(("anthropic", self.url, self.key), sockets, self._client) as client:
+                with provider.clients.client_for(provider.identity(), sockets, provider.client) as client:
                     yield client, anthropic.Timeout(CALL_S, connect=CONNECT_S)
             except TransportError:
                 raise
             except anthropic.APIStatusError as error:
-                raise api_error(self.url, error, charged=False, variable=ANTHROPIC_KEY) from None
+                raise api_error(url, error, charged=False, variable=ANTHROPIC_KEY) from None
             except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
-                raise (
-                    timeout_error() if sockets.is_shut_down else unreachable_error(self.url, error.__cause__ or error)
-                ) from None
+                late = timeout_error() if sockets.is_shut_down else None
+                raise late or unreachable_error(url, error.__cause__ or error) from None
             except (anthropic.AnthropicError, *UNEXPECTED_ERRORS) as error:
                 raise library_error(error, "anthropic") from None
-
-    def _client(self, connection: ClientConnection) -> "Anthropic":
-        return make_anthropic_client(self.url, self.key, connection, self.trust)
 
 
 def _batch(found: Any) -> VendorBatch:

@@ -98,11 +98,6 @@ class BatchCalls(Struct, kw_only=True):
         """Whether a request is not submitted yet."""
         return bool(self._queued)
 
-    @property
-    def pending(self) -> tuple[PendingBatch, ...]:
-        """The batches that have not ended."""
-        return tuple(self._open.values())
-
     # ---- for stages -----------------------------------------------------------------------
 
     def take(self, fingerprint: str) -> BatchResult | None:
@@ -189,13 +184,13 @@ class BatchCalls(Struct, kw_only=True):
             ProviderError: a vendor could not be asked.
 
         """
-        for batch in self.pending:
+        for batch in list(self._open.values()):
             self._stop(batch)
         for delay_s in (0.0, *delays_s):
             if not self._open:
                 break
             self.sleep(delay_s)
-            for batch in self.pending:
+            for batch in list(self._open.values()):
                 self._collect(batch)
                 if batch.label in self._gone:
                     self._drop(batch)
@@ -230,7 +225,7 @@ class BatchCalls(Struct, kw_only=True):
         # No stage takes a result any more.
         self._asked.clear()
         self.tidy()
-        for batch in self.pending:
+        for batch in list(self._open.values()):
             data = waiting_batch(batch)
             self.setting.notice(Event(data, waiting_text(data)))
 

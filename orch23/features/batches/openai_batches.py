@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
+from orch23.features.batches.results import read_result
 from orch23.features.vendors.openai_client import ServerConnection, invalid_reply_error, parse_reply, server_message
 from orch23.features.vendors.openai_responses import read_response, responses_request_body
 from orch23.model.batches import BatchResult, VendorBatch
@@ -159,11 +159,7 @@ class OpenAIBatches(Struct, frozen=True, kw_only=True):
         if status >= CLIENT_ERRORS:
             fault = status_error(f"{self._url} (in a batch)", status, server_message(body))
             return BatchResult(fingerprint=name, outcome="errored", error=fault.diagnostic)
-        try:
-            response = read_response(body, request, self._url, 0.0)
-        except TransportError as fault:
-            return BatchResult(fingerprint=name, outcome="succeeded", error=fault.diagnostic, usage=fault.usage)
-        return BatchResult(fingerprint=name, outcome="succeeded", response=replace(response, pace="batch"))
+        return read_result(name, lambda: read_response(body, request, self._url, 0.0))
 
 
 def _unprocessed(name: str, reply: Json) -> BatchResult:

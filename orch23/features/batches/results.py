@@ -1,8 +1,9 @@
-"""The result of a request of a batch, as the response of a provider."""
+"""The result of a request of a batch, from a response, and as one."""
 
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.batches import BatchResult
 from orch23.model.diagnostic import Diagnostic
@@ -31,3 +32,12 @@ class GivenResult(Struct, frozen=True):
         hint = "nothing was charged; build again to send it again"
         error = result.error or Diagnostic("E401", message, hint=hint)
         raise TransportError(error, charged=result.outcome == "succeeded", usage=result.usage)
+
+
+def read_result(fingerprint: str, read: Callable[[], Response]) -> BatchResult:
+    """Return the result of a request that succeeded. `read` reads its response, which may not be usable."""
+    try:
+        response = replace(read(), pace="batch")
+    except TransportError as fault:
+        return BatchResult(fingerprint=fingerprint, outcome="succeeded", error=fault.diagnostic, usage=fault.usage)
+    return BatchResult(fingerprint=fingerprint, outcome="succeeded", response=response)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orch23.features.local import local_model
 from orch23.model.diagnostic import Diagnostic
@@ -52,15 +52,30 @@ class _Running(Struct, frozen=True):
     token: str
 
 
-class LocalServer:
+def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command line of the child.
+
+    Raises:
+        ConfigurationError: llama.cpp or the weights are missing.
+
+    """
+    weights = local_model.installed_weights(model, local_model.user_data_dir(environ))
+    missing = _missing(model, environ)
+    if missing or weights is None:
+        raise ConfigurationError(*missing)
+    # Its threads wait actively, so more threads are slower on a busy machine.
+    threads = max(1, (os.cpu_count() or 2) // 2)
+    script = str(Path(__file__).with_name("local_server.py"))
+    return (sys.executable, "-P", script, str(weights), str(threads), str(CONTEXT_TOKENS))
+
+
+class LocalServer(Struct):
     """The child processes of a run, one for each model, started at the first request and shared by all stages."""
 
-    def __init__(self, environ: Mapping[str, str], argv: Callable[[str], Sequence[str]] | None = None) -> None:
-        """Make the servers of a run. `argv` returns the command line for a model; tests replace it."""
-        self._environ = environ
-        self._argv = argv or (lambda model: server_argv(model, environ))
-        self._lock = threading.Lock()
-        self._running: dict[str, _Running] = {}
+    environ: Mapping[str, str]
+    argv: Callable[[str, Mapping[str, str]], Sequence[str]] = server_argv
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _running: dict[str, _Running] = field(default_factory=dict)
 
     def running(self, model: str) -> _Running:
         """Return the child that serves a model, and start it if it is not running.
@@ -76,7 +91,7 @@ class LocalServer:
                 return known
             if known is not None:
                 _stop(known.process)
-            started = _start(self._argv(model), self._environ)
+            started = _start(self.argv(model, self.environ), self.environ)
             self._running[model] = started
             return started
 
@@ -121,23 +136,6 @@ def local_request_body(request: Request) -> dict[str, Json]:
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"schema": request.schema}}
     return body
-
-
-def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command line of the child.
-
-    Raises:
-        ConfigurationError: llama.cpp or the weights are missing.
-
-    """
-    weights = local_model.installed_weights(model, local_model.user_data_dir(environ))
-    missing = _missing(model, environ)
-    if missing or weights is None:
-        raise ConfigurationError(*missing)
-    # Its threads wait actively, so more threads are slower on a busy machine.
-    threads = max(1, (os.cpu_count() or 2) // 2)
-    script = str(Path(__file__).with_name("local_server.py"))
-    return (sys.executable, "-P", script, str(weights), str(threads), str(CONTEXT_TOKENS))
 
 
 def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -114,16 +115,12 @@ def comparison_json(compared: MetricsComparison) -> str:
             "orch23_diff": 1,
             "name": compared.pipeline,
             "pipeline": compared.file,
-            "before": _state(compared.before),
-            "now": _state(compared.now),
+            "before": asdict(compared.before),
+            "now": asdict(compared.now),
             "metrics": metrics,
             "problems": problems,
         }
     )
-
-
-def _state(state: ComparedState) -> Json:
-    return {"kind": state.kind, "name": state.name, "id": state.id}
 
 
 def _plain(value: MetricValue | None) -> Json:

@@ -52,10 +52,6 @@ class _Call(Struct):
     settled: CallSettled | None = None
     ended_ns: int = 0
 
-    def settle(self, end: CallSettled, now: int) -> None:
-        """Note how it ended."""
-        self.settled, self.ended_ns = end, now
-
     @property
     def has_failed(self) -> bool:
         """Whether it ended without a usable response."""
@@ -71,11 +67,6 @@ class _Stage(Struct):
     request: LlmRequest = field(default_factory=LlmRequest)
     call: _Call | None = None
     withheld_ns: int = 0
-
-
-class _Decided(Struct, frozen=True):
-    at_ns: int
-    data: StageDecided
 
 
 class BuildSpans(Struct, Sink, kw_only=True):
@@ -99,7 +90,8 @@ class BuildSpans(Struct, Sink, kw_only=True):
     _run_id: str = ""
     _root: Span | None = None
     _kinds: Mapping[str, str] = field(default_factory=dict)
-    _decided: dict[str, _Decided] = field(default_factory=dict)
+    # With the time of each decision.
+    _decided: dict[str, tuple[int, StageDecided]] = field(default_factory=dict)
     _stages: dict[str, _Stage] = field(default_factory=dict)
     _parked: dict[str, Span] = field(default_factory=dict)
 
@@ -161,13 +153,13 @@ class BuildSpans(Struct, Sink, kw_only=True):
         stage = self._stages.get(name)
         match data:
             case StageDecided():
-                self._decided[name] = _Decided(now, data)
+                self._decided[name] = now, data
             case StageStarted():
                 self._end_stage(name, now, "")  # its inputs changed while it was prepared
                 self._start_stage(name, now)
             case StageRestored():
                 # Restoring has no event of its own at its start.
-                self._start_stage(name, self._decided[name].at_ns if name in self._decided else now)
+                self._start_stage(name, self._decided[name][0] if name in self._decided else now)
             case StageFinished():
                 self._finish_stage(name, data, now)
             case _ if stage is not None:
@@ -202,7 +194,7 @@ class BuildSpans(Struct, Sink, kw_only=True):
                 self._start_call(name, stage, data, now)
             case CallSettled():
                 if stage.call is not None:
-                    stage.call.settle(data, now)
+                    stage.call.settled, stage.call.ended_ns = data, now
             case HttpRetry(status=status, code=code):
                 self._end_call(stage, now, str(status or code))
             case LlmResponse():
@@ -214,10 +206,10 @@ class BuildSpans(Struct, Sink, kw_only=True):
         family = family_of(name)
         kind = self._kinds.get(name) or self._kinds.get(family, "")
         attributes: dict[str, str | list[str]] = {"orch23.stage.name": name, "orch23.stage.kind": kind}
-        decided = self._decided.pop(name, None)
-        if decided is not None:
-            reasons = [f"{one.code} {one.subject}".strip() for one in decided.data.reasons]
-            attributes |= {"orch23.stage.decision": decided.data.decision, "orch23.stage.key": decided.data.key}
+        if name in self._decided:
+            _, decided = self._decided.pop(name)
+            reasons = [f"{one.code} {one.subject}".strip() for one in decided.reasons]
+            attributes |= {"orch23.stage.decision": decided.decision, "orch23.stage.key": decided.key}
             attributes["orch23.stage.reasons"] = reasons
         # The name of an item is an attribute: backends index the names of spans, which must be few.
         self._stages[name] = _Stage(self._child(self._root, f"stage {family}", at_ns, attributes))
@@ -250,9 +242,11 @@ class BuildSpans(Struct, Sink, kw_only=True):
             _end(stage.attempt, now, error)
             stage.attempt = None
 
-    def _child(self, parent: Span, name: str, at_ns: int, attributes: Attributes) -> Span:
+    def _child(
+        self, parent: Span, name: str, at_ns: int, attributes: Attributes, kind: SpanKind = SpanKind.INTERNAL
+    ) -> Span:
         context = set_span_in_context(parent, Context())
-        return self.tracer.start_span(name, context=context, attributes=attributes, start_time=at_ns)
+        return self.tracer.start_span(name, context, kind, attributes, start_time=at_ns)
 
     # ---- a request ----------------------------------------------------------------------------
 
@@ -269,13 +263,8 @@ class BuildSpans(Struct, Sink, kw_only=True):
         # A fallback is at another server, which no event names.
         if stage.request.fingerprint == data.fingerprint:
             attributes |= names.server_attributes(stage.request.endpoint)
-        span = self.tracer.start_span(
-            f"{names.CHAT} {data.model}",
-            context=set_span_in_context(stage.attempt or stage.span, Context()),
-            kind=SpanKind.CLIENT,
-            attributes=attributes,
-            start_time=now,
-        )
+        parent = stage.attempt or stage.span
+        span = self._child(parent, f"{names.CHAT} {data.model}", now, attributes, SpanKind.CLIENT)
         stage.call = _Call(span, data.fingerprint)
 
     def _end_call(self, stage: _Stage, now: int, error: str) -> None:

@@ -171,15 +171,13 @@ def _end_export(console: Console, export: "SpanExport") -> "Loss | None":
     """Send what is left; warn about what did not arrive, and return it."""
     loss = export.end(_wait_s(console.environ))
     if loss is not None:
-        console.write_diagnostics([_loss_warning(loss, console.environ)])
+        reason = _without_headers(loss.reason, console.environ)
+        message = f"{loss.lost:,} of {loss.total:,} spans were not sent to {_endpoint(console.environ)}: {reason}"
+        hint = (
+            "check the OTEL_EXPORTER_OTLP_ variables and the collector; `orch23 log --otel` sends the whole run again"
+        )
+        console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
     return loss
-
-
-def _loss_warning(loss: "Loss", environ: Mapping[str, str]) -> Diagnostic:
-    reason = _without_headers(loss.reason, environ)
-    message = f"{loss.lost:,} of {loss.total:,} spans were not sent to {_endpoint(environ)}: {reason}"
-    hint = "check the OTEL_EXPORTER_OTLP_ variables and the collector; `orch23 log --otel` sends the whole run again"
-    return Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)
 
 
 def _wait_s(environ: Mapping[str, str]) -> float:

@@ -13,7 +13,7 @@ from orch23.model.llm import Provider, Request, Response
 from orch23.model.server_url import normalize_url
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors
 from orch23.providers.anthropic_messages import AnthropicMessages, cloud_adapter
-from orch23.providers.anthropic_sdk import anthropic_http_client
+from orch23.providers.anthropic_sdk import anthropic_client
 from orch23.providers.connections import ClientConnection, shared_connections
 from orch23.providers.faults import TransportError
 from orch23.providers.model_facts import ModelFacts, facts_of
@@ -82,22 +82,19 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
 
     def client(self, connection: ClientConnection) -> Any:
         """Return a client that does not depend on the environment."""
-        import anthropic  # noqa: PLC0415 - heavy
-
         access_key, secret_key, session_token = self.login.keys or (None, None, None)
-        client = anthropic.AnthropicBedrock(
+        return anthropic_client(
+            "AnthropicBedrock",
+            self.url,
+            connection,
+            self.trust,
+            {},
             aws_region=self.login.region,
             aws_access_key=access_key,
             aws_secret_key=secret_key,
             aws_session_token=session_token,
             api_key=self.login.bearer or None,
-            base_url=self.url,
-            max_retries=0,
-            open_telemetry=False,
-            http_client=anthropic_http_client(self.url, connection, self.trust),
         )
-        client._custom_headers = {}  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS
-        return client
 
     def facts(self, model: str) -> ModelFacts:
         """Return the facts of a model."""

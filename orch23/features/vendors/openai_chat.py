@@ -10,12 +10,10 @@ from orch23.features.vendors.openai_client import (
     has_broken_off,
     invalid_reply_error,
     message_contents,
-    not_a_stream_error,
     openai_version,
     pace_fields,
     parse_reply,
-    post_streamed,
-    post_whole,
+    post_body,
     reported_usage,
     response_format,
     served_pace,
@@ -31,7 +29,7 @@ from orch23.providers.adapter import seed_of
 from orch23.providers.cache_marks import cache_fields
 from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
 from orch23.providers.media import data_url
-from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, join_text, text_at
+from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at
 
 _PATH = "/chat/completions"
 _UNFINISHED = "it has no finish reason"
@@ -81,23 +79,16 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         self, request: Request, until: float, partial: "_PartialResponse", on_text: Callable[[str], None]
     ) -> None:
         with self.connection.open(until) as client:
+            url = self.connection.server.url
             body = chat_request_body(request, self.limit_field, is_vendor=self.is_vendor)
-            if not request.is_streamed:
-                on_text(partial.take(self._whole(post_whole(client, _PATH, body))))
+            reply = post_body(client, _PATH, body, url)
+            if isinstance(reply, bytes):
+                on_text(partial.take(self._whole(reply)))
                 return
-            stream = post_streamed(client, _PATH, body)
-            kind = stream.response.headers.get("content-type", "")
-            if "json" in kind:
-                # Some servers do not stream. Their response is complete, and it is paid for.
-                on_text(partial.take(self._whole(stream.response.read())))
-                return
-            if not kind.startswith(EVENT_STREAM):
-                raise not_a_stream_error(self.connection.server.url, kind)
-            for chunk in stream_objects(stream, self.connection.server.url):
+            for chunk in stream_objects(reply, url):
                 said = partial.take(chunk)
                 if partial.length > MAX_RESPONSE_CHARACTERS:
-                    what = f"more than {MAX_RESPONSE_CHARACTERS:,} characters"
-                    raise too_long_error(self.connection.server.url, what)
+                    raise too_long_error(url, f"more than {MAX_RESPONSE_CHARACTERS:,} characters")
                 on_text(said)
 
     def _whole(self, body: bytes) -> Json:
@@ -117,7 +108,7 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
                 else incomplete_error(self.connection.server.url, _UNFINISHED)
             )
         try:
-            text, refusal = partial.text, partial.refusal
+            text, refusal = join_text(partial.texts), join_text(partial.refusals)
         except ValueError:
             raise incomplete_error(self.connection.server.url, "half of a character is missing") from None
         if refusal:
@@ -134,23 +125,13 @@ class _PartialResponse(Struct):
     model: str = ""
     began: bool = False
     length: int = 0
-    _texts: list[str] = field(default_factory=list)
-    _refusals: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
 
     @property
     def counted(self) -> Usage:
         """The tokens that the server has reported; some servers report them with each part."""
         return token_usage(self.usage, "prompt", "completion")
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return join_text(self._texts)
-
-    @property
-    def refusal(self) -> str:
-        """The text of a refusal so far."""
-        return join_text(self._refusals)
 
     def take(self, chunk: Json) -> str:
         """Add one part of the stream, and return its text. The last part has no choice, only the usage."""
@@ -160,9 +141,9 @@ class _PartialResponse(Struct):
         usage, choice = json_at(chunk, "usage"), json_at(chunk, "choices", 0)
         self.usage = usage if isinstance(usage, Mapping) else self.usage
         said = text_at(choice, "delta", "content")
-        self._texts.append(said)
+        self.texts.append(said)
         refusal = text_at(choice, "delta", "refusal")
-        self._refusals.append(refusal)
+        self.refusals.append(refusal)
         self.length += len(said) + len(refusal)
         self.finish = text_at(choice, "finish_reason") or self.finish
         return said + refusal

@@ -38,7 +38,14 @@ from orch23.providers.faults import (
     with_key_variable,
 )
 from orch23.providers.model_facts import facts_of
-from orch23.providers.server_replies import IDENTITY_ENCODING, MAX_REPLY_BYTES, limit_reply, text_at, token_count_at
+from orch23.providers.server_replies import (
+    EVENT_STREAM,
+    IDENTITY_ENCODING,
+    MAX_REPLY_BYTES,
+    limit_reply,
+    text_at,
+    token_count_at,
+)
 
 if TYPE_CHECKING:
     from openai import DefaultHttpxClient, OpenAI, Stream
@@ -340,18 +347,26 @@ def reported_usage(usage: Usage) -> Usage | None:
 # short call: they look up the types of the request, and build objects of each part of the response.
 
 
-def post_whole(client: "OpenAI", path: str, body: Mapping[str, Json]) -> bytes:
-    """Send a request, and return the body of its reply."""
+def post_body(client: "OpenAI", path: str, body: Mapping[str, Json], url: str) -> "bytes | Stream[object]":
+    """Send a request, and return the body of its reply, or the stream of events that it asked for.
+
+    Raises:
+        TransportError: the reply is neither that stream nor JSON.
+
+    """
     import httpx2  # noqa: PLC0415 - heavy
-
-    return client.post(path, body=body, cast_to=httpx2.Response).content
-
-
-def post_streamed(client: "OpenAI", path: str, body: Mapping[str, Json]) -> "Stream[object]":
-    """Send a request, and return the stream of its reply."""
     import openai  # noqa: PLC0415 - heavy
 
-    return client.post(path, body=body, cast_to=object, stream=True, stream_cls=openai.Stream[object])
+    if not body.get("stream"):
+        return client.post(path, body=body, cast_to=httpx2.Response).content
+    stream = client.post(path, body=body, cast_to=object, stream=True, stream_cls=openai.Stream[object])
+    kind = stream.response.headers.get("content-type", "")
+    if kind.startswith(EVENT_STREAM):
+        return stream
+    if "json" not in kind:
+        raise invalid_reply_error(url, f"it sent {kind or 'a reply without a type'}, not a stream")
+    # Some servers do not stream. Their response is complete, and it is paid for.
+    return stream.response.read()
 
 
 def stream_objects(stream: "Stream[object]", url: str) -> Iterator[Mapping[str, Json]]:
@@ -365,11 +380,6 @@ def stream_objects(stream: "Stream[object]", url: str) -> Iterator[Mapping[str, 
         if not isinstance(one, Mapping):
             raise invalid_reply_error(url, "a part of the stream is not a JSON object")
         yield one
-
-
-def not_a_stream_error(url: str, kind: str) -> TransportError:
-    """Return the error of a reply of another content type than that of a stream."""
-    return invalid_reply_error(url, f"it sent {kind or 'a reply without a type'}, not a stream")
 
 
 def openai_version() -> str:

@@ -88,19 +88,36 @@ class SubmittedResponses(Struct):
             cancel.join(max(0.0, until - time.monotonic()))
 
 
-class ResponsesApi(Struct, frozen=True, kw_only=True):
-    """The provider. `submitted_earlier` maps fingerprints to response ids that an earlier run did not collect.
-
-    `is_vendor`: the server is the vendor's own. Another one may refuse fields that it does not know.
-    """
+class ResponsesProvider(Struct, frozen=True, kw_only=True):
+    """What both ways have in common. `is_vendor`: the server is the vendor's own; others may not know all fields."""
 
     connection: ServerConnection
+    is_vendor: bool = False
+
+    def count_tokens(self, request: Request, deadline_s: float) -> int:
+        """Return the input tokens as the server counts them.
+
+        Raises:
+            TransportError: it did not count them.
+            ProviderError: the build has ended.
+
+        """
+        body = responses_request_body(request)
+        sent = {name: body[name] for name in ("model", "input", "instructions", "reasoning", "text") if name in body}
+        with self.connection.open(self.connection.clock() + deadline_s) as client:
+            counter: Any = client.responses.input_tokens.with_raw_response
+            reply = parse_reply(counter.count(**sent).content, self.connection.server.url)
+            return token_count_at(reply, "input_tokens")
+
+
+class ResponsesApi(ResponsesProvider, frozen=True, kw_only=True):
+    """The provider. `submitted_earlier` maps fingerprints to response ids that an earlier run did not collect."""
+
     stage: str
     emit: Callable[[Event], None]
     submitted_earlier: Mapping[str, str] = field(default_factory=dict)
     submitted: SubmittedResponses = field(default_factory=SubmittedResponses)
     first_poll_s: float = 0.25
-    is_vendor: bool = False
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the response, that of an earlier run if the server still has it.
@@ -121,16 +138,6 @@ class ResponsesApi(Struct, frozen=True, kw_only=True):
         response = read_response(reply, request, self.connection.server.url, self.connection.clock() - began)
         on_text(response.text)
         return response
-
-    def count_tokens(self, request: Request, deadline_s: float) -> int:
-        """Return the input tokens as the server counts them.
-
-        Raises:
-            TransportError: it did not count them.
-            ProviderError: the build has ended.
-
-        """
-        return count_input_tokens(self.connection, request, deadline_s)
 
     # ---- submitting -----------------------------------------------------------------------
 
@@ -281,21 +288,6 @@ def _part(part: str | Media) -> Mapping[str, Json]:
     if part.kind == "image":
         return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
     return {"type": "input_file", "filename": file_name(part), "file_data": data_url(part)}
-
-
-def count_input_tokens(connection: ServerConnection, request: Request, deadline_s: float) -> int:
-    """Return the input tokens of a request as the server counts them.
-
-    Raises:
-        TransportError: it did not count them.
-        ProviderError: the build has ended.
-
-    """
-    body = responses_request_body(request)
-    sent = {name: body[name] for name in ("model", "input", "instructions", "reasoning", "text") if name in body}
-    with connection.open(connection.clock() + deadline_s) as client:
-        counter: Any = client.responses.input_tokens.with_raw_response
-        return token_count_at(parse_reply(counter.count(**sent).content, connection.server.url), "input_tokens")
 
 
 def responses_request_body(request: Request, *, background: bool = True, is_vendor: bool = False) -> dict[str, Json]:

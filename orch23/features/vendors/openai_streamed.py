@@ -3,25 +3,20 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from orch23.features.vendors.openai_client import (
-    ServerConnection,
     has_broken_off,
-    not_a_stream_error,
     parse_reply,
-    post_streamed,
-    post_whole,
+    post_body,
     server_error,
     stream_objects,
     token_usage,
 )
-from orch23.features.vendors.openai_responses import count_input_tokens, read_response, responses_request_body
+from orch23.features.vendors.openai_responses import ResponsesProvider, read_response, responses_request_body
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, Usage
 from orch23.model.parsing import json_at
 from orch23.providers.faults import TransportError, incomplete_error, too_long_error
-from orch23.providers.server_replies import EVENT_STREAM, MAX_RESPONSE_CHARACTERS, text_at
+from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, text_at
 
 if TYPE_CHECKING:
     from openai import Stream
@@ -31,14 +26,8 @@ _LAST = frozenset({"response.completed", "response.incomplete", "response.failed
 _PIECES = frozenset({"response.output_text.delta", "response.refusal.delta"})
 
 
-class StreamedResponses(Struct, frozen=True, kw_only=True):
-    """The provider. `is_vendor`: the server is the vendor's own.
-
-    A response that is not received completely is lost: no later build can collect it.
-    """
-
-    connection: ServerConnection
-    is_vendor: bool = False
+class StreamedResponses(ResponsesProvider, frozen=True, kw_only=True):
+    """The provider. A response that is not received completely is lost: no later build can collect it."""
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Call the model.
@@ -62,16 +51,6 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
             raise (self._incomplete() if is_cut else fault).knowing(known[-1]) from None
         return read_response(reply, request, self.connection.server.url, self.connection.clock() - began)
 
-    def count_tokens(self, request: Request, deadline_s: float) -> int:
-        """Return the input tokens as the server counts them.
-
-        Raises:
-            TransportError: it did not count them.
-            ProviderError: the build has ended.
-
-        """
-        return count_input_tokens(self.connection, request, deadline_s)
-
     def _incomplete(self) -> TransportError:
         return incomplete_error(self.connection.server.url, "the stream ended before the response")
 
@@ -79,17 +58,10 @@ class StreamedResponses(Struct, frozen=True, kw_only=True):
         """Return the response in the last event of the stream. `known` gets each usage that is reported."""
         with self.connection.open(until) as client:
             body = responses_request_body(request, background=False, is_vendor=self.is_vendor)
-            if not request.is_streamed:
-                reply = post_whole(client, _PATH, body)
+            reply = post_body(client, _PATH, body, self.connection.server.url)
+            if isinstance(reply, bytes):
                 return parse_reply(reply, self.connection.server.url)
-            stream = post_streamed(client, _PATH, body)
-            kind = stream.response.headers.get("content-type", "")
-            if kind.startswith(EVENT_STREAM):
-                return self._last(stream, on_text, known)
-            if "json" not in kind:
-                raise not_a_stream_error(self.connection.server.url, kind)
-            # Some servers do not stream. Their response is complete, and it is paid for.
-            return parse_reply(stream.response.read(), self.connection.server.url)
+            return self._last(reply, on_text, known)
 
     def _last(self, stream: "Stream[object]", on_text: Callable[[str], None], known: list[Usage]) -> Json:
         received, found = 0, None

@@ -76,7 +76,7 @@ def serve(tmp_path: Path):
     class Serve:
         def __call__(self, mode: str = "good", **environ: str) -> LocalProvider:
             argv = (sys.executable, str(script), mode, str(log))
-            server = LocalServer({**os.environ, **environ}, lambda _model: argv)
+            server = LocalServer({**os.environ, **environ}, lambda *_: argv)
             made.append(server)
             return LocalProvider(server)
 
@@ -198,7 +198,7 @@ def test_the_child_dies_with_its_parent(serve, tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from orch23.features.local.provider import LocalServer\n"
-        f"server = LocalServer(os.environ, lambda m: (sys.executable, {str(tmp_path / 'fake.py')!r}, 'good', 'log'))\n"
+        f"server = LocalServer(os.environ, lambda *_: (sys.executable, {str(tmp_path / 'fake.py')!r}, 'good', 'log'))\n"
         "print(server.running('m').process.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
