@@ -249,7 +249,7 @@ class BatchCalls(Struct, kw_only=True):
         return frozenset(queued.keys() & self._failed.keys())
 
     def _submission(self, group: Mapping[str, QueuedCall]) -> BatchSubmission | None:
-        """Return None if its server cannot be called."""
+        """Return the submission of a batch; None if its server cannot be called."""
         first = next(iter(group.values()))
         created_s = self.now()
         name = f"{created_s}{''.join(sorted(group))}"
@@ -408,7 +408,7 @@ class BatchCalls(Struct, kw_only=True):
     # ---- collecting -----------------------------------------------------------------------
 
     def _collect(self, batch: PendingBatch) -> frozenset[str]:
-        """Return the requests whose stages can go on: it has ended, or failed."""
+        """Get the results of a batch if it has ended; return the requests whose stages can go on."""
         try:
             batches = self._batches(batch)
             found = self._identified(batch, batches)
@@ -476,7 +476,7 @@ class BatchCalls(Struct, kw_only=True):
     # ---- ends -----------------------------------------------------------------------------
 
     def _drop(self, batch: PendingBatch) -> None:
-        """The vendor does not have it: nothing was charged."""
+        """Forget a batch that the vendor does not have: nothing was charged."""
         # The file is last: without it, no later run would release what this one, if it stops now, does not.
         for fingerprint, call in batch.calls.items():
             self.ledger.release_parked(fingerprint, call.stage, call.request)

@@ -221,7 +221,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSockets) -> tuple[int, bytes]:
-    """Return the status of the reply and its body, up to the limit."""
+    """Send a request; return the status of the reply and its body, up to the limit."""
     connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
     try:

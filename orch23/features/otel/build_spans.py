@@ -268,7 +268,7 @@ class BuildSpans(Struct, Sink, kw_only=True):
         stage.call = _Call(span, data.fingerprint)
 
     def _end_call(self, stage: _Stage, now: int, error: str) -> None:
-        """It has no response."""
+        """End the span of a request that has no response."""
         call, stage.call = stage.call, None
         if call is not None:
             _end(call.span, call.ended_ns or now, (error or names.OTHER_ERROR) if call.has_failed else "")
