@@ -18,7 +18,6 @@ from orch23.cli.opening import project_root
 from orch23.cli.project_loading import ProjectSettings, open_project
 from orch23.features.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes
 from orch23.features.templates.dry_run import (
-    AnswerOptions,
     TemplateDryRun,
     attribute_changes,
     dry_run_init,
@@ -27,6 +26,7 @@ from orch23.features.templates.dry_run import (
     no_template_error,
     project_templates,
 )
+from orch23.features.templates.rendering import RenderRequest
 from orch23.features.templates.source import TemplateSource, builtin_templates, find_source
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
@@ -168,10 +168,9 @@ def show_template(console: Console, *, name: str) -> None:
         console.write_out(f"{builtin.name} {builtin.version}  {builtin.summary}\n")
         _show_template(console, builtin.questions, builtin.files, f"next: {builtin.next}")
         return
-    answering = AnswerOptions(data={}, suggested={}, ask=False, defaults=True)
-    seen = dry_run_init(
-        source, console.here.resolve(), answering, ref=None, existing=ChangeKind.CONFLICT, environ=console.environ
-    ).rendered
+    here, environ = console.here.resolve(), console.environ
+    planned = dry_run_init(source, here, RenderRequest(), defaults=True, existing=ChangeKind.CONFLICT, environ=environ)
+    seen = planned.rendered
     console.write_out(visible(f"{source.name} {seen.version}  {source.url}") + "\n")
     _show_template(console, seen.questions, tuple(sorted(seen.files)), seen.message)
 
@@ -279,8 +278,10 @@ def create_project(
     root = project_root(console) if marked else console.here.resolve()
     usable = {name: what for name, what in found.items() if provider_finding(name, console.environ).ok}
     suggested = _suggested(usable, choices, answers) if asking else {}
-    answering = AnswerOptions(data=answers, suggested=suggested, ask=asking, defaults=defaults or preview)
-    planned = dry_run_init(source, root, answering, ref=ref, existing=existing, environ=console.environ)
+    wanted = RenderRequest(ref=ref, data=answers, suggested=suggested, ask=asking)
+    planned = dry_run_init(
+        source, root, wanted, defaults=defaults or preview, existing=existing, environ=console.environ
+    )
     if not write_template(console, planned, root, dry_run=dry_run, first=True):
         return report_conflicts(console, planned, root)
     if not dry_run:

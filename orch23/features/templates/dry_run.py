@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,34 +47,24 @@ class TemplateDryRun(Struct, frozen=True, kw_only=True):
         return tuple(one for one in self.changes if one.kind is kind)
 
 
-class AnswerOptions(Struct, frozen=True, kw_only=True):
-    """How the questions of a template are answered: by `data`, then on the terminal (`ask`) or by the `defaults`."""
-
-    data: Mapping[str, str]
-    suggested: Mapping[str, Any]
-    ask: bool
-    defaults: bool
-
-
 def dry_run_init(
     source: TemplateSource,
     root: Path,
-    answering: AnswerOptions,
+    wanted: RenderRequest,
     *,
-    ref: str | None,
+    defaults: bool,
     existing: ChangeKind,
     environ: Mapping[str, str],
 ) -> TemplateDryRun:
-    """Return the changes of `init`.
+    """Return the changes of `init`. Questions without an answer have the `defaults`, if they are not asked.
 
     Raises:
         Orch23Error: as `fetched_template` and `render_versions`; or a question has no answer.
 
     """
-    wanted = RenderRequest(ref=ref, data=answering.data, suggested=answering.suggested, ask=answering.ask)
     with fetched_template(source, environ) as folder:
         (rendered,) = render_versions(source, (wanted,), folder, root, environ)
-    if rendered.unanswered and not (answering.ask or answering.defaults):
+    if rendered.unanswered and not (wanted.ask or defaults):
         raise UsageError(_unanswered(source, rendered))
     changes = init_changes(rendered.files, read_paths(root, rendered.files), existing)
     return TemplateDryRun(source=source, rendered=rendered, changes=_answers_last(changes, source))

@@ -6,7 +6,6 @@ from msgspec import Struct, field
 
 from orch23.features.vendors.openai_client import (
     ServerConnection,
-    file_name,
     has_broken_off,
     invalid_reply_error,
     message_contents,
@@ -154,7 +153,7 @@ def _part(part: str | Media) -> Mapping[str, Json]:
         return {"type": "text", "text": part}
     if part.kind == "image":
         return {"type": "image_url", "image_url": {"url": data_url(part)}}
-    return {"type": "file", "file": {"filename": file_name(part), "file_data": data_url(part)}}
+    return {"type": "file", "file": {"filename": part.path.rpartition("/")[2], "file_data": data_url(part)}}
 
 
 def chat_request_body(request: Request, limit_field: str, *, is_vendor: bool = False) -> dict[str, Json]:

@@ -59,7 +59,7 @@ _UNKNOWN_FORMATS = frozenset({"uri"})
 
 def response_format(schema: Json) -> dict[str, Json]:
     """Return the named schema as both interfaces take it."""
-    return {"name": SCHEMA_NAME, "schema": schema, "strict": is_strict_schema(schema)}
+    return {"name": SCHEMA_NAME, "schema": schema, "strict": is_object_schema(schema) and _is_fit(schema, 0)}
 
 
 def pace_fields(request: Request) -> dict[str, Json]:
@@ -80,15 +80,11 @@ def is_object_schema(schema: Json) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "object"
 
 
-def is_strict_schema(schema: Json) -> bool:
+def _is_fit(schema: Json, depth: int) -> bool:
     """Return whether a schema follows the rules of strict outputs; the vendor refuses one that does not.
 
-    The root is an object, all properties of all objects are required, and there are at most ten levels.
+    All properties of all objects are required, and there are at most ten levels.
     """
-    return is_object_schema(schema) and _is_fit(schema, 0)
-
-
-def _is_fit(schema: Json, depth: int) -> bool:
     if not isinstance(schema, Mapping) or depth > _DEEPEST or schema.get("format") in _UNKNOWN_FORMATS:
         return False
     properties, required = schema.get("properties"), schema.get("required")
@@ -119,11 +115,6 @@ def message_contents(
         {"role": message.role, "content": marked_content(message, marks.ends_in(request, at), part, _BREAKPOINT)}
         for at, message in enumerate(request.messages)
     ]
-
-
-def file_name(one: Media) -> str:
-    """Return the name of a file, as the interfaces want it."""
-    return one.path.rpartition("/")[2]
 
 
 OPENAI_KEY = "OPENAI_API_KEY"

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from orch23.features.vendors.openai_client import (
     ServerConnection,
-    file_name,
     invalid_reply_error,
     message_contents,
     openai_version,
@@ -287,7 +286,7 @@ def _part(part: str | Media) -> Mapping[str, Json]:
         return {"type": "input_text", "text": part}
     if part.kind == "image":
         return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
-    return {"type": "input_file", "filename": file_name(part), "file_data": data_url(part)}
+    return {"type": "input_file", "filename": part.path.rpartition("/")[2], "file_data": data_url(part)}
 
 
 def responses_request_body(request: Request, *, background: bool = True, is_vendor: bool = False) -> dict[str, Json]:

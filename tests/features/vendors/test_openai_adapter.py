@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from orch23.features.vendors.openai_adapter import ADAPTER
 from orch23.features.vendors.openai_chat import ChatCompletions
 from orch23.features.vendors.openai_chat import chat_request_body as chat_body
-from orch23.features.vendors.openai_client import is_strict_schema, response_format
+from orch23.features.vendors.openai_client import response_format
 from orch23.features.vendors.openai_responses import ResponsesApi
 from orch23.features.vendors.openai_responses import responses_request_body as responses_body
 from orch23.model.digest import Json
@@ -199,7 +199,6 @@ def nested(depth: int) -> dict:
     ],
 )
 def test_a_schema_is_strict_only_where_it_keeps_the_rules(schema, strict: bool) -> None:
-    assert is_strict_schema(schema) is strict
     assert response_format(schema)["strict"] is strict
 
 
