@@ -358,7 +358,7 @@ def _access(setting: ProviderContext, step: LLMStep) -> dict[str, Any]:
 
 
 def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
-    found: Batches = load_feature(BATCHES["anthropic"])(AnthropicMessages(**_access(setting, step)))
+    found: Batches = load_feature(BATCHES["anthropic"])(provider=AnthropicMessages(**_access(setting, step)))
     return found
 
 
