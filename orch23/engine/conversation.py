@@ -24,7 +24,7 @@ from orch23.model.pipeline import ForeachStage, Pipeline, RateLimits, Stage
 from orch23.model.record import program_of
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.prices import Prices
-from orch23.providers.recordings import HoldingProvider, RecordingProvider, ReplayOnlyProvider, UniqueCalls
+from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
 from orch23.providers.registry import (
     adapter_for,
     endpoint_of,
@@ -384,6 +384,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
     def _inner(self, call: CallContext, mode: RecordingMode, fallbacks: "Sequence[LLMStep]") -> Provider:
         """Return the provider for requests that are not recorded."""
         if mode == "replay" and self.holds:
+            from orch23.providers.middleware import HoldingProvider  # noqa: PLC0415 - only for `watch`
+
             return HoldingProvider()
         if mode == "replay":
             hint, folder = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=call.stage), call.step.transcripts

@@ -1,13 +1,13 @@
-"""Wrappers around a provider: readiness and consent, redaction, budget."""
+"""Wrappers around a provider: readiness and consent, redaction, budget; and one in place of it."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError, LimitError, ProviderError
+from orch23.model.errors import AwaitsResponseError, ConfigurationError, LimitError, ProviderError
 from orch23.model.llm import Provider, Request, Response, Usage
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.faults import NotCollectedError, TransportError, redacted_messages
@@ -168,3 +168,17 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
             self.meter.forfeit(self.stage)
         else:
             self.meter.settle_unusable(self.stage, usage, is_final=is_final)
+
+
+class HoldingProvider(Struct, frozen=True):
+    """A provider in a build that may not call models: the stage waits."""
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> NoReturn:
+        """Refuse a request.
+
+        Raises:
+            AwaitsResponseError: always.
+
+        """
+        del request, deadline_s, on_text
+        raise AwaitsResponseError

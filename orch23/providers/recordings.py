@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.decide.request_difference import describe_difference
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import AwaitsResponseError, ProviderError
+from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, ExchangeOutcome, Provider, RecordingMode, Request, Response
 
 
@@ -198,17 +198,3 @@ class ReplayOnlyProvider(Struct, frozen=True, kw_only=True):
                 f"no response is recorded for this request; compared with the nearest ({near.fingerprint[:12]}), {how}"
             )
         raise ProviderError(Diagnostic(self.code, message, subject=self.stage, hint=self.hint))
-
-
-class HoldingProvider(Struct, frozen=True):
-    """A provider in a build that may not call models: the stage waits."""
-
-    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> NoReturn:
-        """Refuse a request.
-
-        Raises:
-            AwaitsResponseError: always.
-
-        """
-        del request, deadline_s, on_text
-        raise AwaitsResponseError
