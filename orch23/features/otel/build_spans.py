@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 
@@ -44,7 +45,7 @@ _ENDS_WITH_ERROR = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatu
 _UNFINISHED = "unfinished"
 
 
-class _Call(Struct):
+class _Call(Struct, frozen=True):
     """A request that was sent. `settled` is its end, once it is known; `ended_ns` is the time of it."""
 
     span: Span
@@ -194,7 +195,7 @@ class BuildSpans(Struct, Sink, kw_only=True):
                 self._start_call(name, stage, data, now)
             case CallSettled():
                 if stage.call is not None:
-                    stage.call.settled, stage.call.ended_ns = data, now
+                    stage.call = replace(stage.call, settled=data, ended_ns=now)
             case HttpRetry(status=status, code=code):
                 self._end_call(stage, now, str(status or code))
             case LlmResponse():
