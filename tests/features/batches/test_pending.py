@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orch23.features.batches.pending import BatchServer, PendingBatch, PendingBatches
-from orch23.store.access import BuildLock, key_of_store
+from orch23.store.access import hold_build_lock, key_of_store
 from orch23.store.store_key import StoreKey
 
 
@@ -20,7 +20,7 @@ def test_a_batch_of_another_key_is_set_aside(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("ORCH23_TRUST", "0")
     store = tmp_path / "p" / ".orch23"
-    with BuildLock(store / "lock"):
+    with hold_build_lock(store / "lock"):
         pass
     folder, key = store / "batches", key_of_store(store)
     files_of(folder, StoreKey())
