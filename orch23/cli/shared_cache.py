@@ -19,7 +19,8 @@ from orch23.cli.opening import cache_address
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, hidden_paths, usual_executor
 from orch23.decide.secrets import Secrets, secrets_from
-from orch23.engine.shared_results import IdentityOf, SharedResults
+from orch23.engine.cache_source import CacheSource, IdentityOf
+from orch23.engine.shared_results import SharedResults
 from orch23.engine.shared_signatures import Signatures
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.environment import Environments
@@ -144,20 +145,24 @@ def open_cache(
 
         responses = SharedResponses(client, secrets, signatures, writes=writes and downloads)
         project.store.exchanges.use_cache(responses.find, responses.share)
-    results = SharedResults(
+    source = CacheSource(
         client,
         project.store.contents,
-        events,
         is_on_disk=project.store.workspace.has,
         identity_of=_identities(settings.platform, project, executor),
+        downloads=downloads,
+        signatures=signatures,
+        responses=responses,
+    )
+    results = SharedResults(
+        source,
+        project.store.contents,
+        events,
         secrets=secrets,
         clock=monotonic,
         least_tier=partial(_least_tier, settings, project.pipeline, executor),
-        downloads=downloads,
         writes=writes,
         verifies=settings.verify == "always",
-        responses=responses,
-        signatures=signatures,
         unsigned=unsigned,
     )
     return OpenedCache(results, events)

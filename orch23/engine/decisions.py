@@ -38,7 +38,7 @@ from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
-    from orch23.engine.shared_lookups import Lookup
+    from orch23.engine.result_source import Lookup
     from orch23.engine.shared_results import SharedResults
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]

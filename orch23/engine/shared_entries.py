@@ -1,4 +1,4 @@
-"""The entry of a result in a shared cache: its files, and what must hold for them (ADR 57)."""
+"""A result as a claim of a shared cache or another source, and what must hold for it (ADR 57, ADR 73)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, TypeAlias
@@ -16,11 +16,8 @@ from orch23.model.record import Record
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.safe_files import split_path
 
-KIND, VERSION = "stage", 1
-"""The kind of an entry that is the result of a stage, and the version of its format."""
 RECORD = "record.json"
-"""The file of an entry with all of a record but its outputs."""
-_OUTPUTS = "outputs/"
+"""The file with all of a record but its outputs."""
 MAX_RECORD_BYTES = 4 << 20
 """The maximum size of that file."""
 
@@ -50,8 +47,15 @@ class RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tier: Tier = "none"
 
 
+class Claim(Struct, frozen=True):
+    """What a source says of a result: the bytes of `record.json`, and its outputs by path. Nothing of it is trusted."""
+
+    text: bytes
+    outputs: Mapping[str, FileEntry]
+
+
 class FoundResult(Struct, frozen=True):
-    """A result of the cache whose entry is valid. `tier` is that of the sandbox in which its steps ran."""
+    """A result of a source whose claim is valid. `tier` is that of the sandbox in which its steps ran."""
 
     record: Record
     about: ResultOrigin
@@ -67,8 +71,8 @@ class InvalidResultError(ValueError):
         self.code = code
 
 
-def entry_files(record: Record, about: ResultOrigin, tier: Tier) -> tuple[bytes, dict[str, FileEntry | bytes]]:
-    """Return the bytes of `record.json`, and all files of an entry.
+def claim_of(record: Record, about: ResultOrigin, tier: Tier) -> Claim:
+    """Return a record as a claim.
 
     Raises:
         ValueError: a name is not valid Unicode.
@@ -83,31 +87,27 @@ def entry_files(record: Record, about: ResultOrigin, tier: Tier) -> tuple[bytes,
         about=about,
         tier=tier,
     )
-    text = canonical_json(from_struct(form))
-    return text, {RECORD: text, **{f"{_OUTPUTS}{path}": entry for path, entry in record.outputs.items()}}
+    return Claim(canonical_json(from_struct(form)), record.outputs)
 
 
-def found_result(resolved: ResolvedStage, text: bytes, files: Mapping[str, FileEntry]) -> FoundResult:
-    """Return the result of an entry: `text` is its `record.json`, `files` are the others.
+def found_result(resolved: ResolvedStage, claim: Claim) -> FoundResult:
+    """Return the result that a source claims for a stage.
 
     Raises:
         InvalidResultError: it is damaged or forged.
 
     """
-    form = record_form(text)
+    form = record_form(claim.text)
     record = Record(
         stage=resolved.stage.name,
         key=form.key,
         manifest=resolved.manifest,
-        outputs={path.removeprefix(_OUTPUTS): entry for path, entry in files.items() if path.startswith(_OUTPUTS)},
+        outputs=claim.outputs,
         deleted=form.deleted,
         exchanges=form.exchanges,
         git=form.git,
         texts=resolved.texts,
     )
-    if len(record.outputs) != len(files):
-        message = "it has files that are not outputs"
-        raise InvalidResultError(message)
     for problem in _problems(resolved, record):
         raise InvalidResultError(problem)
     return FoundResult(record, form.about, form.tier)

@@ -1,118 +1,76 @@
-"""Look up results of stages in a shared cache, verify them, and store results there (ADR 57).
+"""Use results of stages from elsewhere, and offer those of this build (ADR 57, ADR 73).
 
-A result is an entry of the cache: the outputs by digest, and a small JSON file with the rest of the record. An entry
-may be forged or damaged, so all of it is checked before anything is downloaded. Whatever is wrong with the cache, or
-with an entry, is a miss: the stage is built.
+A source looks them up, and what it claims is verified here. Whatever is wrong with it, or with a claim, is a miss: the
+stage is built.
 """
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from decimal import Decimal
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from orch23.cache.client import CacheClient
 from orch23.cache.daemon_threads import DaemonThreads
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import StageResult
 from orch23.engine.facts import has_process
-from orch23.engine.shared_entries import (
-    KIND,
-    RECORD,
-    VERSION,
-    FoundResult,
-    InvalidResultError,
-    ResultOrigin,
-    entry_files,
-    record_form,
-)
-from orch23.engine.shared_lookups import Lookup, Lookups, PendingLookupError
-from orch23.engine.shared_signatures import NO_SIGNATURES, Signatures, small_blobs
-from orch23.model.digest import Digest, FileEntry, digest_json
-from orch23.model.environment import TIERS, EnvironmentIdentity, Tier, tier_of
+from orch23.engine.result_source import Lookup, Offer, PendingLookupError, ResultSource
+from orch23.engine.shared_entries import RECORD, Claim, FoundResult, ResultOrigin, claim_of, found_result
+from orch23.model.digest import Digest, digest_json
+from orch23.model.environment import TIERS, Tier, tier_of
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import ORCH23_ROLE, Event, Observer, SharedCacheUsed, Warned
 from orch23.model.fields import parse_decimal
 from orch23.model.pipeline import Stage
-from orch23.model.ports import ChunkSource, ContentStore
+from orch23.model.ports import ContentStore
 from orch23.model.record import Record, same_result
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
-from orch23.reapi.entries import encode_result, entry_digest
 from orch23.resolve.resolution import ResolvedStage
-from orch23.store.turns import PAUSE
 
-if TYPE_CHECKING:
-    from orch23.engine.shared_responses import SharedResponses
-
-_MAX_READ_BYTES = 4 << 20
-"""The largest file that a plan reads from the cache for a prompt or a list."""
 _MOST_WARNINGS = 3
 _MOST_NAMES = 5
 # A secret is found even if a chunk ends in it: the variables of an environment are shorter.
 _OVERLAP_BYTES = 256 << 10
 
-IdentityOf: TypeAlias = Callable[[ResolvedStage], EnvironmentIdentity]
-"""Return the identity of the environment of a stage."""
-
 
 class SharedResults:
-    """The results of a build in a shared cache. Safe for calls from several threads.
-
-    Each key is looked up once in a run. With `downloads`, the outputs of a result are in `contents` when it is found;
-    without, they are only in the cache.
-    """
+    """The results of a build in a shared cache. Safe for calls from several threads. Each key is looked up once."""
 
     def __init__(  # noqa: PLR0913 - what a cache is used with, each with its own name
         self,
-        client: CacheClient,
+        source: ResultSource,
         contents: ContentStore,
         observer: Observer,
         *,
-        is_on_disk: Callable[[str, FileEntry], bool],
-        identity_of: IdentityOf,
         secrets: Secrets,
         clock: Callable[[], float],
         least_tier: Callable[[Stage], Tier] = lambda _: TIERS[0],
-        downloads: bool = True,
         writes: bool = False,
         verifies: bool = False,
-        responses: "SharedResponses | None" = None,
-        signatures: Signatures = NO_SIGNATURES,
         unsigned: str = "",
     ) -> None:
-        """Look up nothing yet. `is_on_disk` returns whether a path has a file. `verifies`: results are verified again.
+        """Look up nothing yet. `verifies`: results are verified again.
 
-        `responses` are counted in the report. `signatures` has the keys whose signatures count. `least_tier` returns
-        the lowest tier of the sandbox whose results count for a stage with processes. `unsigned` is why results are not
-        stored that should be: it is reported with the first one.
+        `least_tier` returns the lowest tier of the sandbox whose results count for a stage with processes. `unsigned`
+        is why results are not stored that should be: it is reported with the first one.
         """
-        self._client, self._contents, self._observer = client, contents, observer
-        self._identity_of, self._secrets, self._clock = identity_of, secrets, clock
+        self._source, self._contents, self._observer = source, contents, observer
+        self._secrets, self._clock, self._least_tier = secrets, clock, least_tier
         self._reads, self._writes, self._unsigned = True, writes, unsigned
-        self.verifies, self._responses, self._signatures = verifies, responses, signatures
-        self._lock = threading.Lock()
-        self._lookups = Lookups(
-            client,
-            contents,
-            is_on_disk=is_on_disk,
-            signatures=signatures,
-            downloads=downloads,
-            warn=self._warn_of_entry,
-            least_tier=lambda one: least_tier(one.stage) if has_process(one.stage) else TIERS[0],
-        )
+        self.verifies = verifies
+        self._lock, self._counting = threading.Lock(), threading.Lock()
+        self._lookups: dict[str, Lookup] = {}
         # By key, whether the cache had the result.
         self._asked: dict[str, bool] = {}
         self._used: dict[str, FoundResult] = {}
         self._confirmed: set[str] = set()
         self._checks = DaemonThreads(1, "cache-check")
-        self._shares: dict[Digest, str] = {}
+        self._offered: set[str] = set()
         self._checking: list[Future[None]] = []
         self._refused: list[str] = []
         self._lesser: dict[str, str] = {}
@@ -125,7 +83,7 @@ class SharedResults:
 
     def faults_of(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return why the result of a stage is not shared; none if it is."""
-        return self._identity_of(resolved).faults
+        return self._source.identity(resolved).faults
 
     def may_store(self, resolved: ResolvedStage) -> bool:
         """Return whether a new result of a stage is stored in the cache."""
@@ -138,11 +96,35 @@ class SharedResults:
         is_check = isinstance(stage.step, ProcessStep) and (stage.step.judges or not stage.outputs)
         if not self._reads or (self.verifies and is_check):
             return None
-        known = self._lookups.of(resolved.key)
+        known = self._lookups.get(resolved.key)
         if known is not None:
             return known
-        action = self._action(resolved)
-        return None if action is None else self._lookups.start(resolved, action)
+        key = self._entry_key(resolved)
+        return None if key is None else self._begin(resolved, key)
+
+    def _begin(self, resolved: ResolvedStage, key: str) -> Lookup:
+        """Return the lookup of a stage; start it if there is none. `key` is that of the entry."""
+        stage = resolved.stage
+        with self._lock:
+            if (known := self._lookups.get(resolved.key)) is not None:
+                return known
+            lookup = self._lookups[resolved.key] = Lookup(
+                partial(found_result, resolved),
+                partial(self._is_isolated, stage),
+                partial(self._warn_of_entry, stage.name),
+            )
+            if self._reads:
+                self._source.begin(key, resolved, lookup)
+            else:
+                lookup.finish()
+            return lookup
+
+    def _is_isolated(self, stage: Stage, found: FoundResult) -> bool:
+        """Return whether the steps of a result were isolated as much as those of this stage are here."""
+        if found.tier == TIERS[-1]:
+            return True
+        least = self._least_tier(stage) if has_process(stage) else TIERS[0]
+        return TIERS.index(found.tier) >= TIERS.index(least)
 
     def find(self, resolved: ResolvedStage, locked: Sequence[Record] = ()) -> Record | None:
         """Return the result of a stage, or None; it must be one of the `locked` results of its key, if there are any.
@@ -188,14 +170,11 @@ class SharedResults:
 
     def has_bytes(self, digest: Digest) -> bool:
         """Return whether the cache has bytes that were not downloaded."""
-        return self._lookups.is_remote(digest)
+        return self._source.has_bytes(digest)
 
     def read(self, digest: Digest) -> bytes | None:
         """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
-        if not self._lookups.is_remote(digest):
-            return None
-        with PAUSE:
-            return self._client.get(digest, _MAX_READ_BYTES)
+        return self._source.read(digest)
 
     def confirm(self, record: Record) -> None:
         """Count a result that the cache has, and whose files are on disk already."""
@@ -208,16 +187,16 @@ class SharedResults:
             self._used[record.key] = found
 
     def _found(self, key: str) -> FoundResult | None:
-        lookup = self._lookups.of(key)
+        lookup = self._lookups.get(key)
         return None if lookup is None else lookup.result
 
-    def _action(self, resolved: ResolvedStage) -> str | None:
+    def _entry_key(self, resolved: ResolvedStage) -> str | None:
         """Return the key of the entry of a stage; None if its result is not shared."""
-        identity = self._identity_of(resolved)
+        identity = self._source.identity(resolved)
         return digest_json({"environment": identity.digest(), "stage": resolved.key}) if not identity.faults else None
 
     def _warn_of_entry(self, stage: str, code: str, why: str) -> None:
-        with self._lock:
+        with self._counting:
             self._warnings += 1
             is_shown = self._warnings <= _MOST_WARNINGS
         if is_shown:
@@ -240,11 +219,11 @@ class SharedResults:
             return
         if not (self._writes or self._unsigned) or record.failed or record.accepted or not resolved.stage.cache:
             return
-        action = self._action(resolved)
-        if action is not None and self._unsigned:
+        key = self._entry_key(resolved)
+        if key is not None and self._unsigned:
             self._warn(f"[W732] {self._unsigned}", ORCH23_ROLE, "W732")
             self._unsigned = ""
-        if action is None or not self._writes:
+        if key is None or not self._writes:
             return
         usage = done.usage
         cost = usage.cost + usage.saved
@@ -254,17 +233,14 @@ class SharedResults:
             tokens=usage.input_tokens + usage.output_tokens,
             cost="" if usage.unpriced else format(cost, "f"),
         )
-        share = partial(self._share, record, action, about, tier_of(done.sandboxes))
+        share = partial(self._offer, record, key, about, tier_of(done.sandboxes))
         self._checking.append(self._checks.submit(share))
 
-    def _share(self, record: Record, action: str, about: ResultOrigin, tier: Tier) -> None:
-        digest = entry_digest(KIND, VERSION, action)
+    def _offer(self, record: Record, key: str, about: ResultOrigin, tier: Tier) -> None:
         try:
-            text, files = entry_files(record, about, tier)
-            named = self._secrets_in(text, record.outputs)
-            files = self._signatures.signed(KIND, digest, files)
-            entry = encode_result(files)
-        # A name that is not Unicode, too many files, or bytes that are gone: the result is only used here.
+            claim = claim_of(record, about, tier)
+            named = self._secrets_in(claim)
+        # A name that is not Unicode, or bytes that are gone: the result is only used here.
         except (ValueError, MissingBytesError):
             return
         if named:
@@ -272,35 +248,14 @@ class SharedResults:
             why = f"[W699] not stored in the shared cache, since it has a secret: {join_first(named, _MOST_NAMES)}"
             self._warn(why, record.stage, "W699")
             return
-        blobs: dict[Digest, ChunkSource] = {
-            **{one.digest: partial(self._contents.get_chunks, one.digest) for one in record.outputs.values()},
-            **small_blobs(KIND, VERSION, action, files),
-        }
-        self._shares[digest] = record.stage
-        if self._found(record.key) is not None:
-            self._client.reject(digest)  # its result did not pass here
-        elif self._signatures.pair is not None or (lookup := self._lookups.of(record.key)) is None or lookup.refused:
-            self._reject_lesser(digest, tier)
-        self._client.upload(digest, entry, blobs)
+        known = self._lookups.get(record.key)
+        if self._source.offer(key, Offer(stage=record.stage, claim=claim, tier=tier, known=known)):
+            self._offered.add(key)
 
-    def _reject_lesser(self, action: Digest, tier: Tier) -> None:
-        """Let an upload replace an entry that does not count, or that has a lower tier; it may have come first.
-
-        The build may not have looked it up, or someone may have stored it since.
-        """
-        data = self._client.entry(action)
-        if data is None:
-            return
-        with contextlib.suppress(InvalidResultError, MissingBytesError):
-            text, _ = self._lookups.signed(action, data)
-            if TIERS.index(record_form(text).tier) >= TIERS.index(tier):
-                return
-        self._client.reject(action)
-
-    def _secrets_in(self, text: bytes, outputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+    def _secrets_in(self, claim: Claim) -> tuple[str, ...]:
         """Return where a result has a secret, each with the name of its variable."""
-        files = ((path, self._contents.get_chunks(entry.digest)) for path, entry in outputs.items())
-        sources = chain([(RECORD, (text,))], files)
+        files = ((path, self._contents.get_chunks(entry.digest)) for path, entry in claim.outputs.items())
+        sources = chain([(RECORD, (claim.text,))], files)
         found = (f"{path} ({name})" for path, chunks in sources for name in self._secrets_of(chunks))
         return tuple(dict.fromkeys(found))
 
@@ -317,11 +272,10 @@ class SharedResults:
         began_s = self._clock()
         for check in wait(self._checking, deadline_s).done:
             check.result()
-        unsent = self._client.flush(max(0.0, began_s + deadline_s - self._clock()))
+        unsent = self._source.flush(max(0.0, began_s + deadline_s - self._clock()))
         unchecked = sum(not check.done() for check in self._checking)
         self._waited_s += self._clock() - began_s
-        names = sorted(self._shares[action] for action in unsent if action in self._shares)
-        return (*names, *([f"{unchecked} more"] if unchecked else []))
+        return (*unsent, *([f"{unchecked} more"] if unchecked else []))
 
     def warn_of_tiers(self) -> str:
         """Report the results that were not used since the sandbox isolated their steps too little; return a clause."""
@@ -336,26 +290,25 @@ class SharedResults:
     @property
     def refusal(self) -> str | None:
         """Why a result was not stored, though the cache works, as far as it is known; None if it was switched off."""
-        return None if self._client.fault else self._client.refusal
+        return self._source.refusal
 
     def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
         """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
-        known, used = self._client, [*self._used.values()]
+        traffic, used = self._source.traffic(), [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
         missing = sum(not is_there for is_there in self._asked.values())
-        responses = 0 if self._responses is None else self._responses.used
-        if not (used or self._confirmed or missing or self._shares or responses or unsent):
+        if not (used or self._confirmed or missing or self._offered or traffic.responses or unsent):
             return None
         return SharedCacheUsed(
             restored=len(used),
             confirmed=len(self._confirmed),
             missing=missing,
-            stored=len(self._shares) - len(unsent),
+            stored=len(self._offered) - len(unsent),
             not_stored=len(unsent),
             refused=len(self._refused),
-            responses=responses,
-            down_bytes=known.down_bytes,
-            up_bytes=known.up_bytes,
+            responses=traffic.responses,
+            down_bytes=traffic.down_bytes,
+            up_bytes=traffic.up_bytes,
             waited_s=round(self._waited_s, 3),
             saved_s=round(sum(found.about.seconds for found in used), 3),
             saved=decimal_text(sum((cost for cost in costs if cost is not None), Decimal(0))),
@@ -363,7 +316,10 @@ class SharedResults:
 
     def close(self) -> None:
         """Wait for nothing, and release all resources. Lookups find nothing from now on."""
-        self._reads = self._writes = False
-        self._client.close()
-        self._lookups.close()
+        with self._lock:
+            self._reads = self._writes = False
+            known = [*self._lookups.values()]
+        self._source.close()
+        for lookup in known:
+            lookup.finish()
         self._checks.stop()

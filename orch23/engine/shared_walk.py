@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from orch23.engine.decisions import StageDecider
 from orch23.engine.plan_walk import NextStep, PlanWalk, ReadyNodes, fault_of
-from orch23.engine.shared_lookups import Lookup, PendingLookupError
+from orch23.engine.result_source import Lookup, PendingLookupError
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.nodes import Node

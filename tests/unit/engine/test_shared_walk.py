@@ -9,8 +9,8 @@ import pytest
 from orch23.engine import shared_walk
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.dry_run import walk_through
-from orch23.engine.shared_entries import FoundResult, ResultOrigin
-from orch23.engine.shared_lookups import Lookup, PendingLookupError
+from orch23.engine.result_source import Lookup, PendingLookupError
+from orch23.engine.shared_entries import Claim, FoundResult, ResultOrigin
 from orch23.engine.shared_walk import SharedWalk
 from orch23.model.pipeline import PathInput, Pipeline, Stage, WriteScope
 from orch23.model.plan import Plan, Run
@@ -26,6 +26,13 @@ def stage(name: str, *reads: str) -> Stage:
 
 def found(name: str) -> FoundResult:
     return FoundResult(Record(stage=name, key=f"key of {name}", manifest={}), ResultOrigin())
+
+
+def lookup_of(name: str) -> Lookup:
+    """Return the lookup of a stage whose claim counts."""
+    lookup = Lookup(lambda _: found(name))
+    lookup.claim(Claim(b"", {}))
+    return lookup
 
 
 class Decisions:
@@ -69,7 +76,7 @@ class Decisions:
         self.expected[name] = sorted(expected)
         if name in self.local:
             return None, self.local[name]
-        self.lookups[name] = Lookup()
+        self.lookups[name] = lookup_of(name)
         return self.lookups[name], None
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
@@ -86,11 +93,11 @@ def test_stages_are_decided_as_their_lookups_finish_and_the_others_wait() -> Non
     one = Decisions(stage("a"), stage("b"), stage("c"), stage("d"), local={"c": None})
     assert one.go() == ["c"]
     assert (one.walk.is_waiting, one.waits[-1]) == (True, True)
-    one.lookups["d"].finish(found("d"))
-    one.lookups["b"].finish(None)
+    one.lookups["d"].finish(is_complete=True)
+    one.lookups["b"].finish()
     assert one.woken == 1
     assert one.go() == ["b", "d"], "in plan order"
-    one.lookups["a"].finish(None)
+    one.lookups["a"].finish()
     assert one.walk.wait()
     assert one.go() == ["a"]
     assert (one.walk.is_waiting, one.walk.wait(), one.waits[-1]) == (False, False, False)
@@ -100,37 +107,37 @@ def test_a_stage_is_looked_up_with_the_results_that_entries_promise() -> None:
     one = Decisions(stage("a"), stage("b", "a"), stage("c", "b"), stage("d", "a", "x"), stage("x"))
     assert one.go() == []
     assert sorted(one.lookups) == ["a", "x"]
-    one.lookups["a"].expect(found("a"))
+    one.lookups["a"].expect()
     assert one.go() == []
     assert one.expected["b"] == ["a"]
-    one.lookups["b"].expect(found("b"))
+    one.lookups["b"].expect()
     one.go()
     assert sorted(one.lookups) == ["a", "b", "c", "x"], "d also needs x"
     for name in "abcx":
-        one.lookups[name].finish(found(name))
+        one.lookups[name].finish(is_complete=True)
     assert one.go() == ["a", "b", "c", "x"]
     assert len(one.expected) == 5
-    one.lookups["d"].finish(None)
+    one.lookups["d"].finish()
     assert one.go() == ["d"]
 
 
 def test_a_record_of_the_key_promises_a_result_too() -> None:
     one = Decisions(stage("a"), stage("b", "a"), stage("c", "b"), local={"b": found("b").record})
     one.go()
-    one.lookups["a"].expect(found("a"))
+    one.lookups["a"].expect()
     one.go()
     assert one.expected["c"] == ["a", "b"]
 
 
 def test_a_decision_that_needs_another_lookup_waits_for_that_one() -> None:
     one = Decisions(stage("a"), stage("b"))
-    one.pending["a"] = Lookup()
+    one.pending["a"] = lookup_of("a")
     one.go()
-    one.lookups["a"].finish(None)
-    one.lookups["b"].finish(None)
+    one.lookups["a"].finish()
+    one.lookups["b"].finish()
     assert one.go() == ["b"]
     assert one.walk.is_waiting
-    one.pending["a"].finish(None)
+    one.pending["a"].finish()
     assert one.go() == ["a"]
 
 
@@ -140,30 +147,30 @@ def test_only_so_many_stages_are_looked_up_ahead(monkeypatch: pytest.MonkeyPatch
     one = Decisions(stage("a"), stage("b"), stage("c"), stage("d", "a"), stage("e", "a"))
     one.go()
     assert sorted(one.lookups) == ["a", "b"]
-    one.lookups["a"].expect(found("a"))
+    one.lookups["a"].expect()
     one.go()
     assert sorted(one.lookups) == ["a", "b", "d"]
-    one.lookups["b"].finish(None)
+    one.lookups["b"].finish()
     assert one.go() == ["b"]
     assert sorted(one.lookups) == ["a", "b", "c", "d"]
     for name in "ac":
-        one.lookups[name].finish(found(name))
+        one.lookups[name].finish(is_complete=True)
     one.go()
     for name in "de":
-        one.lookups[name].finish(None)
+        one.lookups[name].finish()
     one.go()
     assert not one.walk.is_waiting
     assert sorted(one.lookups) == ["a", "b", "c", "d", "e"]
 
 
 def test_a_lookup_reports_each_change_once_and_late_watchers_at_once() -> None:
-    lookup, seen = Lookup(), list[str]()
+    lookup, seen = lookup_of("a"), list[str]()
     lookup.watch(lambda: seen.append("early"))
     assert seen == []
-    lookup.expect(found("a"))
+    lookup.expect()
     lookup.watch(lambda: seen.append("late"))
-    lookup.finish(None)
-    lookup.finish(found("a"))
+    lookup.finish()
+    lookup.finish(is_complete=True)
     assert seen == ["early", "late", "early", "late"]
     assert (lookup.result, lookup.is_finished) == (None, True)
     lookup.watch(lambda: seen.append("last"))
