@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from orch23.cache.registry import open_shared_cache
-from orch23.execute.remote.dask_engine import DaskEngine
-from orch23.execute.remote.executor import RemoteExecutor
+from orch23.features.remote.dask_engine import DaskEngine
+from orch23.features.remote.executor import RemoteExecutor
 from orch23.model.action import Action, ActionOutcome, Completed
 from orch23.model.digest import FileEntry
 from orch23.store.content_store import DiskContentStore
-from tests.unit.execute.remote.clusters import dask_cluster
-from tests.unit.execute.remote.engines import local_rig
+from tests.features.remote.clusters import dask_cluster
+from tests.features.remote.engines import local_rig
 
 ACTIONS = 1000
 KILL_EACH_S = 2.5

@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from orch23.cache.registry import open_shared_cache
-from orch23.execute.remote.reapi_engine import make_executor
+from orch23.features.remote.reapi_engine import make_executor
 from orch23.model.action import Action, ActionOutcome, Completed
 from orch23.model.digest import FileEntry
 from orch23.model.ports import Surroundings
 from orch23.store.content_store import DiskContentStore
+from tests.features.remote.engines import local_rig
 from tests.reapi_workers import ServerProcess
-from tests.unit.execute.remote.engines import local_rig
 
 ACTIONS = 1000
 AT_ONCE = 8

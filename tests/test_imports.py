@@ -142,10 +142,10 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.cache.object_store": set(),  # likewise, by a library for all vendors
         "orch23.cache.registry": set(),  # it loads the backend of a URL
         "orch23.cache.client_certificate": set(),  # a key is compared with its certificate
-        "orch23.execute.remote.dask_engine": set(),  # to the scheduler that the user names
-        "orch23.execute.remote.dask_scheduler": set(),  # certificates
-        "orch23.execute.remote.dask_submission": set(),  # exceptions of its library
-        "orch23.execute.remote.dask_worker": set(),  # on a worker
+        "orch23.features.remote.dask_engine": set(),  # to the scheduler that the user names
+        "orch23.features.remote.dask_scheduler": set(),  # certificates
+        "orch23.features.remote.dask_submission": set(),  # exceptions of its library
+        "orch23.features.remote.dask_worker": set(),  # on a worker
         "orch23.execute.loopback": {"create_server", "socket"},  # a listener for the browser of `orch23 view`
         "orch23.features.otel.build_spans": set(),  # it makes spans
         "orch23.features.otel.span_export": set(),  # the library sends them, if the user asks for it by an option

@@ -46,7 +46,7 @@ ALLOWED = {
         "cache/client_certificate": "read_bytes",
         "cache/disk": "link makedirs mkdir rename",
         "cache/grpc_cache": "read_bytes",
-        "execute/remote/worker": "mkdir",
+        "features/remote/worker": "mkdir",
         "providers/command": "open",
     },
     "settings and caches of the user": {
@@ -80,7 +80,7 @@ ALLOWED = {
         "execute/copier_runner": "read_bytes write_bytes write_text",
         "execute/local_executor": "mkdir read_bytes write_bytes",
         "execute/process": "open",
-        "execute/remote/single_action": "write_bytes",
+        "features/remote/single_action": "write_bytes",
         "execute/sandbox/bubblewrap": "open",
         "execute/sandbox/landlock": "open",
         "execute/sandbox/namespaces_child": "makedirs mkdir open symlink",

@@ -18,6 +18,7 @@ from orch23.execute.placed_executors import Connects, PlacedExecutors, TakesReso
 from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
+from orch23.model.features import ADDRESSES, load_feature
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
 from orch23.model.ports import Executor, Surroundings
@@ -169,11 +170,5 @@ def check_scheduler_of(
     """
     usual = usual_executor(pipeline, named)
     names = {executor_of(node, pipeline, usual) for node in nodes if may_have_process(node)}
-    if "dask" in names:
-        from orch23.execute.remote.dask_scheduler import check_scheduler  # noqa: PLC0415 - only for this executor
-
-        check_scheduler(scheduler)
-    if "reapi" in names:
-        from orch23.execute.remote.reapi_address import reapi_address  # noqa: PLC0415 - likewise
-
-        reapi_address(scheduler)
+    for name in sorted(names.intersection(ADDRESSES)):
+        load_feature(ADDRESSES[name])(scheduler)

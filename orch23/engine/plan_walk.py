@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
 from orch23.engine.decisions import DecidedStage, StageDecider
 from orch23.engine.stage_view import StageTree
-from orch23.execute.registry import executors_of
+from orch23.execute.registry import executors_of, missing_executor
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import match, match_any
@@ -35,7 +36,7 @@ def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, 
 
 
 def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
-    """Return an error for each executor of a pipeline and its pools that does not exist."""
+    """Return an error for each executor of a pipeline and its pools that does not exist, or not here."""
     named: dict[tuple[str, ...], str] = {("executor",): pipeline.executor}
     named |= {("pools", pool, "executor"): name for pool, name in pipeline.pool_executors.items()}
     if set(named.values()) == {LOCAL_EXECUTOR}:
@@ -48,6 +49,8 @@ def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
             hint = f"the executors are: {', '.join(known)}; a plugin that `plugins` names may have others"
             hint = f"did you mean `{close[0]}`?" if close else hint
             found.append(Diagnostic("E846", f"no executor is named `{name}`", pipeline.locate(*place), hint))
+        elif (missing := missing_executor(name)) is not None:
+            found.append(replace(missing, location=pipeline.locate(*place)))
     return found
 
 

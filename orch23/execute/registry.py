@@ -1,22 +1,34 @@
-"""The registry of executors: those of orch23 beside the local one, and those of plugins."""
+"""The registry of executors: those of features beside the local one, and those of plugins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from types import ModuleType
 from typing import Final, TypeAlias
 
-from orch23.model.plugins import LazyMapping, Registry, load_object
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.plugins import LazyMapping, Registry
 from orch23.model.ports import Executor, Surroundings
 
 EXECUTOR_GROUP: Final = "orch23.executors"
 MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
 
-_PLACES: Final = {
-    "dask": "orch23.execute.remote.dask_engine:make_executor",
-    "reapi": "orch23.execute.remote.reapi_engine:make_executor",
-}
+
+def _features() -> ModuleType:
+    from orch23.model import features  # noqa: PLC0415 - few builds run elsewhere
+
+    return features
 
 
-_OWN: Final[LazyMapping[MakeExecutor]] = LazyMapping(_PLACES, lambda name: load_object(_PLACES[name]))
+def _names() -> Iterator[str]:
+    yield from _features().EXECUTORS
+
+
+def _load(name: str) -> MakeExecutor:
+    make: MakeExecutor = _features().load_feature(_features().EXECUTORS[name])
+    return make
+
+
+_OWN: Final = LazyMapping(_names(), _load)
 
 
 @cache
@@ -27,3 +39,12 @@ def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
 
 def _fault(found: object, _name: str) -> str:
     return "" if callable(found) else f"it must be a function of `Surroundings`, but is {found!r}"
+
+
+def missing_executor(name: str) -> Diagnostic | None:
+    """Return the error that the feature with an executor is not a part of this installation; None if there is none."""
+    features = _features()
+    missing: Diagnostic | None = None
+    if not features.has_feature(features.EXECUTORS, name):
+        missing = features.missing_feature(features.EXECUTORS[name])
+    return missing

@@ -19,6 +19,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "template": "templates.command:template_command",
     "watch": "watch.command:watch_command",
     "cancel": "batches.command:cancel_command",
+    "worker": "remote.command:worker_command",
     "affected": "metrics.command:affected_command",
     "diff": "metrics.command:diff_command",
     "report": "pages.command:report_command",
@@ -53,8 +54,21 @@ BATCHES: Final[Mapping[str, str]] = {
     "openai": "batches.openai_batches:OpenAIBatches",
 }
 PENDING: Final = "the batches that a build has submitted need"
-# What `doctor` checks, and what `init` finds: functions of the environment.
+# Executors on other machines, and what reads the address of `--scheduler` of each, or raises as a build does.
+EXECUTORS: Final[Mapping[str, str]] = {
+    "dask": "remote.dask_engine:make_executor",
+    "reapi": "remote.reapi_engine:make_executor",
+}
+ADDRESSES: Final[Mapping[str, str]] = {
+    "dask": "remote.dask_scheduler:check_scheduler",
+    "reapi": "remote.reapi_address:reapi_address",
+}
+# What `doctor` checks, and what `init` finds: functions of the environment, those of `SHARING` of a `SharedSetup`.
 CHECKS: Final[Mapping[str, str]] = {"local": "local.findings:local_findings"}
+SHARING: Final[Mapping[str, str]] = {
+    "cache": "cache.doctor:cache_findings",
+    "executor": "remote.doctor:executor_findings",
+}
 READY_MODELS: Final[Mapping[str, str]] = {"local": "local.local_model:ready_models"}
 
 

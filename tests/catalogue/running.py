@@ -145,7 +145,7 @@ def sandbox_that_does_not_come_about(project: Project) -> set[str]:
 def scheduler_that_is_not_there(project: Project) -> set[str]:
     """Name a port where no one listens."""
     project.write(scripted({"a": {"outputs": ["a"], "shell": "echo a > a"}}, {}))
-    with socket.socket() as taken, patch("orch23.execute.remote.dask_engine._CONNECT_S", 1):
+    with socket.socket() as taken, patch("orch23.features.remote.dask_engine._CONNECT_S", 1):
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         return shown(project.build("--executor", "dask", "--scheduler", address, "--cache", "cache"))

@@ -12,8 +12,8 @@ import pytest
 from orch23.cli import build_run
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.remote.worker import StoredInputs
 from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.features.remote.worker import StoredInputs
 from orch23.model.action import Action, ActionOutcome, Completed, outcome_from_bytes, outcome_to_bytes
 from orch23.model.digest import FileEntry
 from orch23.model.ports import FileContentStore

@@ -207,10 +207,19 @@ def check_setup(console: Console, *, args: PipelineArguments, online: bool, as_j
     of_pipeline, project = _of_pipeline(console, args, online=online)
     found = [*_machine_findings(root, console.environ), *of_pipeline]
     # `init` uses this module, too, and no cache.
-    from orch23.cli.doctor_sharing import sharing_findings  # noqa: PLC0415 - loads the client of caches
+    from orch23.cli.doctor_sharing import SharedSetup, sharing_findings  # noqa: PLC0415 - loads the client of caches
 
     pipeline, command = (None, "") if project is None else (project.pipeline, trust_command_line(project.settings))
-    found += sharing_findings(console.here, root, pipeline, console.environ, command, online=online)
+    found += sharing_findings(
+        SharedSetup(
+            here=console.here,
+            root=root,
+            pipeline=pipeline,
+            environ=console.environ,
+            trust_command=command,
+            online=online,
+        )
+    )
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.write_out(json_document({"orch23_doctor": 1, "facts": rows}))

@@ -19,7 +19,7 @@ from orch23.cache.client import CacheClient
 from orch23.cache.grpc_batches import batch_bytes, grouped
 from orch23.cache.grpc_cache import GrpcCache
 from orch23.cache.registry import open_shared_cache
-from orch23.execute.remote.transfers import Transfers
+from orch23.features.remote.transfers import Transfers
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.errors import CacheFault, MissingBytesError
 from orch23.model.ports import ChunkSource

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.remote.reply import Reply
-from orch23.execute.remote.worker import RemoteWorker
 from orch23.execute.server_login import worker_cache_opener
+from orch23.features.remote.reply import Reply
+from orch23.features.remote.worker import RemoteWorker
 from orch23.model.action import Action, Completed, outcome_from_bytes
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.shared_cache import HELPER_VARIABLE
 from tests.cache_server import CacheServer, serving_cache
 from tests.environments import executable
-from tests.unit.execute.remote.engines import ENVIRON
+from tests.features.remote.engines import ENVIRON
 
 TOKEN = "Bearer s3cret-of-the-worker"
 ACTION = Action(argv=("bash", "-c", "echo done > out.txt"), inputs={}, sandbox=False).to_bytes()

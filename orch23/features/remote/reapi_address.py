@@ -1,0 +1,79 @@
+"""Which servers of the Remote Execution API may be used, and what their workers are."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.features.remote.engine import amount_text
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.model.server_url import is_loopback
+
+_E_SCHEDULER = "E488"
+_PROGRAM = "orch23"
+NO_PROGRAM = "none"
+
+
+class ReapiAddress(Struct, frozen=True, kw_only=True):
+    """A server: its URL without options, the program orch23 of its workers, and their platform properties.
+
+    `program` is empty if the workers do not have orch23.
+    """
+
+    url: str
+    program: str
+    properties: Mapping[str, str]
+
+    @property
+    def identity(self) -> str:
+        """The server and what its workers are, without a password."""
+        parts = urlsplit(self.url)
+        options = urlencode(sorted({**self.properties, _PROGRAM: self.program or NO_PROGRAM}.items()))
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=options))
+
+    def with_resources(self, resources: Mapping[str, float]) -> "ReapiAddress":
+        """Return the address for actions that take some resources: each is a property, in place of one of its name."""
+        if not resources:
+            return self
+        amounts = {name: amount_text(amount) for name, amount in resources.items()}
+        return replace(self, properties={**self.properties, **amounts})
+
+
+def reapi_address(scheduler: str) -> ReapiAddress:
+    """Return the address that `--scheduler` names: `grpcs://HOST:PORT/INSTANCE?PROPERTY=VALUE`.
+
+    Raises:
+        ConfigurationError: the address cannot, or must not, be used.
+
+    """
+    try:
+        parts = urlsplit(scheduler)
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
+    except ValueError:
+        _refuse("the options of `--scheduler` cannot be read", "write `?NAME=VALUE&NAME=VALUE`")
+    if not scheduler:
+        _refuse("no server is named", "add `--scheduler grpcs://HOST:PORT/INSTANCE`, or `grpc://127.0.0.1:PORT`")
+    if parts.scheme not in {"grpc", "grpcs"}:
+        # Not the address itself: it may have a password.
+        _refuse(
+            "`--scheduler` does not begin with grpc:// or grpcs://",
+            "write `grpcs://HOST:PORT/INSTANCE` or `grpc://127.0.0.1:PORT`",
+        )
+    if parts.scheme == "grpc" and not is_loopback(scheduler):
+        _refuse(
+            f"`{parts.hostname}` has no TLS: everyone on the way can change what the workers run, and the results",
+            "use `grpcs://` (`orch23 help remote`)",
+        )
+    properties = dict(options)
+    if len(properties) != len(options):
+        _refuse("an option of `--scheduler` is there twice", "remove one of them")
+    program = properties.pop(_PROGRAM, _PROGRAM)
+    url = urlunsplit(parts._replace(query=""))
+    return ReapiAddress(url=url, program="" if program == NO_PROGRAM else program, properties=properties)
+
+
+def _refuse(message: str, hint: str) -> NoReturn:
+    raise ConfigurationError(Diagnostic(_E_SCHEDULER, message, hint=hint))
