@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from orch23.cache.registry import open_shared_cache
+from orch23.features.cache.registry import open_shared_cache
 from orch23.features.remote.dask_engine import DaskEngine
 from orch23.features.remote.executor import RemoteExecutor
 from orch23.model.action import Action, ActionOutcome, Completed

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from orch23.cache.registry import open_shared_cache
+from orch23.features.cache.registry import open_shared_cache
 from orch23.features.remote.reapi_engine import make_executor
 from orch23.model.action import Action, ActionOutcome, Completed
 from orch23.model.digest import FileEntry

@@ -24,12 +24,12 @@ from bench.cache_server import Served, Server, serving
 from bench.environments import InstallError, full_commit
 from bench.figures import milliseconds
 from bench.table import markdown
-from orch23.cache.availability import CacheLimits
-from orch23.cache.client import CacheClient
-from orch23.cache.registry import open_shared_cache
+from orch23.features.cache.availability import CacheLimits
+from orch23.features.cache.client import CacheClient
+from orch23.features.cache.reapi.entries import encode_result
+from orch23.features.cache.registry import open_shared_cache
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.ports import ChunkSource, SharedCache
-from orch23.reapi.entries import encode_result
 from orch23.store.content_store import DiskContentStore
 
 BLOBS, STAGES = 10_000, 200

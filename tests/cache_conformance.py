@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from orch23.cache.client import CacheClient
-from orch23.cache.registry import open_shared_cache
+from orch23.features.cache.client import CacheClient
+from orch23.features.cache.registry import open_shared_cache
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import CacheFault, MissingBytesError
 from orch23.model.ports import SharedCache
@@ -24,8 +24,8 @@ ACTION = digest_bytes(b"an action")
 WRITER = """
 import sys
 from functools import partial
-from orch23.cache.client import CacheClient
-from orch23.cache.registry import open_shared_cache
+from orch23.features.cache.client import CacheClient
+from orch23.features.cache.registry import open_shared_cache
 from orch23.model.digest import digest_bytes
 url, entry, *texts = sys.argv[1:]
 client = CacheClient(open_shared_cache(url), print)

@@ -9,9 +9,9 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from orch23.features.cache.reapi import messages
+from orch23.features.cache.reapi.wire import Proto, decode, fields_of
 from orch23.model.digest import Digest, FileEntry
-from orch23.reapi import messages
-from orch23.reapi.wire import Proto, decode, fields_of
 
 PROTO = Path(__file__).parent / "reapi.proto"
 _MESSAGE = re.compile(r"message (\w+) \{(.*?)\}", re.DOTALL)

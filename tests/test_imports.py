@@ -136,12 +136,12 @@ def test_only_providers_can_reach_the_network() -> None:
     beyond = {name for name, path in known.items() if network.intersection(imported(path))}
     expected = {
         "orch23.features.batches.anthropic_batches": set(),  # by the client of the provider
-        "orch23.cache.http_cache": set(),  # to the shared cache that the user names
-        "orch23.cache.grpc_cache": set(),  # likewise, by a library
-        "orch23.cache.grpc_calls": set(),  # likewise
-        "orch23.cache.object_store": set(),  # likewise, by a library for all vendors
-        "orch23.cache.registry": set(),  # it loads the backend of a URL
-        "orch23.cache.client_certificate": set(),  # a key is compared with its certificate
+        "orch23.features.cache.http_cache": set(),  # to the shared cache that the user names
+        "orch23.features.cache.grpc_cache": set(),  # likewise, by a library
+        "orch23.features.cache.grpc_calls": set(),  # likewise
+        "orch23.features.cache.object_store": set(),  # likewise, by a library for all vendors
+        "orch23.features.cache.registry": set(),  # it loads the backend of a URL
+        "orch23.features.cache.client_certificate": set(),  # a key is compared with its certificate
         "orch23.features.remote.dask_engine": set(),  # to the scheduler that the user names
         "orch23.features.remote.dask_scheduler": set(),  # certificates
         "orch23.features.remote.dask_submission": set(),  # exceptions of its library

@@ -39,7 +39,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import BATCH_MARK, Event, Observer, Warned
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Stage, StopConditions
-from orch23.model.ports import Surroundings
+from orch23.model.ports import SharedCache, Surroundings
 from orch23.model.step import Grant
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.providers.adapter import ProviderContext
@@ -275,7 +275,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     def _placement(self, local: LocalExecutor, look: Callable[[], Preview]) -> "Placement":
         from orch23.cli.placement import check_offline, nodes_to_run, place_stages  # noqa: PLC0415 - few builds run elsewhere
         from orch23.cli.shared_cache import granted_settings  # noqa: PLC0415 - as above
-        from orch23.execute.server_login import engine_opener  # noqa: PLC0415 - as above
+        from orch23.model.features import SHARED_CACHE, load_feature  # noqa: PLC0415 - as above
         from orch23.model.shared_cache import CacheOptions  # noqa: PLC0415 - as above
         from orch23.store.running_actions import ActionFiles  # noqa: PLC0415 - as above
 
@@ -285,13 +285,18 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         if request.offline:
             check_offline(pipeline, self.name_of, request.scheduler, cache, look)
 
+        def open_server(url: str) -> SharedCache:
+            opener = load_feature(SHARED_CACHE["servers"])(self.project.settings.root, environ, settings.stranger)
+            opened: SharedCache = opener(url)
+            return opened
+
         def surroundings(workers: int) -> Surroundings:
             return Surroundings(
                 contents=self.project.store.contents,
                 workers=workers,
                 environ=environ,
                 redact=self.secrets.redact,
-                open_cache=engine_opener(self.project.settings.root, environ, settings.stranger),
+                open_cache=open_server,
                 scheduler=request.scheduler,
                 cache=cache,
                 running=ActionFiles(self.project.store.folder / "running-actions", store_key=self.project.store.key),

@@ -3,44 +3,33 @@
 import threading
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from time import monotonic
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.cache.client import CacheClient
-from orch23.cache.registry import shown_url
-from orch23.checks.registry import available_checks
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, hidden_paths, usual_executor
+from orch23.cli.project_loading import Project, usual_executor
 from orch23.decide.secrets import Secrets, secrets_from
-from orch23.engine.cache_source import CacheSource, IdentityOf
+from orch23.engine.result_source import ResponseSource, ResultSource
 from orch23.engine.shared_results import SharedResults
-from orch23.engine.shared_signatures import Signatures
 from orch23.engine.worker_threads import executor_of
-from orch23.execute.environment import Environments
 from orch23.execute.sandbox.tier_selection import best_tier_once
-from orch23.execute.server_login import cache_opener
 from orch23.model.action import NAMESPACES_TIER
-from orch23.model.diagnostic import Diagnostic
 from orch23.model.environment import TIERS, Tier, tier_of
-from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.event import Event, Observer, Warned
+from orch23.model.features import SHARED_CACHE, load_feature
 from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, DeclaredCache, Pipeline, Stage
+from orch23.model.server_url import shown_url
 from orch23.model.shared_cache import HELPER_VARIABLE, CacheOptions, CacheSettings, cache_grant, cache_settings
 from orch23.model.step import Grant
 from orch23.model.text import join_first
-from orch23.providers.installation import install_command
 from orch23.report.diagnostics import visible
 from orch23.report.shared_cache import shared_cache_text
-from orch23.signing.keys import LIBRARY, KeyPair, PublicKey
 from orch23.snapshot.store_registry import TRUST_VARIABLE
-from orch23.store.key_files import key_file, read_key_file
 
 _FLUSH_S = 300.0
 """How long a build waits for its uploads. A cache that does not respond is switched off much earlier."""
@@ -80,6 +69,18 @@ class OpenedCache(Struct, frozen=True):
     events: HeldEvents
 
 
+class OpenedSource(Struct, frozen=True, kw_only=True):
+    """What the feature for shared caches has opened. `responses` are None if they are not shared.
+
+    `unsigned` is why results are not stored that should be: the user has no key for them.
+    """
+
+    source: ResultSource
+    responses: ResponseSource | None
+    writes: bool
+    unsigned: str
+
+
 def open_cache(
     project: Project,
     *,
@@ -115,55 +116,28 @@ def open_cache(
         _warn(events, f"the shared cache {shown_url(settings.url)} is not used because of `--offline`", of_steps=True)
     if is_refused or not settings.reads:
         return OpenedCache(None, events)
-    unsigned = ""
-    try:
-        signatures = signatures_of(settings, project.settings.root, project.settings.environ)
-        mode = project.pipeline.cache.get("mode")
-        # A directory that can be written does not show that the user wants to write to it.
-        if not signatures.can_sign and (write or (settings.writes and mode == "read-write")):
-            only = "without `--cache-write`, results are" if write else "with `mode: read` in `cache`, they are"
-            unsigned = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`; "
-            unsigned += f"`orch23 cache key new NAME` creates one, and {only} only read"
-    except ConfigurationError as error:
-        problem = error.diagnostics[0]
-        if problem.code != "E732":
-            raise
-        # No build fails because of its cache: it is read, as by those who have none of the keys.
-        unsigned = f"results are not stored in the shared cache: {problem.message}; {problem.hint}"
-        settings = replace(settings, mode="read")
-        signatures = signatures_of(settings, project.settings.root, project.settings.environ)
-    writes = settings.writes and signatures.can_sign
-    try:
-        backend = cache_opener(project.settings.root, project.settings.environ, settings.stranger)(settings.url)
-    except CacheFault as fault:
-        _warn(events, f"the shared cache {settings.url} is not used: {fault.message}")
+    opened: OpenedSource | None = load_feature(SHARED_CACHE["source"])(
+        project, settings, executor, partial(_warn, events), is_option=write, downloads=downloads
+    )
+    if opened is None:
         return OpenedCache(None, events)
-    client = CacheClient(backend, partial(_warn, events), name=settings.url)
     responses = None
-    if settings.responses:
+    if opened.responses is not None:
         from orch23.engine.shared_responses import SharedResponses  # noqa: PLC0415 - few pipelines share them
 
-        responses = SharedResponses(client, secrets, signatures, writes=writes and downloads)
+        responses = SharedResponses(opened.responses, secrets, writes=opened.writes and downloads)
         project.store.exchanges.use_cache(responses.find, responses.share)
-    source = CacheSource(
-        client,
-        project.store.contents,
-        is_on_disk=project.store.workspace.has,
-        identity_of=_identities(settings.platform, project, executor),
-        downloads=downloads,
-        signatures=signatures,
-        responses=responses,
-    )
     results = SharedResults(
-        source,
+        opened.source,
         project.store.contents,
         events,
         secrets=secrets,
         clock=monotonic,
         least_tier=partial(_least_tier, settings, project.pipeline, executor),
-        writes=writes,
+        writes=opened.writes,
         verifies=settings.verify == "always",
-        unsigned=unsigned,
+        responses=responses,
+        unsigned=opened.unsigned,
     )
     return OpenedCache(results, events)
 
@@ -185,15 +159,6 @@ def granted_settings(
     return settings, None if is_trusted else grant
 
 
-def _identities(platform: str | None, project: Project, named: str | None) -> IdentityOf:
-    """Return what finds the environment in which a stage runs: that of the executor of its pools."""
-    pipeline = project.pipeline
-    of_stage = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, named))
-    checks = available_checks(pipeline.plugins)
-    environments = Environments(platform=platform, checks=checks, executor_of=of_stage, closed=hidden_paths(project))
-    return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
-
-
 def _least_tier(settings: CacheSettings, pipeline: Pipeline, named: str | None, stage: Stage) -> Tier:
     """Return the lowest tier of the sandbox whose results count for a stage with processes."""
     if stage.min_tier == NAMESPACES_TIER or (
@@ -201,37 +166,6 @@ def _least_tier(settings: CacheSettings, pipeline: Pipeline, named: str | None, 
     ):
         return TIERS[-1]
     return settings.tier or (tier_of([best_tier_once().tier]) if stage.sandbox else TIERS[0])
-
-
-def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str]) -> Signatures:
-    """Return the keys whose signatures count, and that of the user among them.
-
-    Raises:
-        ConfigurationError: all private keys that there are cannot be used, or the library is missing.
-
-    """
-    if not settings.signed_by:
-        return Signatures()
-    known = [PublicKey.parse(line) for line in settings.signed_by]
-    faults: list[ConfigurationError] = []
-    try:
-        for key in known if settings.writes else ():
-            try:
-                # A line without a name has no file.
-                place = key_file(key.name, root, environ) if key.name else None
-                if place is not None and place.exists():
-                    pair = KeyPair.from_pem(read_key_file(place), key.name)
-                    if pair.public == key:
-                        return Signatures(known, pair)
-            except ConfigurationError as error:
-                faults.append(error)
-        import_module("cryptography")
-    except ModuleNotFoundError as error:
-        message = f"`cache.signed_by` needs the library `{LIBRARY}`, which is not installed"
-        raise ConfigurationError(Diagnostic("E413", message, hint=install_command(LIBRARY))) from error
-    if faults:
-        raise faults[0]
-    return Signatures(known)
 
 
 def open_cache_for_plan(console: Console, project: Project, args: PipelineArguments) -> SharedResults | None:

@@ -105,11 +105,10 @@ class Offer(Struct, frozen=True, kw_only=True):
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """What went through a source: bytes from it and to it, and recorded responses that a stage used."""
+    """What went through a source: bytes from it and to it."""
 
-    down_bytes: int = 0
-    up_bytes: int = 0
-    responses: int = 0
+    down_bytes: int
+    up_bytes: int
 
 
 class ResultSource(Protocol):
@@ -145,3 +144,20 @@ class ResultSource(Protocol):
 
     def close(self) -> None:
         """Wait for nothing, and release all resources."""
+
+
+class ResponseSource(Protocol):
+    """Recorded responses of models elsewhere, by the fingerprint of the request. No error of it stops a build."""
+
+    @property
+    def is_signing(self) -> bool:
+        """Whether new responses are signed, and may replace one that does not count."""
+
+    def find(self, fingerprint: str) -> bytes | None:
+        """Return the exchange of a request as it was offered, not verified; None if there is none."""
+
+    def reject(self, fingerprint: str) -> None:
+        """Let the next offer replace what cannot be used."""
+
+    def offer(self, fingerprint: str, text: bytes) -> None:
+        """Store an exchange in the background. It was searched for secrets."""

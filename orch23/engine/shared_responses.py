@@ -1,37 +1,33 @@
-"""Look up recorded responses of models in a shared cache, and store them there (ADR 57).
+"""Use recorded responses of models from elsewhere, and offer new ones (ADR 57, ADR 73).
 
-A response from the cache is used like a recorded one: it is parsed, checked and verified by each stage that uses it.
+What a source has is verified here, and then used like a recorded response: it is parsed, checked and verified by each
+stage that uses it.
 """
 
 import threading
 
 from msgspec.structs import replace
 
-from orch23.cache.client import CacheClient
 from orch23.decide.secrets import Secrets
-from orch23.engine.shared_signatures import Signatures, small_blobs
+from orch23.engine.result_source import ResponseSource
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
-from orch23.reapi.entries import decode_result, encode_result, entry_digest
 from orch23.store.exchanges import exchange_text, parse_exchange
 from orch23.store.turns import PAUSE
 
-KIND, VERSION = "response", 1
-"""The kind of an entry that is a recorded response, and the version of its format."""
-_EXCHANGE = "exchange.json"
-_MAX_BYTES = 4 << 20
+MAX_RESPONSE_BYTES = 4 << 20
 """The largest exchange that is shared."""
 
 
 class SharedResponses:
-    """The recorded responses in a shared cache. Safe for calls from several threads. Each is looked up once in a run.
+    """The recorded responses of a source. Safe for calls from several threads. Each is looked up once in a run.
 
     `stored` has the fingerprints of new responses.
     """
 
-    def __init__(self, client: CacheClient, secrets: Secrets, signatures: Signatures, *, writes: bool) -> None:
-        """Look up nothing yet. With `writes`, new responses are stored in the cache."""
-        self._client, self._secrets, self._signatures, self._writes = client, secrets, signatures, writes
+    def __init__(self, source: ResponseSource, secrets: Secrets, *, writes: bool) -> None:
+        """Look up nothing yet. With `writes`, new responses are stored in the source."""
+        self._source, self._secrets, self._writes = source, secrets, writes
         self._lock = threading.Lock()
         self._found: dict[str, Exchange | None] = {}
         self._used: set[str] = set()
@@ -39,14 +35,14 @@ class SharedResponses:
 
     @property
     def used(self) -> int:
-        """The number of responses of the cache that a stage has used instead of a call.
+        """The number of responses of the source that a stage has used instead of a call.
 
         Others were only looked at, such as that of an earlier request whose result is compared.
         """
         return len(self._used)
 
     def find(self, fingerprint: str) -> Exchange | None:
-        """Return the exchange of a request, as if its response had just arrived; None if the cache has none."""
+        """Return the exchange of a request, as if its response had just arrived; None if the source has none."""
         with self._lock, PAUSE:
             if fingerprint not in self._found:
                 self._found[fingerprint] = self._look(fingerprint)
@@ -55,7 +51,7 @@ class SharedResponses:
     def share(self, exchange: Exchange) -> None:
         """Store an exchange in the background, if its response was accepted and has no secret.
 
-        It was judged: one of the cache is counted as used.
+        It was judged: one of the source is counted as used.
         """
         fingerprint = exchange.fingerprint
         if self._found.get(fingerprint) is not None:
@@ -66,35 +62,26 @@ class SharedResponses:
             return
         text = exchange_text(exchange)
         data = text.encode()
-        if len(data) > _MAX_BYTES or self._secrets.may_contain((text,)):
+        if len(data) > MAX_RESPONSE_BYTES or self._secrets.may_contain((text,)):
             return
         self.stored.add(fingerprint)
-        action = entry_digest(KIND, VERSION, fingerprint)
-        if self._signatures.pair is not None:
+        if self._source.is_signing:
             # It rejects an entry that does not count: the first one would stay.
             with PAUSE:
                 self._look(fingerprint)
-        files = self._signatures.signed(KIND, action, {_EXCHANGE: data})
-        self._client.upload(action, encode_result(files), small_blobs(KIND, VERSION, fingerprint, files))
+        self._source.offer(fingerprint, data)
 
     def _look(self, fingerprint: str) -> Exchange | None:
-        action = entry_digest(KIND, VERSION, fingerprint)
-        data = self._client.entry(action)
-        if data is None:
-            self._client.warn_of(action)
+        text = self._source.find(fingerprint)
+        if text is None:
             return None
         try:
-            files = decode_result(data)
-            file = files[_EXCHANGE]
-            text = file.contents or self._client.get(file.entry.digest, _MAX_BYTES) or b""
-            self._client.warn_of(file.entry.digest)
             exchange = parse_exchange(text)
         except (ValueError, KeyError):
-            self._client.reject(action)
+            self._source.reject(fingerprint)
             return None
-        fault = self._signatures.fault(KIND, action, files, text, _EXCHANGE)
-        if fault or exchange.fingerprint != fingerprint or not _is_useful(exchange):
-            self._client.reject(action)
+        if exchange.fingerprint != fingerprint or not _is_useful(exchange):
+            self._source.reject(fingerprint)
             return None
         return replace(exchange, outcome="pending", diagnostics=(), superseded=False)
 

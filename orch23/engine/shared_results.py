@@ -10,12 +10,13 @@ from concurrent.futures import Future, wait
 from decimal import Decimal
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from orch23.cache.daemon_threads import DaemonThreads
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import StageResult
+from orch23.engine.daemon_threads import DaemonThreads
 from orch23.engine.facts import has_process
 from orch23.engine.result_source import Lookup, Offer, PendingLookupError, ResultSource
 from orch23.engine.shared_entries import RECORD, Claim, FoundResult, ResultOrigin, claim_of, found_result
@@ -31,6 +32,9 @@ from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text
 from orch23.resolve.resolution import ResolvedStage
+
+if TYPE_CHECKING:
+    from orch23.engine.shared_responses import SharedResponses  # few pipelines share them
 
 _MOST_WARNINGS = 3
 _MOST_NAMES = 5
@@ -52,9 +56,10 @@ class SharedResults:
         least_tier: Callable[[Stage], Tier] = lambda _: TIERS[0],
         writes: bool = False,
         verifies: bool = False,
+        responses: "SharedResponses | None" = None,
         unsigned: str = "",
     ) -> None:
-        """Look up nothing yet. `verifies`: results are verified again.
+        """Look up nothing yet. `verifies`: results are verified again. `responses` are counted in the report.
 
         `least_tier` returns the lowest tier of the sandbox whose results count for a stage with processes. `unsigned`
         is why results are not stored that should be: it is reported with the first one.
@@ -62,7 +67,7 @@ class SharedResults:
         self._source, self._contents, self._observer = source, contents, observer
         self._secrets, self._clock, self._least_tier = secrets, clock, least_tier
         self._reads, self._writes, self._unsigned = True, writes, unsigned
-        self.verifies = verifies
+        self.verifies, self._responses = verifies, responses
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self._lookups: dict[str, Lookup] = {}
         # By key, whether the cache had the result.
@@ -297,7 +302,8 @@ class SharedResults:
         traffic, used = self._source.traffic(), [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
         missing = sum(not is_there for is_there in self._asked.values())
-        if not (used or self._confirmed or missing or self._offered or traffic.responses or unsent):
+        responses = 0 if self._responses is None else self._responses.used
+        if not (used or self._confirmed or missing or self._offered or responses or unsent):
             return None
         return SharedCacheUsed(
             restored=len(used),
@@ -306,7 +312,7 @@ class SharedResults:
             stored=len(self._offered) - len(unsent),
             not_stored=len(unsent),
             refused=len(self._refused),
-            responses=traffic.responses,
+            responses=responses,
             down_bytes=traffic.down_bytes,
             up_bytes=traffic.up_bytes,
             waited_s=round(self._waited_s, 3),

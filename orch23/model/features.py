@@ -54,6 +54,11 @@ BATCHES: Final[Mapping[str, str]] = {
     "openai": "batches.openai_batches:OpenAIBatches",
 }
 PENDING: Final = "the batches that a build has submitted need"
+# The source of the results of a build in a shared cache, and what opens the servers that executors use.
+SHARED_CACHE: Final[Mapping[str, str]] = {
+    "source": "cache.opening:open_source",
+    "servers": "cache.server_login:engine_opener",
+}
 # Executors on other machines, and what reads the address of `--scheduler` of each, or raises as a build does.
 EXECUTORS: Final[Mapping[str, str]] = {
     "dask": "remote.dask_engine:make_executor",

@@ -99,3 +99,10 @@ def recordable_model(name: str) -> str:
     """
     printable = "".join(character for character in name if character.isprintable())
     return printable.rpartition("/")[2] if printable.startswith("/") else printable
+
+
+def shown_url(url: str) -> str:
+    """Return the URL of a shared cache or a server for messages: without a user name, a password or options."""
+    scheme, separator, rest = url.partition("://")
+    address, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}{separator}{address.rpartition('@')[2]}{slash}{path}" if separator else url

@@ -84,9 +84,13 @@ def read_rates(at: Problems, key: str, rates: Mapping[str, Document]) -> Mapping
 
 def read_cache(at: Problems, key: str, cache: Document) -> DeclaredCache:
     """Return the keys of `cache` that the file states."""
-    from orch23.model.shared_cache import ADDRESS_FORMS, cache_url_fault  # noqa: PLC0415 - few pipelines name a cache
+    from orch23.model.features import SHARED_CACHE, is_installed, missing_feature  # noqa: PLC0415 - few name a cache
+    from orch23.model.shared_cache import ADDRESS_FORMS, cache_url_fault  # noqa: PLC0415 - likewise
 
     stated = read_fields(cache, at)
     if "url" in stated and (fault := cache_url_fault(stated["url"])) is not None:
         at.add(f"{key}/url", "E812", f"`url` {fault}", ADDRESS_FORMS)
+    elif "url" in stated and stated.get("mode") != "off" and not is_installed(SHARED_CACHE["source"]):
+        missing = missing_feature(SHARED_CACHE["source"])
+        at.add(f"{key}/url", missing.code, missing.message, missing.hint)
     return stated

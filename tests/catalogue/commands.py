@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 from orch23.cli.group import orch23 as program
 from orch23.execute.credential_helper import credential_helper
+from orch23.features.cache.signing.entries import SignedEntry, signature_fault
 from orch23.model import features
 from orch23.model.digest import digest_bytes
 from orch23.model.shared_cache import cache_settings
-from orch23.signing.entries import SignedEntry, signature_fault
 from tests.catalogue.provoking import Triggers, raised, shown
 from tests.project import Outcome, Project, scripted
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orch23.cache.client_certificate import ClientCertificate
-from orch23.cache.registry import open_shared_cache
+from orch23.features.cache.client_certificate import ClientCertificate
+from orch23.features.cache.registry import open_shared_cache
 from tests.catalogue.provoking import Triggers, raised, shown
 from tests.project import Outcome, Project, scripted
 

@@ -26,7 +26,6 @@ from orch23.report.diagnostics import visible
 from orch23.report.runs import commands_json, commands_text, log_line, ran_commands, runs_text
 from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
 from orch23.report.values import format_size, json_document, pluralize
-from orch23.signing.keys import KEY_NAME, LIBRARY, KeyPair
 from orch23.store.garbage_collection import (
     GarbageCollector,
     GcLimits,
@@ -38,7 +37,6 @@ from orch23.store.garbage_collection import (
     unneeded_runs,
     verify_store,
 )
-from orch23.store.key_files import create_key_file, key_file
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import SharedCacheRun, list_runs, run_ids, shared_cache_run
 from orch23.store.run_logs import journal_paths, read_journal
@@ -286,21 +284,3 @@ def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool
     else:
         console.write_out("".join(log_line(line.ts, line.event) for line in read_journal(path)))
     return ExitCode.OK
-
-
-def create_signing_key(console: Console, *, name: str) -> None:
-    """Create a private key outside of the project, and write the line of its public key."""
-    if KEY_NAME.fullmatch(name) is None:
-        hint = "use letters, digits and . _ @ -, at most 64, such as `ci`"
-        raise UsageError(Diagnostic("E641", f"`{visible(name)}` cannot be the name of a key", hint=hint))
-    path = key_file(name, project_root(console), console.environ)
-    try:
-        pair = KeyPair.generate(name)
-    except ModuleNotFoundError as error:
-        from orch23.providers.installation import install_command  # noqa: PLC0415 - without the library only
-
-        message = f"`orch23 cache key` needs the library `{LIBRARY}`, which is not installed"
-        raise ConfigurationError(Diagnostic("E669", message, hint=install_command(LIBRARY))) from error
-    create_key_file(path, pair.to_pem())
-    console.write_out(f"{pair.public}\n")
-    console.write_err(f"wrote the private key to {visible(str(path))}; add the line above to `cache.signed_by`\n")

@@ -128,7 +128,7 @@ def cache_key() -> None:
     """Create keys for the signatures of results."""
 
 
-@declare_command("new", "store.create_signing_key", cache_key)
+@declare_command("new", "cache.signing_key:create_signing_key", cache_key)
 @click.argument("name")
 def cache_key_new() -> None:
     """Create a key to sign results with.

@@ -4,19 +4,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from orch23.cache.bounds import guarded
-from orch23.cache.client_certificate import client_certificate, validity_fault
-from orch23.cache.daemon_threads import DaemonThreads
-from orch23.cache.registry import no_credentials, open_shared_cache, shown_url
 from orch23.cli.doctor_finding import DoctorFinding, caught
 from orch23.cli.doctor_sharing import CACHE_OPTION, WRITE_OPTION, SharedSetup
-from orch23.cli.shared_cache import signatures_of
+from orch23.engine.daemon_threads import DaemonThreads
 from orch23.execute.credential_helper import credential_helper
-from orch23.execute.server_login import credentials_of
+from orch23.features.cache.bounds import guarded
+from orch23.features.cache.client_certificate import client_certificate, validity_fault
+from orch23.features.cache.opening import signatures_of
+from orch23.features.cache.registry import no_credentials, open_shared_cache
+from orch23.features.cache.server_login import credentials_of
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CacheFault
 from orch23.model.pipeline import CACHE_VARIABLE
 from orch23.model.ports import SharedCache
+from orch23.model.server_url import shown_url
 from orch23.model.shared_cache import HELPER_VARIABLE, CacheOptions, CacheSettings
 from orch23.report.values import pluralize
 

@@ -3,7 +3,7 @@
 import importlib.util
 from typing import TYPE_CHECKING, Literal
 
-from orch23.cache.client_certificate import ClientCertificate, read_tls_file, validity_fault
+from orch23.features.cache.client_certificate import ClientCertificate, read_tls_file, validity_fault
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text

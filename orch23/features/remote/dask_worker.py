@@ -15,7 +15,7 @@ from typing import Any
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.core import Status
 
-from orch23.execute.server_login import worker_cache_opener
+from orch23.features.cache.server_login import worker_cache_opener
 from orch23.features.remote.dask_runs import LEASE_S, WorkerRuns
 from orch23.features.remote.dask_scheduler import security_of
 from orch23.features.remote.live_lines import Line, LineBatches

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from orch23.cache.registry import shown_url
 from orch23.cli.doctor_finding import DoctorFinding, caught
 from orch23.cli.doctor_sharing import SharedSetup
 from orch23.cli.opening import cache_address
-from orch23.execute.server_login import cache_opener
 from orch23.features.cache.doctor import certificate_findings, helper_findings
+from orch23.features.cache.server_login import cache_opener
 from orch23.features.remote.engine import EngineFault
 from orch23.model.pipeline import LOCAL_EXECUTOR
+from orch23.model.server_url import shown_url
 from orch23.report.values import pluralize
 
 # Variables of options of `orch23 build` and `orch23 worker`.

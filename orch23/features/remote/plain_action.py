@@ -15,6 +15,9 @@ from orch23.execute.sandbox_tree import (
     printable_path,
     scratch_matcher,
 )
+from orch23.features.cache.reapi.messages import Command, Directory, Tree, digest_of
+from orch23.features.cache.reapi.trees import MAX_TREE_DEPTH, tree_of
+from orch23.features.cache.reapi.wire import DecodeError, decode, encode, refuse
 from orch23.features.remote.engine import EngineFault
 from orch23.features.remote.reapi_address import ReapiAddress
 from orch23.features.remote.reapi_result import Finished
@@ -23,9 +26,6 @@ from orch23.model.action import PYTHON, Action, ActionOutcome, ActionResult, Com
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.ports import ContentStore
-from orch23.reapi.messages import Command, Directory, Tree, digest_of
-from orch23.reapi.trees import MAX_TREE_DEPTH, tree_of
-from orch23.reapi.wire import DecodeError, decode, encode, refuse
 
 PYTHON_PROPERTY = "orch23-python"
 """The platform property with the version X.Y of Python that workers have."""

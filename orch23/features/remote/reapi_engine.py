@@ -7,11 +7,22 @@ from contextlib import suppress
 from time import monotonic
 from typing import TypeVar
 
-from orch23.cache.batches import batches_of, put_together
-from orch23.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verified
-from orch23.cache.grpc_cache import GrpcCache
-from orch23.cache.grpc_calls import CALL_S, AbsentError, StatusFault
-from orch23.cache.registry import shown_url
+from orch23.features.cache.batches import batches_of, put_together
+from orch23.features.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verified
+from orch23.features.cache.grpc_cache import GrpcCache
+from orch23.features.cache.grpc_calls import CALL_S, AbsentError, StatusFault
+from orch23.features.cache.reapi.messages import (
+    SHA256,
+    ActionResultProto,
+    ExecuteRequest,
+    GetCapabilitiesRequest,
+    Operation,
+    OperationRequest,
+    ServerCapabilities,
+    digest_of,
+    digest_proto,
+)
+from orch23.features.cache.reapi.wire import Proto
 from orch23.features.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, WorkerLost
 from orch23.features.remote.executor import RemoteExecutor
 from orch23.features.remote.faults import RemoteLimits
@@ -28,19 +39,8 @@ from orch23.model.errors import CacheFault
 from orch23.model.plugins import exception_text
 from orch23.model.ports import ContentStore, SharedCache, Surroundings
 from orch23.model.running_actions import NOTHING_RUNS, RunningActions
+from orch23.model.server_url import shown_url
 from orch23.model.text import MAX_REASON, LineListener, one_line
-from orch23.reapi.messages import (
-    SHA256,
-    ActionResultProto,
-    ExecuteRequest,
-    GetCapabilitiesRequest,
-    Operation,
-    OperationRequest,
-    ServerCapabilities,
-    digest_of,
-    digest_proto,
-)
-from orch23.reapi.wire import Proto
 
 M = TypeVar("M", bound=Proto)
 

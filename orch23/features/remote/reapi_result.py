@@ -5,12 +5,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from orch23.cache.grpc_calls import StatusFault, status_name
+from orch23.features.cache.grpc_calls import StatusFault, status_name
+from orch23.features.cache.reapi.messages import (
+    ActionResultProto,
+    ExecuteResponse,
+    Operation,
+    PreconditionFailure,
+    RpcStatus,
+)
+from orch23.features.cache.reapi.wire import DecodeError, decode
 from orch23.features.remote.engine import EngineFault, UnreachableEngineError, WorkerLost
 from orch23.model.digest import Digest
 from orch23.model.text import one_line
-from orch23.reapi.messages import ActionResultProto, ExecuteResponse, Operation, PreconditionFailure, RpcStatus
-from orch23.reapi.wire import DecodeError, decode
 
 _LOST: Final = frozenset({"CANCELLED", "ABORTED"})
 _LASTING: Final = frozenset({"INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"})

@@ -4,14 +4,14 @@ import codecs
 import threading
 from collections.abc import Callable, Iterator
 
-from orch23.cache.grpc_cache import GrpcCache
-from orch23.cache.grpc_calls import AbsentError, TooLargeError
-from orch23.cache.grpc_streams import READ
+from orch23.features.cache.grpc_cache import GrpcCache
+from orch23.features.cache.grpc_calls import AbsentError, TooLargeError
+from orch23.features.cache.grpc_streams import READ
+from orch23.features.cache.reapi.messages import ExecuteOperationMetadata, Operation, ReadRequest, ReadResponse
+from orch23.features.cache.reapi.wire import DecodeError, decode
 from orch23.features.remote.live_lines import MAX_CHARACTERS
 from orch23.model.errors import CacheFault
 from orch23.model.text import LineListener, LineSplitter
-from orch23.reapi.messages import ExecuteOperationMetadata, Operation, ReadRequest, ReadResponse
-from orch23.reapi.wire import DecodeError, decode
 
 _METADATA = "/build.bazel.remote.execution.v2.ExecuteOperationMetadata"
 _PAUSE_S = 0.5

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
-from orch23.execute.server_login import engine_opener
+from orch23.features.cache.server_login import engine_opener
 from orch23.features.remote.dask_scheduler import check_scheduler, security_of, unreachable_error
 from orch23.features.remote.single_action import run_single_action
 from orch23.features.remote.worker_process import WorkerProcess, WorkerSettings

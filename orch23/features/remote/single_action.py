@@ -13,8 +13,11 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from orch23.cache.disk import DiskCache
 from orch23.execute.interpreters import SYSTEM_PATH
+from orch23.features.cache.disk import DiskCache
+from orch23.features.cache.reapi.messages import ActionProto, Command, Duration, Platform, Property, digest_proto
+from orch23.features.cache.reapi.trees import MerkleTree, tree_of
+from orch23.features.cache.reapi.wire import encode
 from orch23.features.remote.engine import digest_text
 from orch23.features.remote.live_lines import PrintedLines
 from orch23.features.remote.reapi_address import ReapiAddress
@@ -22,9 +25,6 @@ from orch23.features.remote.worker import RemoteWorker, input_digests
 from orch23.model.action import Action
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.ports import ChunkSource
-from orch23.reapi.messages import ActionProto, Command, Duration, Platform, Property, digest_proto
-from orch23.reapi.trees import MerkleTree, tree_of
-from orch23.reapi.wire import encode
 
 _NANOS = 1_000_000_000
 REPLY = "reply"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from orch23.cache.batches import batches_of, put_from, put_together, read_each
-from orch23.cache.bounds import WrongBytesError, guarded, is_valid, reading, verified
+from orch23.features.cache.batches import batches_of, put_from, put_together, read_each
+from orch23.features.cache.bounds import WrongBytesError, guarded, is_valid, reading, verified
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, MissingBytesError
 from orch23.model.ports import ContentStore, SharedCache

@@ -10,13 +10,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23 import __version__
-from orch23.cache.registry import open_shared_cache
 from orch23.execute.cleanup import temporary_folder
 from orch23.execute.interpreters import SYSTEM_PATH, matching_interpreter, tool_digest
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once
 from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.features.cache.registry import open_shared_cache
 from orch23.features.remote.engine import parse_digest
 from orch23.features.remote.live_lines import LineSender
 from orch23.features.remote.reply import MAX_INLINE_BYTES, Reply

@@ -10,13 +10,13 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from orch23.cache.disk import DiskCache
-from orch23.cache.registry import open_shared_cache
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.features.cache.disk import DiskCache
+from orch23.features.cache.registry import open_shared_cache
 from orch23.features.remote.dask_engine import lacking_text
 from orch23.features.remote.engine import EngineFault, Work, digest_text
 from orch23.features.remote.executor import RemoteExecutor

@@ -141,7 +141,7 @@ def test_online_a_directory_may_be_new(project: Project, tmp_path: Path) -> None
 def test_a_missing_library_is_named_with_its_command(
     project: Project, monkeypatch: pytest.MonkeyPatch, url: str, library: str
 ) -> None:
-    loaded = [name for name in sys.modules if name.startswith("orch23.cache.object_store") or "grpc" in name]
+    loaded = [name for name in sys.modules if name.startswith("orch23.features.cache.object_store") or "grpc" in name]
     for name in (*loaded, *(name for name in sys.modules if name.startswith("obstore"))):
         monkeypatch.delitem(sys.modules, name)
     for name in ("obstore", "grpc"):

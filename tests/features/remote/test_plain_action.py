@@ -7,6 +7,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from orch23.features.cache.reapi.messages import (
+    ActionProto,
+    ActionResultProto,
+    Directory,
+    DirectoryNode,
+    Duration,
+    FileNode,
+    OutputDirectory,
+    RpcStatus,
+    Tree,
+    digest_proto,
+)
+from orch23.features.cache.reapi.wire import decode, encode
 from orch23.features.remote.engine import EngineFault
 from orch23.features.remote.plain_action import plain_fault, plain_outcome
 from orch23.features.remote.reapi_address import ReapiAddress
@@ -24,19 +37,6 @@ from orch23.model.action import (
     outcome_to_bytes,
 )
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.reapi.messages import (
-    ActionProto,
-    ActionResultProto,
-    Directory,
-    DirectoryNode,
-    Duration,
-    FileNode,
-    OutputDirectory,
-    RpcStatus,
-    Tree,
-    digest_proto,
-)
-from orch23.reapi.wire import decode, encode
 from tests.casd import running_casd_with_workers
 from tests.doubles import MemoryContents
 from tests.features.remote.engines import Rig, local_rig, reapi_rig

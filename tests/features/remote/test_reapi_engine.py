@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.cache.registry import open_shared_cache
+from orch23.features.cache.registry import open_shared_cache
 from orch23.features.remote.faults import USUAL_LIMITS
 from orch23.features.remote.reapi_address import reapi_address
 from orch23.features.remote.reapi_engine import make_executor

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from orch23.cache.client_certificate import CERTIFICATE_VARIABLE, KEY_VARIABLE
-from orch23.execute.server_login import cache_opener
+from orch23.features.cache.client_certificate import CERTIFICATE_VARIABLE, KEY_VARIABLE
+from orch23.features.cache.server_login import cache_opener
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CacheFault
 from tests.authorities import Authority

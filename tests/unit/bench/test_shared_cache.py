@@ -7,7 +7,7 @@ from bench.cache_builds import HEAD, Build, builds, rows, write_project
 from bench.cache_server import Served, serving
 from bench.measure import Run, Stopwatch
 from bench.shared_cache import all_blobs, main, make_blobs, measure_blobs
-from orch23.cache.availability import CacheLimits
+from orch23.features.cache.availability import CacheLimits
 
 
 def test_blobs_have_all_sizes_and_are_the_same_each_time():

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from orch23.engine.cache_source import CacheSource
 from orch23.engine.result_source import Lookup
 from orch23.engine.shared_entries import (
     Claim,
@@ -15,6 +14,7 @@ from orch23.engine.shared_entries import (
     claim_of,
     found_result,
 )
+from orch23.features.cache.source import CacheSource
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.environment import Tier
 from orch23.model.pipeline import Stage, WriteScope

@@ -1,1 +1,0 @@
-"""Shared caches: backends for the protocols of Bazel, and the client above them."""

@@ -1,0 +1,98 @@
+"""Move blobs of a shared cache with few requests: several in one if its protocol can, and no needless questions."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from orch23.features.cache.bounds import guarded, verified
+from orch23.model.digest import Digest
+from orch23.model.errors import CacheFault
+from orch23.model.ports import ChunkSource, SharedCache
+
+
+# Optional, and not a part of SharedCache: most protocols have one request for each blob.
+@runtime_checkable
+class BlobBatches(Protocol):
+    """Several small blobs in one request to a shared cache. What a batch did not move has to be moved alone."""
+
+    def batches(self, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:
+        """Return the digests in groups: a batch can have all blobs of a group. A large blob is alone. Calls nothing."""
+
+    def read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | None]:
+        """Return the blobs of a group, not verified; None for those that the cache does not have. It may lack some."""
+
+    def put_batch(self, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:
+        """Store the blobs of a group; return those that were not stored."""
+
+
+# Optional as well: in a directory, questions cost nothing.
+@runtime_checkable
+class CostlyQuestions(Protocol):
+    """A shared cache in which the question for a blob costs as much as the upload of a small one."""
+
+    def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """Return the blobs to ask for before an upload. The others are uploaded unasked. Calls nothing."""
+
+
+def worth_asking(cache: SharedCache, digests: Collection[Digest]) -> Collection[Digest]:
+    """Return the blobs to ask for before an upload. The others are uploaded unasked. Calls nothing."""
+    return cache.worth_asking(digests) if isinstance(cache, CostlyQuestions) else digests
+
+
+def batches_of(cache: SharedCache, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:
+    """Return the digests in groups that one call of `read_each` or `put_together` moves. Calls nothing."""
+    return cache.batches(digests) if isinstance(cache, BlobBatches) else [[digest] for digest in digests]
+
+
+def read_each(cache: SharedCache, group: Sequence[Digest]) -> Iterator[tuple[Digest, Iterator[bytes] | None]]:
+    """Yield each digest of a group with its chunks, not verified; None if the cache does not have the blob.
+
+    Raises:
+        CacheFault: as the cache does.
+
+    """
+    found: dict[Digest, bytes | None] = {}
+    if len(group) > 1 and isinstance(cache, BlobBatches):
+        found.update(guarded(lambda: cache.read_batch(group)))
+    for digest in group:
+        if digest in found:
+            data = found.pop(digest)
+            yield digest, None if data is None else iter((data,))
+        else:
+            yield digest, guarded(lambda digest=digest: cache.blob(digest))  # type: ignore[misc]
+
+
+def put_from(cache: SharedCache, digest: Digest, source: ChunkSource) -> None:
+    """Store a blob whose bytes are on this machine.
+
+    Raises:
+        CacheFault: as the cache does.
+        Exception: as the source does, or WrongBytesError: the cache works.
+
+    """
+    failed_here: list[Exception] = []
+
+    def chunks() -> Iterator[bytes]:
+        try:
+            yield from verified(source(), digest)
+        except Exception as error:
+            failed_here.append(error)
+            raise
+
+    try:
+        guarded(lambda: cache.put_blob(digest, chunks))
+    except CacheFault:
+        if failed_here:
+            raise failed_here[-1] from None
+        raise
+
+
+def put_together(cache: SharedCache, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:
+    """Store the blobs of a group in one request. Return those that were not stored, which have to be put alone.
+
+    Raises:
+        CacheFault: as the cache does.
+
+    """
+    if len(blobs) <= 1 or not isinstance(cache, BlobBatches):
+        return blobs.keys()
+    return guarded(lambda: cache.put_batch(blobs))

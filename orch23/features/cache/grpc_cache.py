@@ -1,0 +1,275 @@
+"""A shared cache behind Bazel's Remote Execution API with gRPC, such as bazel-remote, Buildbarn or buildbox-casd.
+
+The path of the URL is the name of the instance. Blobs are compressed if the server and this machine can do it.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from orch23.features.cache import grpc_batches, grpc_streams
+from orch23.features.cache.bounds import TOO_LARGE, UNASKED_BYTES, BlobFault, checked_sha256, opened, whole_entry
+from orch23.features.cache.compression import can_compress
+from orch23.features.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, Instance, TooLargeError, no_sense
+from orch23.features.cache.reapi.messages import (
+    SHA256,
+    ZSTD,
+    ActionCacheUpdateCapabilities,
+    ActionResultProto,
+    CacheCapabilities,
+    FindMissingBlobsRequest,
+    FindMissingBlobsResponse,
+    GetActionResultRequest,
+    GetCapabilitiesRequest,
+    ServerCapabilities,
+    UpdateActionResultRequest,
+    digest_of,
+    digest_proto,
+)
+from orch23.features.cache.reapi.wire import DecodeError, decode
+from orch23.features.cache.recent_misses import RecentMisses
+from orch23.model.digest import Digest
+from orch23.model.errors import CacheFault
+from orch23.model.ports import ChunkSource
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from orch23.features.cache.client_certificate import ClientCertificate
+
+    Credentials: TypeAlias = Callable[[str], Mapping[str, str]]
+
+_Result = TypeVar("_Result")
+
+_API = "/build.bazel.remote.execution.v2"
+_CAPABILITIES = f"{_API}.Capabilities/GetCapabilities"
+_GET_RESULT = f"{_API}.ActionCache/GetActionResult"
+_UPDATE_RESULT = f"{_API}.ActionCache/UpdateActionResult"
+_FIND_MISSING = f"{_API}.ContentAddressableStorage/FindMissingBlobs"
+
+_QUESTION_DIGESTS = 10_000
+"""Digests in one question: less than 1 MB."""
+
+
+def open_grpc(url: str, credentials: "Credentials", certificate: "ClientCertificate | None" = None) -> "GrpcCache":
+    """Return the cache at a URL with `grpc` or `grpcs`; no connection is opened yet. `certificate` is for `grpcs`."""
+    import grpc  # noqa: F401, PLC0415 - an extra: it must be there
+
+    parts = urlsplit(url)
+    trusted = None if parts.scheme.lower() == "grpc" else _root_certificates
+    files = None if certificate is None else certificate.read_valid()
+    calls = GrpcCalls(f"dns:///{parts.netloc}", trusted, files)
+    return GrpcCache(calls, unquote(parts.path).strip("/"), lambda: credentials(url))
+
+
+def _root_certificates() -> bytes | None:
+    """Return the certificates of this machine, or of SSL_CERT_FILE; None for those of the library."""
+    import ssl  # noqa: PLC0415 - for an encrypted connection
+
+    paths = ssl.get_default_verify_paths()
+    # On Debian, only the directory is known; the library reads files.
+    files = (Path(paths.cafile or "."), Path(paths.capath or ".", "ca-certificates.crt"))
+    return next((path.read_bytes() for path in files if path.is_file()), None)
+
+
+class GrpcCache:
+    """A shared cache behind gRPC. What the server can do is asked once, before the first call."""
+
+    def __init__(
+        self,
+        calls: GrpcCalls,
+        instance: str,
+        headers: Callable[[], Mapping[str, str]],
+        *,
+        takes_entries: bool = True,
+    ) -> None:
+        """Set the name of the instance, and what returns the headers that log in.
+
+        A server that takes no entries from this user gets blobs only without `takes_entries`.
+        """
+        self.calls, self.instance, self.headers = calls, instance, headers
+        self._server = Instance(calls, instance, headers)
+        self._has_batches = True
+        self._takes_entries = takes_entries
+        self._misses = RecentMisses()
+        self._lock = threading.Lock()
+        self._known: CacheCapabilities | None = None
+
+    def entry(self, digest: Digest) -> bytes | None:
+        """See the port."""
+        checked_sha256(digest)
+        self._capabilities()
+        request = GetActionResultRequest(instance_name=self.instance, action_digest=digest_proto(digest))
+        try:
+            return whole_entry((self.calls.unary_bytes(_GET_RESULT, request, self.headers(), CALL_S),))
+        except AbsentError:
+            self._misses.note(digest)
+            return None
+        except TooLargeError:
+            raise BlobFault(TOO_LARGE) from None
+
+    def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
+        """See the port. Of two that write within some seconds the second may win.
+
+        An entry that is too large for a message of the server is not stored.
+        """
+        self._check_writable()
+        if not replace and not self._misses.take(digest):
+            with suppress(BlobFault):
+                if self.entry(digest) is not None:
+                    return
+            self._misses.take(digest)
+        try:
+            result = decode(ActionResultProto, data)
+        except DecodeError as error:
+            message = f"an entry is not an ActionResult: {error}"
+            raise CacheFault(message) from None
+        request = UpdateActionResultRequest(
+            instance_name=self.instance, action_digest=digest_proto(digest), action_result=result
+        )
+        try:
+            self._server.unary(_UPDATE_RESULT, request, ActionResultProto, len(data))
+        except TooLargeError:
+            return
+
+    def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """See the port."""
+        asked = list(dict.fromkeys(digests))
+        for digest in asked:
+            checked_sha256(digest)
+        self._capabilities()
+        found: list[Digest] = []
+        for start in range(0, len(asked), _QUESTION_DIGESTS):
+            protos = tuple(map(digest_proto, asked[start : start + _QUESTION_DIGESTS]))
+            request = FindMissingBlobsRequest(instance_name=self.instance, blob_digests=protos)
+            reply = self._server.unary(_FIND_MISSING, request, FindMissingBlobsResponse)
+            absent = set(reply.missing_blob_digests)
+            if not absent <= set(protos):
+                no_sense(_FIND_MISSING, "it has other digests")
+            found += [digest_of(proto) for proto in protos if proto in absent]
+        return found
+
+    def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
+        """See the port. One question is for all of them."""
+        return digests if sum(digest.size_bytes for digest in digests) > UNASKED_BYTES else ()
+
+    def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
+        """See the port."""
+        checked_sha256(digest)
+        return opened(self._chunks(digest, offset))
+
+    def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
+        """See the port. A small blob is one message; a large one is resumed if the connection is lost."""
+        checked_sha256(digest)
+        if self._takes_entries:
+            self._check_writable()
+        if self._is_small(digest):
+            faults = self._put_batch({digest: b"".join(chunks())})
+            if faults is not None:
+                for fault in faults.values():
+                    raise fault
+                return
+        is_compressed = self._compresses(self._capabilities().supported_compressors)
+        grpc_streams.write(self._server, digest, chunks, is_compressed=is_compressed)
+
+    def batches(self, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:
+        """See the port. Before the server has stated its limits, each blob is alone."""
+        if self._known is None or not self._has_batches:
+            return [[digest] for digest in digests]
+        return grpc_batches.grouped(digests, self._batch_bytes())
+
+    def read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | None]:
+        """See the port."""
+        for digest in digests:
+            checked_sha256(digest)
+        found = self._read_batch(digests) or {}
+        return {digest: one for digest, one in found.items() if not isinstance(one, CacheFault)}
+
+    def put_batch(self, blobs: Mapping[Digest, bytes]) -> Collection[Digest]:
+        """See the port."""
+        for digest in blobs:
+            checked_sha256(digest)
+        if self._takes_entries:
+            self._check_writable()
+        faults = self._put_batch(blobs)
+        return blobs.keys() if faults is None else faults.keys()
+
+    def discard(self, digest: Digest) -> None:
+        """Do nothing: the server verifies each upload."""
+
+    def close(self) -> None:
+        """Cancel all calls and close the connections."""
+        self.calls.close()
+
+    def _chunks(self, digest: Digest, offset: int) -> Iterator[bytes]:
+        """Yield two empty chunks before those of the blob; only one if there is none."""
+        yield b""
+        if self._is_small(digest):
+            found = self._read_batch((digest,))
+            if found is not None:
+                data = found[digest]
+                if isinstance(data, CacheFault):
+                    raise data
+                if data is not None:
+                    yield b""
+                    yield data[offset:]
+                return
+        is_compressed = self._compresses(self._capabilities().supported_compressors)
+        yield from grpc_streams.read(self._server, digest, offset, is_compressed=is_compressed)
+
+    def _is_small(self, digest: Digest) -> bool:
+        """Return whether a blob is sent in a message with others."""
+        return digest.size_bytes <= self._batch_bytes() and self._has_batches
+
+    def _compresses(self, compressors: Collection[int]) -> bool:
+        """Return whether blobs are sent with zstd: the server and this machine can do it."""
+        return ZSTD in compressors and can_compress()
+
+    def _read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | BlobFault | None] | None:
+        accepts = self._compresses(self._capabilities().supported_compressors)
+        return self._in_batch(lambda: grpc_batches.read_batch(self._server, digests, accepts_compressed=accepts))
+
+    def _put_batch(self, blobs: Mapping[Digest, bytes]) -> Mapping[Digest, BlobFault] | None:
+        compresses = self._compresses(self._capabilities().supported_batch_update_compressors)
+        return self._in_batch(lambda: grpc_batches.put_batch(self._server, blobs, is_compressed=compresses))
+
+    def _in_batch(self, call: Callable[[], _Result]) -> _Result | None:
+        """Return the result of a call with several blobs; None if this server cannot: they are streams from now on."""
+        try:
+            return call()
+        except grpc_batches.UnusableBatchesError:
+            self._has_batches = False
+            return None
+
+    def _capabilities(self) -> CacheCapabilities:
+        """Return what the server can do.
+
+        Raises:
+            CacheFault: it has no cache, or not with SHA-256.
+
+        """
+        with self._lock:
+            if self._known is None:
+                request = GetCapabilitiesRequest(instance_name=self.instance)
+                try:
+                    reply = self.calls.unary(_CAPABILITIES, request, ServerCapabilities, self.headers(), CALL_S)
+                except (AbsentError, TooLargeError):
+                    reply = ServerCapabilities()
+                if reply.cache_capabilities is None or SHA256 not in reply.cache_capabilities.digest_functions:
+                    message = f"the server has no cache with SHA-256 and the name {self.instance!r}"
+                    raise CacheFault(message)
+                self._known = reply.cache_capabilities
+            return self._known
+
+    def _check_writable(self) -> None:
+        can_update = self._capabilities().action_cache_update_capabilities or ActionCacheUpdateCapabilities()
+        if not can_update.update_enabled:
+            message = "the server takes no results from this user"
+            raise CacheFault(message)
+
+    def _batch_bytes(self) -> int:
+        """Return the maximum size of a blob that is sent in one message."""
+        return grpc_batches.batch_bytes(self._capabilities().max_batch_total_size_bytes)

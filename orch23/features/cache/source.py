@@ -1,0 +1,262 @@
+"""Results in a shared cache, as a source of the engine (ADR 57, ADR 73).
+
+A result is an entry of the cache: the outputs by digest, and a small JSON file with the rest of the record. An entry
+names the digests of its outputs. So the keys of the next stages are known with it, and their lookups run while its
+files are downloaded. They are only used once all files are here.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from orch23.engine.daemon_threads import DaemonThreads
+from orch23.engine.result_source import Lookup, Offer, Traffic
+from orch23.engine.shared_entries import (
+    MAX_RECORD_BYTES,
+    RECORD,
+    Claim,
+    FoundResult,
+    InvalidResultError,
+    record_form,
+)
+from orch23.features.cache.client import CacheClient
+from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
+from orch23.features.cache.signatures import NO_SIGNATURES, SIGNATURE, Signatures, small_blobs
+from orch23.model.digest import Digest, FileEntry
+from orch23.model.environment import TIERS, EnvironmentIdentity, Tier
+from orch23.model.errors import MissingBytesError
+from orch23.model.pipeline import Stage
+from orch23.model.ports import ChunkSource, ContentStore
+from orch23.model.text import join_first
+from orch23.resolve.resolution import ResolvedStage
+from orch23.store.turns import PAUSE
+
+KIND, VERSION = "stage", 1
+"""The kind of an entry that is the result of a stage, and the version of its format."""
+_OUTPUTS = "outputs/"
+_MAX_READ_BYTES = 4 << 20
+"""The largest file that a plan reads from the cache for a prompt or a list."""
+_MOST_NAMES = 5
+_AT_ONCE = 16
+"""So many lookups read their entry at once, and so many others their files. The client bounds the requests."""
+
+IdentityOf: TypeAlias = Callable[[ResolvedStage], EnvironmentIdentity]
+"""Return the identity of the environment of a stage."""
+
+
+class _WrongRecordError(InvalidResultError):
+    """The record of an entry has wrong bytes."""
+
+
+class CacheSource:
+    """Results in a shared cache: a `ResultSource`.
+
+    With `downloads`, the outputs of a result are in `contents` or on disk when it is found; without, they may be in the
+    cache alone. `is_on_disk` returns whether a path has a file. `signatures` has the keys whose signatures count.
+    """
+
+    def __init__(
+        self,
+        client: CacheClient,
+        contents: ContentStore,
+        *,
+        is_on_disk: Callable[[str, FileEntry], bool],
+        identity_of: IdentityOf,
+        downloads: bool = True,
+        signatures: Signatures = NO_SIGNATURES,
+    ) -> None:
+        """Look up nothing yet."""
+        self._client, self._contents, self._is_on_disk = client, contents, is_on_disk
+        self.identity = identity_of
+        self._downloads, self._signatures = downloads, signatures
+        self._lock = threading.Lock()
+        self._remote: set[Digest] = set()
+        # The stages whose results are stored, by the digest of the action.
+        self._offered: dict[Digest, str] = {}
+        # Files in threads of their own: the entries of the next stages do not wait for downloads.
+        self._entries = DaemonThreads(_AT_ONCE, "cache-entry")
+        self._files = DaemonThreads(_AT_ONCE, "cache-files")
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a result was not stored, though the cache works, as far as it is known; None if it was switched off."""
+        return None if self._client.fault else self._client.refusal
+
+    def has_bytes(self, digest: Digest) -> bool:
+        """Return whether the cache has bytes that were not downloaded."""
+        return digest in self._remote
+
+    def read(self, digest: Digest) -> bytes | None:
+        """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
+        if digest not in self._remote:
+            return None
+        with PAUSE:
+            return self._client.get(digest, _MAX_READ_BYTES)
+
+    def traffic(self) -> Traffic:
+        """Return what went through the cache so far."""
+        return Traffic(down_bytes=self._client.down_bytes, up_bytes=self._client.up_bytes)
+
+    def close(self) -> None:
+        """Wait for nothing, and release all resources."""
+        self._client.close()
+        self._entries.stop()
+        self._files.stop()
+
+    # ---- look up --------------------------------------------------------------------------
+
+    def begin(self, key: str, resolved: ResolvedStage, lookup: Lookup) -> None:
+        """Start to look up a result in the background: first the entry, then its files."""
+        self._submit(self._entries, lookup, partial(self._read_entry, lookup, resolved.stage, key))
+
+    def _submit(self, threads: DaemonThreads, lookup: Lookup, step: Callable[[], None]) -> None:
+        """Run a step of a lookup in a thread."""
+
+        def run() -> None:
+            try:
+                step()
+            except BaseException as error:  # noqa: BLE001 - raised by the decision on the stage
+                lookup.finish(error=error)
+
+        threads.submit(run)
+
+    def _read_entry(self, lookup: Lookup, stage: Stage, key: str) -> None:
+        """Read an entry and let its claim be verified, then go on with its files."""
+        digest = entry_digest(KIND, VERSION, key)
+        data = self._client.entry(digest)
+        if data is None:
+            if why := self._client.fault_of(digest):
+                self._client.reject(digest)
+                lookup.warn("W698", why)
+            lookup.finish()
+            return
+        try:
+            found = lookup.claim(self._claim(digest, data))
+        except (InvalidResultError, MissingBytesError) as error:
+            self._client.reject(digest, is_damaged=isinstance(error, _WrongRecordError))
+            if isinstance(error, InvalidResultError):
+                lookup.warn(error.code, str(error))
+            lookup.finish()
+            return
+        if found is None:
+            lookup.finish()
+            return
+        # What is stored, or at its path, need not be downloaded.
+        absent = [(p, one) for p, one in found.record.outputs.items() if not self._contents.has(one.digest)]
+        wanted = {entry.digest for path, entry in absent if not self._is_on_disk(path, entry)}
+        if not wanted:
+            self._finish(lookup, found)
+            return
+        lookup.expect()
+        self._submit(self._files, lookup, partial(self._obtain, lookup, stage, digest, found, wanted))
+
+    def _obtain(self, lookup: Lookup, stage: Stage, action: Digest, found: FoundResult, wanted: set[Digest]) -> None:
+        """Download the outputs of a result, or find out whether the cache has them."""
+        try:
+            if self._downloads:
+                is_complete = self._client.fetch(wanted, self._contents, stage.limits.disk)
+            else:
+                is_complete = not self._client.missing(wanted)
+                with self._lock:
+                    self._remote |= wanted if is_complete else set()
+        except OSError as error:
+            # Such as a full disk: the build finds out where it matters.
+            lookup.warn("W698", f"its files cannot be stored: {error.strerror}")
+            lookup.finish()
+            return
+        if not is_complete:
+            faults = ((path, self._client.fault_of(one.digest)) for path, one in found.record.outputs.items())
+            wrong = [f"{path} ({why})" for path, why in faults if why]
+            self._client.reject(action, is_damaged=bool(wrong))
+            if wrong:
+                lookup.warn("W698", f"files of it cannot be used: {join_first(wrong, _MOST_NAMES)}")
+        self._finish(lookup, found if is_complete else None)
+
+    def _finish(self, lookup: Lookup, found: FoundResult | None) -> None:
+        self._client.saved(found.about.seconds if found else 0.0)
+        lookup.finish(is_complete=found is not None)
+
+    def _claim(self, action: Digest, data: bytes) -> Claim:
+        """Return what an entry says, if it counts by its signature.
+
+        Raises:
+            InvalidResultError: it does not count, or cannot be read.
+            MissingBytesError: the cache does not have its record.
+
+        """
+        try:
+            files = decode_result(data)
+        except ValueError as error:
+            is_page = data.lstrip()[:1] == b"<"
+            message = "it is not an entry, but HTML or XML, such as a page to log in" if is_page else str(error)
+            raise InvalidResultError(message) from None
+        if RECORD not in files:
+            message = "it has no record"
+            raise InvalidResultError(message)
+        text = self._record(files[RECORD])
+        if fault := self._signatures.fault(KIND, action, files, text, RECORD):
+            raise InvalidResultError(fault.message, code=fault.code)
+        others = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
+        outputs = {p.removeprefix(_OUTPUTS): entry for p, entry in others.items() if p.startswith(_OUTPUTS)}
+        if len(outputs) != len(others):
+            message = "it has files that are not outputs"
+            raise InvalidResultError(message)
+        return Claim(text, outputs)
+
+    def _record(self, file: EntryFile) -> bytes:
+        """Return the bytes of the record of an entry, which the server may have left out of it."""
+        record = file.entry.digest
+        text = file.contents
+        if text is None and (text := self._client.get(record, MAX_RECORD_BYTES)) is None:
+            if why := self._client.fault_of(record):
+                message = f"its record cannot be used: {why}"
+                raise _WrongRecordError(message)
+            raise MissingBytesError(record.sha256)
+        return text
+
+    # ---- store ----------------------------------------------------------------------------
+
+    def offer(self, key: str, offer: Offer) -> bool:
+        """Store a result in the background; return False if it cannot be an entry."""
+        action, claim = entry_digest(KIND, VERSION, key), offer.claim
+        files: Mapping[str, FileEntry | bytes] = {
+            RECORD: claim.text,
+            **{f"{_OUTPUTS}{path}": entry for path, entry in claim.outputs.items()},
+        }
+        try:
+            files = self._signatures.signed(KIND, action, files)
+            entry = encode_result(files)
+        except ValueError:  # such as too many files
+            return False
+        blobs: dict[Digest, ChunkSource] = {
+            **{one.digest: partial(self._contents.get_chunks, one.digest) for one in claim.outputs.values()},
+            **small_blobs(KIND, VERSION, key, files),
+        }
+        self._offered[action] = offer.stage
+        known = offer.known
+        if known is not None and known.result is not None:
+            self._client.reject(action)  # its result did not pass here
+        elif self._signatures.pair is not None or known is None or known.refused:
+            self._reject_lesser(action, offer.tier)
+        self._client.upload(action, entry, blobs)
+        return True
+
+    def _reject_lesser(self, action: Digest, tier: Tier) -> None:
+        """Let an upload replace an entry that does not count, or that has a lower tier; it may have come first.
+
+        The build may not have looked it up, or someone may have stored it since.
+        """
+        data = self._client.entry(action)
+        if data is None:
+            return
+        with contextlib.suppress(InvalidResultError, MissingBytesError):
+            if TIERS.index(record_form(self._claim(action, data).text).tier) >= TIERS.index(tier):
+                return
+        self._client.reject(action)
+
+    def flush(self, deadline_s: float) -> Sequence[str]:
+        """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
+        unsent = self._client.flush(deadline_s)
+        return sorted(self._offered[action] for action in unsent if action in self._offered)
