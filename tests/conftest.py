@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from orch23.model.features import USES
 from tests.doubles import priced_programs
 from tests.gold import Golden, golden_from_environment
 from tests.guards import environment_restored, no_network
@@ -39,7 +40,7 @@ _RECENT = 50  # commits; more than a branch has
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out the tests of a feature whose folder is not there."""
     is_of_feature = collection_path.parent == Path(__file__).parent / "features" and collection_path.is_dir()
-    return True if is_of_feature and not (_FEATURES / collection_path.name / "__init__.py").is_file() else None
+    return True if is_of_feature and not _is_there(collection_path.name) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -58,7 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if seen[name] % mark.args[0]:
                 left_out.add(item)
             seen[name] += 1
-        if item.path.parent == _BENCH and item.get_closest_marker("slow") and not _bench_changed():
+        is_bench = item.path.parent == _BENCH or item.path.stem == "test_bench"
+        if is_bench and item.get_closest_marker("slow") and not _bench_changed():
             left_out.add(item)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -76,7 +78,12 @@ def _bench_changed() -> bool:
 
 
 def _has(mark: pytest.Mark) -> bool:
-    return all((_FEATURES / feature / "__init__.py").is_file() for feature in mark.args)
+    return all(map(_is_there, mark.args))
+
+
+def _is_there(feature: str) -> bool:
+    """Return whether a feature and those that it uses are there."""
+    return all((_FEATURES / one / "__init__.py").is_file() for one in (feature, *USES.get(feature, ())))
 
 
 def pytest_collection_finish() -> None:

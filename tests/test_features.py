@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from orch23.model.features import COMMANDS, DOCUMENTS, FORMATS, PROVIDERS, SPANS
+from orch23.model.features import COMMANDS, DOCUMENTS, EXECUTORS, FORMATS, PROVIDERS, SHARED_CACHE, SPANS, USES
 
 ROOT = Path(__file__).parent.parent
 FEATURES = sorted(path.parent.name for path in (ROOT / "orch23" / "features").glob("*/__init__.py"))
@@ -20,6 +21,14 @@ OPTIONS = {
     **{place: ("build", f"--{name}", "file") for name, place in DOCUMENTS.items() if name != "summary"},
     SPANS["build"]: ("build", "--otel"),
     SPANS["log"]: ("log", "--otel"),
+    SHARED_CACHE["source"]: ("build", "--force", "a", "--cache", "cache"),
+    SHARED_CACHE["servers"]: ("cache", "key", "new", "ci"),
+    **{place: ("plan", "--executor", name, "--scheduler", "x") for name, place in EXECUTORS.items()},
+}
+# What a pipeline says that asks for a feature, with the place of the error.
+ASKED = {
+    "cache": ("cache: {url: /srv/cache}\n", "2:14"),
+    **{place: (f"executor: {name}\n", "2:11") for name, place in EXECUTORS.items()},
 }
 PIPELINE = "version: 1\nstages:\n  a: {outputs: [a.txt], sandbox: off, shell: echo a > a.txt}\n"
 LLM = """version: 1
@@ -42,6 +51,38 @@ def without(feature: str, tmp_path: Path) -> Path:
     return program
 
 
+def runner(program: Path, tmp_path: Path) -> tuple[Callable[..., subprocess.CompletedProcess[str]], Path]:
+    """Return what runs a copy of the program in a project, and the project."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pipeline.yaml").write_text(PIPELINE)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", "import orch23.entry as e; e.run()", *words],
+            cwd=project,
+            env={**os.environ, "PYTHONPATH": str(program), "ORCH23_ALLOW_UNSANDBOXED": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run, project
+
+
+def needs(place: str, feature: str) -> bool:
+    """Return whether what is at a place is missing without a feature."""
+    own = place.partition(".")[0]
+    return feature in (own, *USES.get(own, ()))
+
+
+def test_each_feature_that_another_one_uses_is_declared_in_the_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (contract,) = (one for one in contracts if one["type"] == "independence")
+    uses = [f"orch23.features.{one}.** -> orch23.features.{two}.**" for one, more in USES.items() for two in more]
+    assert set(uses) <= set(contract["ignore_imports"])
+
+
 def test_every_folder_of_features_has_one_file_that_makes_it_a_package() -> None:
     folders = sorted(
         path.name for path in (ROOT / "orch23" / "features").iterdir() if path.is_dir() and path.name != "__pycache__"
@@ -49,8 +90,59 @@ def test_every_folder_of_features_has_one_file_that_makes_it_a_package() -> None
     assert folders == FEATURES
 
 
-def check_without_batches(project: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """Check that nothing is asked twice: neither in a batch that cannot be sent, nor beside one that was."""
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", FEATURES)
+def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str, tmp_path: Path) -> None:
+    run, project = runner(without(feature, tmp_path), tmp_path)
+    built = run("build")
+    assert (built.returncode, (project / "a.txt").read_text()) == (0, "a\n"), built.stderr
+    shown = run("--help")
+    assert shown.returncode == 0, shown.stderr
+    listed = {line.split()[0] for line in shown.stdout.partition("Commands:")[2].splitlines() if line.strip()}
+    for command, place in COMMANDS.items():
+        assert (command in listed) is not needs(place, feature)
+    for place, words in {**{place: (command,) for command, place in COMMANDS.items()}, **OPTIONS}.items():
+        if needs(place, feature):
+            asked = run(*words)
+            assert (asked.returncode, f"the feature `{feature}`" in asked.stderr) == (78, True), (words, asked.stderr)
+            assert "error[E668]" in asked.stderr
+    for provider, place in PROVIDERS.items():
+        if needs(place, feature):
+            (project / "llm.yaml").write_text(LLM.format(provider=provider))
+            (project / "p.j2").write_text("x")
+            for command in ("validate", "plan", "build"):
+                refused = run(command, "llm.yaml")
+                assert (refused.returncode, refused.stderr.count("error[")) == (65, 1), refused.stderr
+                assert "--> llm.yaml:4:21" in refused.stderr
+            given = run("plan", "llm.yaml", "--provider", provider)
+            assert (given.returncode, given.stderr.count("error[E668]")) == (65, 1), given.stderr
+    checked = run("doctor", "--json")
+    assert checked.returncode == 0, checked.stderr
+    providers = {one["name"] for one in json.loads(checked.stdout)["facts"] if one["name"].startswith("provider ")}
+    assert not {name for name, place in PROVIDERS.items() if place.startswith(f"{feature}.") and name in providers}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", ["cache", "remote"])
+def test_a_pipeline_that_asks_for_a_missing_feature_has_one_error_with_its_place(feature: str, tmp_path: Path) -> None:
+    run, project = runner(without(feature, tmp_path), tmp_path)
+    for place, (line, at) in ASKED.items():
+        if needs(place, feature):
+            (project / "asks.yaml").write_text(PIPELINE.replace("\n", f"\n{line}", 1))
+            for command in ("validate", "plan", "build"):
+                refused = run(command, "asks.yaml")
+                assert (refused.returncode, refused.stderr.count("error[E668]")) == (65, 1), refused.stderr
+                assert f"--> asks.yaml:{at}" in refused.stderr
+    (project / "off.yaml").write_text(PIPELINE.replace("\n", "\ncache: {url: /srv/cache, mode: off}\n", 1))
+    assert run("build", "off.yaml").returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.needs("batches")
+def test_without_batches_nothing_is_asked_twice(tmp_path: Path) -> None:
+    """Neither in a batch that cannot be sent, nor beside one that was."""
+    run, project = runner(without("batches", tmp_path), tmp_path)
+    assert run("build").returncode == 0
     (project / "p.j2").write_text("x")
     (project / "batch.yaml").write_text(LLM.format(provider="anthropic").replace("text}", "text, pace: batch}"))
     for command in ("validate", "plan", "build"):
@@ -67,50 +159,3 @@ def check_without_batches(project: Path, run: Callable[..., subprocess.Completed
         assert "which the batches that a build has submitted need" in refused.stderr
     assert run("build", "--replay").returncode == 0, "it sends nothing"
     (project / ".orch23" / "batches" / "a.json").unlink()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("feature", FEATURES)
-def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str, tmp_path: Path) -> None:
-    program, project = without(feature, tmp_path), tmp_path / "project"
-    project.mkdir()
-    (project / "pipeline.yaml").write_text(PIPELINE)
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "import orch23.entry as e; e.run()", *words],
-            cwd=project,
-            env={**os.environ, "PYTHONPATH": str(program), "ORCH23_ALLOW_UNSANDBOXED": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    built = run("build")
-    assert (built.returncode, (project / "a.txt").read_text()) == (0, "a\n"), built.stderr
-    shown = run("--help")
-    assert shown.returncode == 0, shown.stderr
-    if feature == "batches":
-        check_without_batches(project, run)
-    listed = {line.split()[0] for line in shown.stdout.partition("Commands:")[2].splitlines() if line.strip()}
-    for command, place in COMMANDS.items():
-        assert (command in listed) is not place.startswith(f"{feature}.")
-    for place, words in {**{place: (command,) for command, place in COMMANDS.items()}, **OPTIONS}.items():
-        if place.startswith(f"{feature}."):
-            asked = run(*words)
-            assert (asked.returncode, f"the feature `{feature}`" in asked.stderr) == (78, True), (words, asked.stderr)
-            assert "error[E668]" in asked.stderr
-    for provider, place in PROVIDERS.items():
-        if place.startswith(f"{feature}."):
-            (project / "llm.yaml").write_text(LLM.format(provider=provider))
-            (project / "p.j2").write_text("x")
-            for command in ("validate", "plan", "build"):
-                refused = run(command, "llm.yaml")
-                assert (refused.returncode, refused.stderr.count("error[")) == (65, 1), refused.stderr
-                assert "--> llm.yaml:4:21" in refused.stderr
-            given = run("plan", "llm.yaml", "--provider", provider)
-            assert (given.returncode, given.stderr.count("error[E668]")) == (65, 1), given.stderr
-    checked = run("doctor", "--json")
-    assert checked.returncode == 0, checked.stderr
-    providers = {one["name"] for one in json.loads(checked.stdout)["facts"] if one["name"].startswith("provider ")}
-    assert not {name for name, place in PROVIDERS.items() if place.startswith(f"{feature}.") and name in providers}

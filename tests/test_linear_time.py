@@ -66,8 +66,6 @@ PACKAGES = (
     "checks",
     "plan",
     "load",
-    "reapi",
-    "signing",
     "providers",
     "report",
     "store",

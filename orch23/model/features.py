@@ -12,6 +12,8 @@ from typing import Any, Final
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 
+# The features that a feature uses, without which it is missing, too.
+USES: Final[Mapping[str, tuple[str, ...]]] = {"remote": ("cache",)}
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
     "init": "templates.command:init_command",
@@ -95,12 +97,22 @@ def has_feature(places: Mapping[str, str], name: str) -> bool:
 
 
 def missing_feature(place: str, needed: str = "") -> Diagnostic:
-    """Return the error that the feature of a place is not a part of this installation. `needed` says what needs it."""
-    message = f"this installation of orch23 does not have the feature `{place.partition('.')[0]}`"
+    """Return the error that a feature, or one that it uses, is not a part of this installation.
+
+    `needed` says what needs it.
+    """
+    feature = place.partition(".")[0]
+    name = next((one for one in USES.get(feature, ()) if not _is_there(one)), feature)
+    message = f"this installation of orch23 does not have the feature `{name}`"
     return Diagnostic("E668", f"{message}, which {needed}" if needed else message, hint="install orch23 again")
 
 
 def is_installed(place: str) -> bool:
     """Return whether the feature of a place is a part of this installation. Nothing of it is imported."""
-    found = find_spec(f"orch23.features.{place.partition('.')[0]}")
+    feature = place.partition(".")[0]
+    return all(map(_is_there, (feature, *USES.get(feature, ()))))
+
+
+def _is_there(feature: str) -> bool:
+    found = find_spec(f"orch23.features.{feature}")
     return found is not None and found.origin is not None  # a folder without modules can remain of a removed one

@@ -141,7 +141,7 @@ def sandbox_that_does_not_come_about(project: Project) -> set[str]:
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
 
 
-@TRIGGERS.of("E487")
+@TRIGGERS.of("E487", needs="remote")
 def scheduler_that_is_not_there(project: Project) -> set[str]:
     """Name a port where no one listens."""
     project.write(scripted({"a": {"outputs": ["a"], "shell": "echo a > a"}}, {}))
@@ -151,14 +151,14 @@ def scheduler_that_is_not_there(project: Project) -> set[str]:
         return shown(project.build("--executor", "dask", "--scheduler", address, "--cache", "cache"))
 
 
-@TRIGGERS.of("E488")
+@TRIGGERS.of("E488", needs="remote")
 def scheduler_that_is_not_named(project: Project) -> set[str]:
     """Name a cluster, and not where it is."""
     project.write(scripted({"a": {"outputs": ["a"], "shell": "echo a > a"}}, {}))
     return shown(project.build("--executor", "dask"))
 
 
-@TRIGGERS.of("E489")
+@TRIGGERS.of("E489", needs="remote")
 def scheduler_of_another_machine(project: Project) -> set[str]:
     """Build offline on a cluster elsewhere."""
     project.write(scripted({"a": {"outputs": ["a"], "shell": "echo a > a"}}, {}))

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orch23.features.cache.client_certificate import ClientCertificate
-from orch23.features.cache.registry import open_shared_cache
 from tests.catalogue.provoking import Triggers, raised, shown
 from tests.project import Outcome, Project, scripted
 
@@ -32,25 +30,29 @@ def built(
     return checkout.build("--cache", str(project.root / "cache"), env=env)
 
 
-@TRIGGERS.of("E721")
+@TRIGGERS.of("E721", needs="cache")
 def password_that_others_can_read(_project: Project) -> set[str]:
     """Name a cache with a password, on another machine and without encryption."""
+    from orch23.features.cache.registry import open_shared_cache  # noqa: PLC0415 - of a feature
+
     return raised(lambda: open_shared_cache("http://user:password@cache.example.org/"))
 
 
-@TRIGGERS.of("E722")
+@TRIGGERS.of("E722", needs="cache")
 def certificate_that_is_not_there(_project: Project) -> set[str]:
     """Name a certificate of this client whose file is missing."""
+    from orch23.features.cache.client_certificate import ClientCertificate  # noqa: PLC0415 - of a feature
+
     return raised(ClientCertificate("/nowhere/client.pem", "/nowhere/client.key").read)
 
 
-@TRIGGERS.of("W684")
+@TRIGGERS.of("W684", needs="cache")
 def result_of_a_machine_without_a_sandbox(project: Project) -> set[str]:
     """Require results of the highest tier."""
     return shown(built(project, "one"), built(project, "two", tier="A"))
 
 
-@TRIGGERS.of("W685")
+@TRIGGERS.of("W685", needs="cache")
 def lock_file_that_names_another_result(project: Project) -> set[str]:
     """Build twice, with a program that prints something else; clone the second lock file, and keep the first cache."""
     cache = project.root / "cache"
@@ -63,7 +65,7 @@ def lock_file_that_names_another_result(project: Project) -> set[str]:
     return shown(built(project, "two", lock=lock, shell=f"cat {project.root}/said > out.txt"))
 
 
-@TRIGGERS.of("W732")
+@TRIGGERS.of("W732", needs="cache")
 def result_that_cannot_be_signed(project: Project) -> set[str]:
     """Build with the public key of someone else."""
     env = {"XDG_CONFIG_HOME": str(project.root / "of someone else")}
@@ -71,7 +73,7 @@ def result_that_cannot_be_signed(project: Project) -> set[str]:
     return shown(built(project, "one", signed_by=[line], mode="read-write"))
 
 
-@TRIGGERS.of("W697")
+@TRIGGERS.of("W697", needs="cache")
 def result_that_passes_only_once(project: Project) -> set[str]:
     """Share a result, and verify it where the verification finds a file beside the checkout, once."""
     mark = project.root / "mark"
@@ -81,7 +83,7 @@ def result_that_passes_only_once(project: Project) -> set[str]:
     return shown(made, built(project, "two", verify=verify))
 
 
-@TRIGGERS.of("W698")
+@TRIGGERS.of("W698", needs="cache")
 def entry_that_is_none(project: Project) -> set[str]:
     """Write other bytes in place of an entry."""
     made = built(project, "one")
@@ -91,7 +93,7 @@ def entry_that_is_none(project: Project) -> set[str]:
     return shown(made, built(project, "two"))
 
 
-@TRIGGERS.of("W699")
+@TRIGGERS.of("W699", needs="cache")
 def result_with_a_secret(project: Project) -> set[str]:
     """Write the value of a secret variable."""
     return shown(built(project, "one", {**_UNSANDBOXED, "TEAM_TOKEN": "all-of-it"}))

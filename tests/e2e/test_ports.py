@@ -13,13 +13,14 @@ from orch23.cli import build_run
 from orch23.execute.interpreters import matching_interpreter
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox_dir import SandboxDirs
-from orch23.features.remote.worker import StoredInputs
 from orch23.model.action import Action, ActionOutcome, Completed, outcome_from_bytes, outcome_to_bytes
 from orch23.model.digest import FileEntry
 from orch23.model.ports import FileContentStore
 from tests.doubles import MemoryContents
 from tests.e2e.pipelines import green
 from tests.project import Project, files_answer, scripted
+
+pytestmark = pytest.mark.needs("remote")  # its worker takes inputs from a store
 
 TESTS = "from app import double\n\n\ndef test_double():\n    assert double(2) == 4\n"
 GOOD, BAD = "def double(x):\n    return 2 * x\n", "def double(x):\n    return x\n"
@@ -78,6 +79,8 @@ class Serialising:
     """
 
     def __init__(self, elsewhere: Path, contents: FileContentStore, **given: Any) -> None:
+        from orch23.features.remote.worker import StoredInputs  # noqa: PLC0415 - of a feature
+
         found = partial(matching_interpreter, root=elsewhere, environ={"VIRTUAL_ENV": sys.prefix})
         sandbox_dirs = SandboxDirs(elsewhere, StoredInputs(contents))
         self._worker = LocalExecutor(

@@ -8,19 +8,16 @@ import pytest
 from orch23.engine.result_source import Lookup
 from orch23.engine.shared_entries import (
     Claim,
-    FoundResult,
     InvalidResultError,
     ResultOrigin,
     claim_of,
     found_result,
 )
-from orch23.features.cache.source import CacheSource
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.environment import Tier
 from orch23.model.pipeline import Stage, WriteScope
 from orch23.model.record import Record
 from orch23.steps.shell.spec import ShellStep
-from tests.doubles import MemoryContents
 
 KEY = "1" * 64
 FILE = FileEntry(digest_bytes(b"x"))
@@ -73,17 +70,3 @@ def test_a_result_of_a_lower_tier_is_refused() -> None:
     assert one.claim(claimed(a=FILE)) is None
     one.finish(is_complete=True)
     assert (one.refused is not None, one.result) == (True, None)
-
-
-def test_a_result_that_is_found_pays_for_the_time_of_its_lookup() -> None:
-    saved: list[float] = []
-    client: Any = SimpleNamespace(saved=saved.append)
-    source = CacheSource(
-        client, MemoryContents(), is_on_disk=lambda *_: False, identity_of=lambda _: pytest.fail("not needed")
-    )
-    for is_found in (True, False):
-        one = lookup()
-        found: FoundResult | None = one.claim(claimed(a=FILE))
-        source._finish(one, found if is_found else None)
-        assert one.result is (found if is_found else None)
-    assert saved == [7.5, 0.0]

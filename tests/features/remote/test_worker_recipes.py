@@ -14,7 +14,7 @@ import yaml
 
 from tests.walkthrough import blocks
 
-PAGE = Path(__file__).parents[1] / "docs" / "workers.md"
+PAGE = Path(__file__).parents[3] / "docs" / "workers.md"
 FILES = {block.path: block.body for block in blocks(PAGE) if block.path}
 UNITS = [name for name in FILES if name.endswith(".service")]
 MANIFESTS: list[Any] = [*yaml.safe_load_all(FILES["orch23.yaml"])]
